@@ -2,7 +2,8 @@
 
 import joblib
 import numpy as np
-from _restoration import default_filters
+from _restoration import TURNS, default_filters, mean_of_mirrors, mirrored
+from scipy.ndimage import gaussian_filter
 
 from sklearn_crf.preprocessing import AdaptiveFilters, FilterBank, PatchGroups
 
@@ -10,8 +11,8 @@ from sklearn_crf.preprocessing import AdaptiveFilters, FilterBank, PatchGroups
 # can bring back detail that the expert took for noise.
 SHARES = (0.8, 1.0)
 
-# Mirror images whose restorations are averaged.
-TURNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+# Widths of the Gaussians that squares of what an expert took for noise are smoothed by.
+WIDTHS = (1.0, 2.0, 4.0)
 
 
 class BesideExperts:
@@ -19,12 +20,13 @@ class BesideExperts:
 
     The default filters of the noisy image, derivatives of Gaussians of experts' images, and mixtures of both restored
     by adaptive filters. Those of a training image were learned from the other half of these; they are kept in a folder.
+    Trees may also see how strong the noise is around a pixel that the first expert took away.
     """
 
     # noisy, clean: lists of (H, W), for training; experts: lists of (H, W) by name
 
-    def __init__(self, sigma, noisy, experts, clean, folder, shares=SHARES):
-        self.names, self.shares = list(experts), shares
+    def __init__(self, sigma, noisy, experts, clean, folder, shares=SHARES, has_rests=False):
+        self.names, self.shares, self.has_rests = list(experts), shares, has_rests
         one = [np.zeros((8, 8, 1))]
         groups = PatchGroups(sigma, search_radius=12, step=8)
         self.of_noisy = default_filters(sigma, [groups]).fit(one)
@@ -53,11 +55,13 @@ class BesideExperts:
 
     def _joined(self, noisy, experts, adaptive):
         beside = [np.dstack(own) for own in zip(*(experts[name] for name in self.names), strict=True)]
-        parts = self.of_noisy.transform(noisy), self.of_experts.transform(beside), *adaptive
+        parts = [self.of_noisy.transform(noisy), self.of_experts.transform(beside), *adaptive]
+        if self.has_rests:
+            parts.append([_rests(*own) for own in zip(noisy, experts[self.names[0]], strict=True)])
         return [np.concatenate(own, axis=2, dtype=np.float32) for own in zip(*parts, strict=True)]
 
     def of_pairs(self):
-        """Numbers of the channels that linear models of pairs see: not the derivatives."""
+        """Numbers of the channels that linear models of pairs see: images, and not what is derived from them."""
         names = [*self.of_noisy.get_feature_names_out(), *self.of_experts.get_feature_names_out()]
         n_channels = len(names) + 2 * len(self.filters)
         return [k for k in range(n_channels) if k >= len(names) or "derivative" not in names[k]]
@@ -65,21 +69,19 @@ class BesideExperts:
     def restored(self, fields, noisy, experts, turns=TURNS):
         """Images one by one, each the mean of the restorations of mirror images by all fields."""
         for k, x in enumerate(noisy):
-            beside = {name: _mirrored(images[k], turns) for name, images in experts.items()}
-            channels = self.channels(_mirrored(x, turns), beside)
-            found = [zip(field.predict(channels), turns, strict=True) for field in fields]
-            yield np.mean([_turned(image, turn) for own in found for image, turn in own], axis=0)
+            beside = {name: mirrored(images[k], turns) for name, images in experts.items()}
+            channels = self.channels(mirrored(x, turns), beside)
+            yield np.mean([mean_of_mirrors(field.predict(channels), turns) for field in fields], axis=0)
+
+
+def _rests(noisy, denoised):
+    """What was taken away from an image, smoothed, and the root of its smoothed squares."""
+    rest = noisy - denoised
+    squares = [np.sqrt(gaussian_filter(rest**2, width)) for width in WIDTHS]
+    return np.dstack([gaussian_filter(rest, WIDTHS[0]), *squares])
 
 
 def _mixtures(noisy, images, shares):
     """Mixtures of noisy images and those of an expert, for each share."""
     for share in shares:
         yield [share * own + (1 - share) * x for own, x in zip(images, noisy, strict=True)]
-
-
-def _mirrored(image, turns):
-    return [_turned(image, turn) for turn in turns]
-
-
-def _turned(image, turn):
-    return np.ascontiguousarray(image[:: turn[0], :: turn[1]])

@@ -35,6 +35,20 @@ def measures(predicted, clean, limits=(0, 255)):
     return np.array(rows)
 
 
+# Mirror images whose restorations are averaged.
+TURNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+
+
+def mirrored(image, turns=TURNS):
+    """Mirror images of an image, one for each turn."""
+    return [np.ascontiguousarray(image[:: turn[0], :: turn[1]]) for turn in turns]
+
+
+def mean_of_mirrors(restored, turns=TURNS):
+    """The mean of the restorations of mirror images, each mirrored back."""
+    return np.mean([image[:: turn[0], :: turn[1]] for image, turn in zip(restored, turns, strict=True)], axis=0)
+
+
 def loss_of_bytes(loss):
     """What ``loss=`` takes: likelihoods by name, losses of predictions with the range of bytes."""
     return loss if loss.endswith("likelihood") else loss_function(loss, data_range=255.0)

@@ -9,6 +9,7 @@ clipped, training on the train part, methods with parameters at those best on th
     python benchmarks/rtf_denoising.py --loss ssim --after psnr    # the field of PSNR, its leaves fitted on for SSIM
     python benchmarks/rtf_denoising.py --expert bm3d       # BM3D's image is filtered and seen too
     python benchmarks/rtf_denoising.py --expert bm3d --filters default    # and restored by adaptive filters
+    python benchmarks/rtf_denoising.py --expert bm3d --filters default --mixed 25    # and mixed with what it sees
     python benchmarks/rtf_denoising.py --filters default   # what fields see by default in place of the thesis's bank
     python benchmarks/rtf_denoising.py --filters groups    # and groups of similar patches that are shrunk together
     python benchmarks/rtf_denoising.py --filters default --on val    # on validation images, to choose by
@@ -103,6 +104,15 @@ def bm3d_method(noisy, sigma, strength):
     return bm3d.bm3d(noisy.astype(float), strength * sigma)
 
 
+def bm3d_again(noisy, sigma, strength, denoised):
+    """BM3D's second stage once more, on smaller blocks: its image is what spectra are estimated from."""
+    import bm3d
+
+    profile = bm3d.BM3DProfile()
+    profile.bs_wiener = 5
+    return bm3d.bm3d(noisy.astype(float), strength * sigma, profile, stage_arg=denoised.astype(float))
+
+
 def nl_means_method(noisy, sigma, strength):
     from skimage.restoration import denoise_nl_means
 
@@ -141,8 +151,11 @@ RIVALS = {
 }
 
 
-def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING):
-    """A rival's images, those of before if there are any, and seconds of the processor for each."""
+def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING, pilots=None):
+    """A rival's images, those of before if there are any, and seconds of the processor for each.
+
+    A method is given the noisy image, sigma, a strength, and a pilot if there are any.
+    """
     path = args.folder / f"{name.replace(' ', '_')}_{part}_{args.sigma}_{len(noisy)}.joblib"
     if not path.exists():
         method, strengths = (RIVALS if methods is None else methods)[name]
@@ -152,9 +165,10 @@ def denoised_by(name, part, noisy, args, methods=None, n_choosing=N_CHOOSING):
         strength = joblib.load(chosen)
         part_path = path.with_suffix(".part")
         images, seconds = joblib.load(part_path) if part_path.exists() else ([], [])
-        for x in noisy[len(images) :]:
+        for k in range(len(images), len(noisy)):
             start = time.process_time()
-            images.append(np.asarray(method(x, args.sigma, strength), dtype=np.float32))
+            more = () if pilots is None else (pilots[k],)
+            images.append(np.asarray(method(noisy[k], args.sigma, strength, *more), dtype=np.float32))
             seconds.append(time.process_time() - start)
             if len(images) % 10 == 0:
                 joblib.dump((images, seconds), part_path)
@@ -247,8 +261,8 @@ def field_on_default_filters(args):
 def fields_beside_bm3d(args):
     """Fields that see the default filters beside BM3D's image, seconds of their training, and what they see."""
     noisy, clean = noisy_and_clean("train", args.sigma, args.images, seed=DRAWS["train"])
-    experts = {"BM3D": denoised_by("BM3D", "train", noisy, args)[0]}
-    seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder)
+    experts = bm3d_twice("train", noisy, denoised_by("BM3D", "train", noisy, args)[0], args)
+    seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder, has_rests=True)
     found = []
     for seed in range(args.fields):
         path = args.folder / f"field_{name_on_default_filters(args)}{f'_seed{seed}' if seed else ''}.joblib"
@@ -259,6 +273,32 @@ def fields_beside_bm3d(args):
         found.append(kept_field(path))
     fields, seconds = zip(*found, strict=True)
     return [field.set_params(verbose=0) for field in fields], sum(seconds), seen
+
+
+def bm3d_twice(part, noisy, once, args):
+    """BM3D's images, and those of its second stage once more, by name."""
+    again = {"BM3D again": (bm3d_again, (1.0,))}
+    return {"BM3D": once, "BM3D again": denoised_by("BM3D again", part, noisy, args, again, pilots=once)[0]}
+
+
+def mixed(restored, noisy, experts):
+    """The fields' images and what they were made from, each as one column of a matrix, image by image."""
+    for k, image in enumerate(restored):
+        own = [image, noisy[k], *(images[k] for images in experts.values())]
+        yield np.stack([part.ravel() for part in own], axis=1).astype(float)
+
+
+def shares_of_mixture(fields, seen, args):
+    """Shares of the fields' image, the noisy one and those of experts in the mixture that is nearest to clean images.
+
+    The images are of the validation part.
+    """
+    noisy, clean = noisy_and_clean("val", args.sigma, args.mixed, seed=1)
+    experts = bm3d_twice("val", noisy, denoised_by("BM3D", "val", noisy, args)[0], args)
+    squares, products = 0.0, 0.0
+    for parts, y in zip(mixed(seen.restored(fields, noisy, experts), noisy, experts), clean, strict=True):
+        squares, products = squares + parts.T @ parts, products + parts.T @ y.ravel()
+    return np.linalg.solve(squares, products)
 
 
 def name_on_default_filters(args):
@@ -329,8 +369,15 @@ def run(args):
     elif args.expert == "bm3d":
         fields, training, seen = fields_beside_bm3d(args)
         field = fields[0]
-        predicted, seconds = seconds_of_each(seen.restored(fields, noisy, {"BM3D": bm3d_images}))
-        keys += ("fields",)
+        experts = bm3d_twice(args.on, noisy, bm3d_images, args)
+        keep("BM3D again", measures(experts["BM3D again"], clean))
+        predicted, seconds = seconds_of_each(seen.restored(fields, noisy, experts))
+        keys += "fields", "mixed"
+        if args.mixed:
+            shares = shares_of_mixture(fields, seen, args)
+            print("shares of the fields' image, the noisy one, BM3D's and that of BM3D again:", shares.round(3))
+            parts = mixed(predicted, noisy, experts)
+            predicted = [(own @ shares).reshape(y.shape) for own, y in zip(parts, clean, strict=True)]
     else:
         field, training = field_on_default_filters(args)
         predicted, seconds = predictions(field.set_params(verbose=0), [x[..., None] for x in noisy])
@@ -375,6 +422,7 @@ def main():
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
     parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
     parser.add_argument("--fields", type=int, default=1, help="of other seeds beside BM3D, whose mean is taken")
+    parser.add_argument("--mixed", type=int, default=0, help="validation images that fields beside BM3D are mixed by")
     parser.add_argument("--shrinkage", type=float, default=10000.0)
     parser.add_argument("--more-rounds", type=int, default=0, help="rounds with new noise after the last split")
     parser.add_argument("--after", help="another loss, whose field is fitted on for this one")

@@ -20,10 +20,11 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-from _beside_experts import SHARES, TURNS, BesideExperts
+from _beside_experts import SHARES, BesideExperts
 from _denoising_experts import FieldOfExperts, PatchMixture, SparseCodes
 from _restoration import (
     PIXELS_OF_ROUND,
+    TURNS,
     by_default_filters,
     clean_images,
     fit_on,

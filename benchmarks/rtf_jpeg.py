@@ -19,6 +19,7 @@ import io
 import joblib
 import numpy as np
 import scipy.fft
+from _restoration import TURNS, mean_of_mirrors, mirrored
 from _restoration_task import main
 from PIL import Image
 
@@ -128,11 +129,9 @@ class Compression:
 
     def restored(self, field, channels, image):
         """The mean of the restored mirror images, whose blocks are blocks too, as near as the file says."""
-        turns = [(1, 1), (1, -1), (-1, 1), (-1, -1)] if not any(n % 8 for n in image.shape) else [(1, 1)]
-        mirrored = channels([np.ascontiguousarray(image[::down, ::right]) for down, right in turns])
-        found = zip(turns, field.predict(mirrored), strict=True)
-        mean = np.mean([own[::down, ::right] for (down, right), own in found], axis=0)
-        return self.within(mean, image)
+        turns = TURNS[:1] if any(n % 8 for n in image.shape) else TURNS
+        found = field.predict(channels(mirrored(image, turns)))
+        return self.within(mean_of_mirrors(found, turns), image)
 
 
 if __name__ == "__main__":
