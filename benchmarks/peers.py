@@ -32,9 +32,6 @@ from _record import read_record, write_record
 # A ratio below this share of the recorded one is a step back.
 LEAST_SHARE = 0.75
 
-# Seconds below which a time is left out of the check: it depends on what other programs leave in the caches.
-SHORT = 0.01
-
 # Seconds by the clock from which two threads are compared with one.
 LONG = 0.4
 
@@ -141,8 +138,7 @@ def key(row):
 def steps_back(rows, path):
     """Rows whose ratio is well below that of a record."""
     recorded = {key(row): row["ratio"] for row in read_record(path, [])}
-    long = (row for row in rows if row["ours"] >= SHORT)
-    return [row for row in long if row["ratio"] < LEAST_SHARE * recorded.get(key(row), 0.0)]
+    return [row for row in rows if row["ratio"] < LEAST_SHARE * recorded.get(key(row), 0.0)]
 
 
 def main():
