@@ -413,7 +413,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return ChosenOptions(
             stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
             deepest if self.max_depth == "auto" else self.max_depth,
-            ((6 if stopping else 8) if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
+            (8 if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
             max_samples,
             (_SHRINKAGE * seen if in_parts else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )

@@ -106,8 +106,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Projected quasi-Newton steps, or spectral projected gradients; the number of pixels to train on, shrinkage,
         bounds of eigenvalues and early stopping are options of :class:`~sklearn_crf.rtf.FieldSolver`.
     max_iter : int or "auto", default="auto"
-        Most iterations of each round, of which there are one more than splits on the longest path. ``"auto"`` is 6 for
-        losses of predictions of images of which some are held out, 8 if none are, and else 50.
+        Most iterations of each round, of which there are one more than splits on the longest path. ``"auto"`` is 8 for
+        losses of predictions of images, else 50.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
         leaf's share of the factors, and of what the leaf sees of the channels.
