@@ -75,7 +75,7 @@ class BesideExperts:
 
 
 def _rests(noisy, denoised):
-    """What was taken away from an image, smoothed, and the root of its smoothed squares."""
+    """The rest that was taken away from an image, smoothed, and the root of its smoothed squares."""
     rest = noisy - denoised
     squares = [np.sqrt(gaussian_filter(rest**2, width)) for width in WIDTHS]
     return np.dstack([gaussian_filter(rest, WIDTHS[0]), *squares])

@@ -283,7 +283,7 @@ def bandwidths(rounds):
 
 
 def machine_gain(seconds=0.15):
-    """What two threads gain that only compute, and take the lock of the interpreter once in a millisecond."""
+    """Gain of two threads that only compute, and take the lock of the interpreter once in a millisecond."""
 
     def rate(n_threads):
         """Loops a second of all threads."""
