@@ -4,7 +4,7 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._local_updates import local_arguments, visits
-from sklearn_crf.inference._row_models import RowModels
+from sklearn_crf.inference._row_models import RowModels, row_ranges
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
@@ -40,10 +40,8 @@ class RowsClimber:
 
     def climb(self, labels):
         """Change labels in place."""
-        rows = self.rows
-        height = max(1, _NODES_AT_ONCE // rows.width)
+        parts = row_ranges(self.rows.model.graph, _NODES_AT_ONCE)
         for _ in range(_MAX_SWEEPS):
-            parts = [(start, min(start + height, rows.length)) for start in range(0, rows.length, height)]
             if not sum(self._sweep(labels, *part) for part in parts):
                 break
         return labels

@@ -33,6 +33,13 @@ def _ordered_offsets(graph):
     return steps, offsets, counts.tolist()
 
 
+def row_ranges(graph, n_nodes):
+    """First row and the one after the last of parts of a lattice with so many nodes, of one row at least."""
+    length = graph.shape[0]
+    height = max(1, n_nodes * length // graph.n_nodes)
+    return [(start, min(start + height, length)) for start in range(0, length, height)]
+
+
 class RowModels:
     """A model on a lattice as models of some of its rows, with the rows around them that their edges lead to."""
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._row_models import row_ranges
 from sklearn_crf.inference.cuts._cut_network import (
     TRUNCATE,
     LatticeFlow,
@@ -66,8 +67,7 @@ class LatticeRows(NamedTuple):
     def labels(self, n_threads=1, may_truncate=True):
         """Best labels, (N,) int32; None where they are not found so."""
         # may_truncate: whether edges may be other than submodular
-        n_rows = max(1, _NODES_OF_ROWS // self._width)
-        parts = [(start, min(start + n_rows, self._length)) for start in range(0, self._length, n_rows)]
+        parts = row_ranges(self.graph, _NODES_OF_ROWS)
         found = map_tasks(lambda part, n_threads: self._survey(*part), parts, n_threads)
         if any(each is None for each in found):
             return None
