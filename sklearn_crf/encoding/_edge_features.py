@@ -6,6 +6,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding._operators import OperatorFeatures
+from sklearn_crf.kernels.graphs.differences import weighted_differences as sum_of_differences
 
 
 def difference(x_tail, x_head):
@@ -126,6 +127,18 @@ def weighted_edges(features, edge_type, weights):
     if edge_type is None or len(weights) == 1:
         return sums[:, 0]
     return np.take_along_axis(sums, edge_type[:, np.newaxis], axis=1)[:, 0]
+
+
+def weighted_differences(node_features, edges, edge_type, weights):
+    """Sums of the features that :func:`difference` makes, by weights, (n_edge_types, R), of the types of edges."""
+    # node_features: (N, F); edges: (E, 2); edge_type: (E,) or None
+    if isinstance(node_features, np.ndarray) and node_features.flags.c_contiguous:
+        sums = np.empty(len(edges), dtype=node_features.dtype)
+        kind = np.empty(0, dtype=np.int32) if edge_type is None or len(weights) == 1 else edge_type
+        sum_of_differences(node_features, edges, kind, np.ascontiguousarray(weights, dtype=np.float64), sums)
+        if np.isfinite(sums).all():
+            return sums
+    return weighted_edges(compute_edge_features(difference, node_features, edges), edge_type, weights)
 
 
 def compute_edge_features(function, node_features, edges):

@@ -16,6 +16,7 @@ from sklearn_crf.encoding._edge_features import (
     constant,
     difference,
     scaled_edges,
+    weighted_differences,
     weighted_edges,
 )
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
@@ -154,6 +155,11 @@ class Example:
     def _has_no_edge_features(self):
         return self.edge_features is None
 
+    @property
+    def has_quick_edges(self):
+        """Whether to make the features of edges takes no longer than to look at their scores does."""
+        return True
+
     def rows(self, start, stop):
         """The part of a plain lattice from one index of its first axis to another.
 
@@ -169,7 +175,9 @@ class Example:
         shape, offsets = self.graph.shape, self.graph.offsets
         width = self.n_nodes // shape[0]
         n_nodes = (stop - start) * width
-        graph = Graph._trusted(n_nodes, None, (stop - start, *shape[1:]), offsets)
+        # Parts of one height share a graph, which lists its edges and neighbours once.
+        height = stop - start
+        graph = self.graph.keep(("rows", height), lambda: Graph._trusted(n_nodes, None, (height, *shape[1:]), offsets))
         features = self.node_features[start * width : stop * width]
         return Example._trusted(features, graph, edge_type=self._edge_type)
 
@@ -242,8 +250,12 @@ def _as_features(values):
     return values
 
 
-# Differences of nodes for so many edges are made at once where only sums of them are asked for.
+# Constant features of more edges are rather made again than kept.
 EDGES_AT_ONCE = 2**16
+
+
+# Of so many features, differences of nodes are made in a few nanoseconds each.
+_FEW_FEATURES = 16
 
 
 def lattice_types(types, graph):
@@ -274,6 +286,10 @@ class ComputedEdges(Example):
     def _has_no_edge_features(self):
         return self._scale is None and self._source is self.node_features
 
+    @property
+    def has_quick_edges(self):
+        return self._function is constant or (self._function is difference and self.shape[1] <= _FEW_FEATURES)
+
     def rows(self, start, stop):
         return ComputedEdges(super().rows(start, stop), self._function)
 
@@ -286,16 +302,9 @@ class ComputedEdges(Example):
         return self._with(_scale=scale)
 
     def _weighted_edges(self, weights):
-        n_edges = self.graph.n_edges
-        if self._function is not difference or self._scale is not None or n_edges <= EDGES_AT_ONCE:
+        if self._function is not difference or self._scale is not None:
             return super()._weighted_edges(weights)
-        sums = np.empty(n_edges, dtype=self.node_features.dtype)
-        for start in range(0, n_edges, EDGES_AT_ONCE):
-            part = slice(start, start + EDGES_AT_ONCE)
-            features = compute_edge_features(self._function, self._source, self.graph.edges[part])
-            edge_type = None if self.edge_type is None else self.edge_type[part]
-            sums[part] = weighted_edges(features, edge_type, weights)
-        return sums
+        return weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
 
     def _with(self, **fields):
         if "edge_features" not in fields:

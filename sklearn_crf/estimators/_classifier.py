@@ -40,12 +40,24 @@ from sklearn_crf.inference import (
     TreeInference,
     resolve_inference,
 )
+from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
 # Of two states whose edges prefer equal labels, all of these find a minimum cut.
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
+
+
+def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
+    """Labels of a large lattice whose scores are made some rows at a time; None where that does not suit."""
+    if n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
+        may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
+        return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
+    # Scores are made some thirty times.
+    if n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
+        return chosen._labels_by_rows(rows, n_threads)
+    return None
 
 
 def _of_a_distribution(method: _Method) -> _Method:
@@ -103,14 +115,13 @@ class FieldClassifier(TrainableField):
         if self._has_distribution and self._asked(inference).rule == "mpm":
             return self._marginals_of(batches, potentials, voters, inference, self._decide)
         chosen, n_classes = self._asked(inference).inference, len(self.classes_)
-        cuts = n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO)
 
         def label(voter, batch, n_threads):
             graph = batch.example.graph
-            if cuts and batch.example.is_plain_lattice and LatticeRows.pays(graph):
-                rows = LatticeRows(graph, lambda *ends: self._model(potentials, voter, batch.rows(*ends)))
+            if batch.example.is_plain_lattice and LatticeRows.pays(graph):
+                rows = MadeRows(graph, lambda *ends: self._model(potentials, voter, batch.rows(*ends)))
                 with batch.named_in_errors():
-                    labels = rows.labels(n_threads, may_truncate=getattr(chosen, "nonsubmodular", None) != "error")
+                    labels = _labels_by_rows(chosen, n_classes, rows, batch.example.has_quick_edges, n_threads)
                 if labels is not None:
                     return labels
             model = self._model(potentials, voter, batch)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._local_updates import local_arguments, visits
-from sklearn_crf.inference._row_models import RowModels, row_ranges
+from sklearn_crf.inference._local_updates import best_alone, local_arguments, visits
+from sklearn_crf.inference._row_models import StoredRows, row_ranges
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
@@ -34,16 +34,33 @@ class Climber:
 class RowsClimber:
     """The same on a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
 
-    def __init__(self, model):
-        self.rows = RowModels(model)
-        self.work = np.empty(model.n_columns)
+    # rows: RowModels
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def start(self):
+        """The best state of each node by itself, (N,) int32."""
+        labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
+        for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+            checkpoint()
+            labels[self.rows.nodes(start, stop)] = best_alone(self.rows.between(start, stop))
+        return labels
 
     def climb(self, labels):
         """Change labels in place."""
-        parts = row_ranges(self.rows.model.graph, _NODES_AT_ONCE)
+        parts = row_ranges(self.rows.graph, _NODES_AT_ONCE)
+        starts, stops = np.array(parts).T
+        # Where nothing changed in or around some rows since they were visited, nothing would.
+        pending = np.ones(len(parts), dtype=bool)
         for _ in range(_MAX_SWEEPS):
-            if not sum(self._sweep(labels, *part) for part in parts):
+            if not pending.any():
                 break
+            for place, (start, stop) in enumerate(parts):
+                if pending[place]:
+                    pending[place] = False
+                    if self._sweep(labels, start, stop):
+                        pending |= (stops > start - self.rows.reach) & (starts < stop + self.rows.reach)
         return labels
 
     def _sweep(self, labels, start, stop):
@@ -52,8 +69,8 @@ class RowsClimber:
         model, low, high = self.rows.around(start, stop)
         width = self.rows.width
         nodes = np.arange((start - low) * width, (stop - low) * width, dtype=np.int32)
-        around = labels[low * width : high * width]
-        return icm_update(nodes, 0, len(nodes), *local_arguments(model), around, self.work)
+        around = labels[self.rows.nodes(low, high)]
+        return icm_update(nodes, 0, len(nodes), *local_arguments(model), around, np.empty(model.n_columns))
 
 
 # Nodes whose neighbours are listed together where a lattice has several times as many.
@@ -88,7 +105,7 @@ def climber_of(model):
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
     is_large = model.graph.n_nodes > 2 * _NODES_AT_ONCE
-    return RowsClimber(model) if is_large and RowModels.fit(model) else Climber(model)
+    return RowsClimber(StoredRows(model)) if is_large and StoredRows.fit(model) else Climber(model)
 
 
 def climbed(model, labels):

@@ -354,14 +354,20 @@ class LinearPotentials:
 
     def _columns_of_scores(self, weights, example):
         """(N, n_columns): what features and intercepts say of each node."""
-        dtype = example.node_features.dtype
-        scores = np.zeros((example.n_nodes, self.n_columns), dtype=dtype)
+        # Not written into one more array: of large images that takes longer than the products.
+        if self.n_node_types == 1:
+            return self._product(weights, 0, example.node_features)
+        scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
         for node_type, nodes in self._nodes_by_type(example):
-            part = example.node_features[nodes] @ weights.coef[node_type].T.astype(dtype)
-            if self.fit_intercept:
-                part = part + weights.intercept[node_type].astype(dtype)
-            scores[nodes] = part
+            scores[nodes] = self._product(weights, node_type, example.node_features[nodes])
         return scores
+
+    def _product(self, weights, node_type, features):
+        """What the weights of one type say of some nodes."""
+        columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
+        if self.fit_intercept:
+            columns += weights.intercept[node_type].astype(features.dtype)
+        return columns
 
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
         """The adjoint of that, into the weights of nodes; of some nodes, whose columns are given."""

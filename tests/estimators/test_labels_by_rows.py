@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from sklearn_crf import DRFClassifier
+from sklearn_crf.encoding._edge_features import difference, weighted_differences, weighted_edges
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import GraphCut, JunctionTree
+from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree, _climbing
+from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts import _lattice_rows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PL
@@ -27,6 +29,7 @@ def rng():
 @pytest.fixture
 def small_parts(monkeypatch):
     monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
+    monkeypatch.setattr(_climbing, "_NODES_AT_ONCE", 30)
 
 
 def fitted(X, y, **options):
@@ -130,13 +133,13 @@ def test_a_few_edges_that_are_not_submodular(small_parts, monkeypatch, shape, co
         weight = rng.uniform(0.1, 0.8, size=graph.n_edges)
         weight[rng.choice(graph.n_edges, 4, replace=False)] = -rng.uniform(0.1, 1.0, size=4)
         whole = PairwiseModel(graph, unary, np.eye(2, dtype=dtype)[None], edge_weight=weight.astype(dtype))
-        labels = LatticeRows(graph, rows_of(whole, connectivity)).labels()
+        labels = LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels()
         if labels is None:
             continue
         n_found += 1
         assert score(whole, labels) == pytest.approx(JunctionTree().map(whole).score, rel=1e-6)
-        assert np.array_equal(labels, LatticeRows(graph, rows_of(whole, connectivity)).labels(n_threads=2))
-        assert LatticeRows(graph, rows_of(whole, connectivity)).labels(may_truncate=False) is None
+        assert np.array_equal(labels, LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels(n_threads=2))
+        assert LatticeRows(MadeRows(graph, rows_of(whole, connectivity))).labels(may_truncate=False) is None
     assert n_found >= 15
     assert len(asked) > 5
 
@@ -154,7 +157,7 @@ def test_what_roof_duality_leaves_open_is_left_to_others(small_parts, monkeypatc
     weight[inner[0]] = -0.5
     whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=weight)
     assert GraphCut("qpbo").map(whole).state.n_unlabelled == 4
-    assert LatticeRows(graph, rows_of(whole, 1)).labels() is None
+    assert LatticeRows(MadeRows(graph, rows_of(whole, 1))).labels() is None
 
 
 @pytest.mark.parametrize("inference", ["map", "graph_cut", "alpha_expansion"])
@@ -185,8 +188,104 @@ def test_scores_beyond_30_bits_take_60(rng, small_parts):
     strong[7] = 1e9
     whole = PairwiseModel(graph, unary, [np.eye(2)], edge_weight=strong)
 
-    labels = LatticeRows(graph, rows_of(whole, 1)).labels()
+    labels = LatticeRows(MadeRows(graph, rows_of(whole, 1))).labels()
     assert np.isclose(score(whole, labels), GraphCut().map(whole).score, rtol=1e-12)
+
+
+def of_three(y):
+    """Labels of three classes: the second half of the ones are twos."""
+    y[..., y.shape[-1] // 2 :] *= 2
+    return y
+
+
+@pytest.mark.parametrize("move_making", [AlphaExpansion, AlphaBetaSwap])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((16, 13), {}),
+        ((16, 13), {"connectivity": 2, "pairwise": PairwiseTables(edge_types="offset")}),
+        ((16, 13), {"connectivity": [[3, -1], [0, 2], [1, 0]], "edge_features": "constant"}),
+        ((2, 200), {}),
+        ((8, 7, 6), {"edge_features": "constant"}),
+    ],
+)
+def test_moves_by_rows_end_where_those_of_the_whole_do(
+    monkeypatch, small_parts, rng, shape, options, dtype, move_making
+):
+    X, _ = pictures(rng, 3, shape, dtype)
+    y = of_three(pictures(rng, 3, shape)[1])
+    chosen = move_making(nonsubmodular="truncate")
+    field = DRFClassifier(learning="pl", inference=chosen, **options).fit(X + y[..., None], y)
+    models = field.models(X)
+    by_rows = [np.array(chosen.map(model).labels) for model in models]
+    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 10**6)
+    expected = [chosen.map(model).labels for model in models]
+    assert all(np.array_equal(a, b) for a, b in zip(by_rows, expected, strict=True))
+    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
+    answered = []
+    labels_by_rows = move_making._labels_by_rows
+    monkeypatch.setattr(
+        move_making, "_labels_by_rows", lambda *args: answered.append(labels_by_rows(*args)) or answered[-1]
+    )
+    for n_jobs in (1, 2):
+        field.set_params(n_jobs=n_jobs)
+        found = field.predict(X).reshape(3, -1)
+        assert np.array_equal(found, expected)
+    assert len(answered) == 6
+    assert all(labels is not None for labels in answered)
+
+
+def test_moves_by_rows_leave_what_is_wrong_to_the_whole(rng, small_parts):
+    X, y = pictures(rng, 2, (16, 13))
+    field = DRFClassifier(learning="pl", inference="alpha_expansion", edge_features="constant").fit(X, of_three(y))
+    field.edge_coef_ = -np.abs(field.edge_coef_) - 1.0
+    with pytest.raises(ValueError, match="AlphaExpansion: edge 0 "):
+        field.predict(X, inference=AlphaExpansion(nonsubmodular="error"))
+    assert field.predict(X).shape == y.shape
+
+
+def test_edge_features_that_take_long_are_made_once(rng, small_parts):
+    calls = []
+
+    def slow(tail, head):
+        calls.append(len(tail))
+        return difference(tail, head)
+
+    X, y = pictures(rng, 2, (16, 13))
+    of_three(y)
+    fields = [
+        DRFClassifier(learning="pl", inference="alpha_expansion", edge_features=features).fit(X, y)
+        for features in (slow, "difference")
+    ]
+    calls.clear()
+    assert np.array_equal(fields[0].predict(X), fields[1].predict(X))
+    assert sum(calls) <= 3 * 2 * lattice((16, 13)).n_edges
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_types", [1, 3])
+def test_sums_of_differences(rng, dtype, n_types):
+    graph = lattice((5, 6), 2)
+    features = rng.normal(size=(30, 4)).astype(dtype)
+    features.flags.writeable = False
+    weights = rng.normal(size=(n_types, 5))
+    kind = rng.integers(0, n_types, graph.n_edges).astype(np.int32)
+    tail, head = features[graph.edges.T].astype(np.float64)
+    expected = (np.hstack([np.ones((graph.n_edges, 1)), np.abs(tail - head)]) * weights[kind]).sum(axis=1)
+    edge_type = kind if n_types > 1 else None
+    for given in (features, np.asfortranarray(features)):
+        found = weighted_differences(given, graph.edges, edge_type, weights)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=20 * np.finfo(dtype).eps, atol=20 * np.finfo(dtype).eps)
+    plain = weighted_edges(difference(features[graph.edges[:, 0]], features[graph.edges[:, 1]]), edge_type, weights)
+    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_sums_of_differences_that_overflow_are_an_error():
+    features = np.array([[3e38], [-3e38]], dtype=np.float32)
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        weighted_differences(features, np.array([[0, 1]], dtype=np.int32), None, np.ones((1, 2)))
 
 
 def test_edges_of_a_lattice_are_listed_when_they_are_read():

@@ -7,7 +7,7 @@ from sklearn_crf import Graph
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ICM, AlphaExpansion, _climbing
 from sklearn_crf.inference._climbing import Climber, RowsClimber, climber_of
-from sklearn_crf.inference._row_models import RowModels
+from sklearn_crf.inference._row_models import StoredRows
 from sklearn_crf.models import PairwiseModel, score
 
 
@@ -39,14 +39,14 @@ def test_rows_climb_as_the_whole_does(monkeypatch, shape, connectivity, n_types,
     assert np.array_equal(whole, ICM().map(model).labels)
     for n_nodes in (1, 11, 30, 1000):
         monkeypatch.setattr(_climbing, "_NODES_AT_ONCE", n_nodes)
-        assert np.array_equal(RowsClimber(model).climb(start.copy()), whole)
+        assert np.array_equal(RowsClimber(StoredRows(model)).climb(start.copy()), whole)
 
 
 def test_models_of_rows_have_their_scores():
     rng = np.random.default_rng(0)
     model = lattice_model(rng, (6, 4), 2, 2, 2)
     labels = rng.integers(0, 4, 24)
-    part, low, high = RowModels(model).around(2, 4)
+    part, low, high = StoredRows(model).around(2, 4)
     assert (low, high) == (1, 5)
     rows = slice(4 * low, 4 * high)
     inside = np.all((model.graph.edges >= rows.start) & (model.graph.edges < rows.stop), axis=1)

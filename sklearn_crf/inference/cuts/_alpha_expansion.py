@@ -1,16 +1,19 @@
 """Approximate MAP with any number of states by sequences of minimum cuts: expansion and swap moves."""
 
+from functools import partial
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
+from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference, Labeling
-from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._climbing import RowsClimber, climbed
 from sklearn_crf.inference._local_updates import best_alone
+from sklearn_crf.inference._row_models import StoredRows
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
+from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.models import check_labels, score
 
@@ -88,39 +91,76 @@ class _MoveMaking(Inference):
             labels = found.labels.copy() if is_better else labels
             if np.isneginf(model.tables).any():
                 return self._labeling(model, labels, bound=bound, n_iter=1, state=labels)
-        n_iter, gain = self._search(model, labels, n_threads)
-        converged = gain == 0
-        if not converged:
-            self._warn_unconverged(
-                f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
-                f"still raised the score by {gain:.2g}; increase max_iter."
-            )
+        if model.n_columns > 2 and LatticeRows.pays(model.graph) and StoredRows.fit(model):
+            moves = RowMoves(StoredRows(model), n_threads)
+        else:
+            moves = _Moves(model)
+        n_iter, converged = self._search(moves, model.n_columns, labels, n_threads)
         value = score(model, labels)
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
-    def _search(self, model, labels, n_threads):
-        """Rounds over all moves until none helps, changing labels in place; rounds, and what the last one gained."""
-        network = CutNetwork(model)
-        values = (model.unary, *pairwise_values(model), model.graph.edges)
-        moves = self._moves(model.n_columns)
+    def _labels_by_rows(self, rows, n_threads=1):
+        """The labels of :meth:`map` for a lattice of three states or more; None where it has something to say."""
+        # rows: RowModels; returns (N,) int32
+        n_states = map_tasks(lambda part, n_threads: self._states(rows, *part), parts_of(rows.graph), n_threads)
+        if not all(n_states):
+            return None
+        climber = RowsClimber(rows)
+        labels = climber.climb(climber.start())
+        self._search(RowMoves(rows, n_threads), n_states[0], labels, n_threads)
+        return climber.climb(labels)
+
+    def _states(self, rows, start, stop):
+        """Number of states of some rows; 0 where the whole model has to be looked at."""
+        checkpoint()
+        model = with_edges_from(rows, start, stop)
+        try:
+            self._require("map", model)
+        except ValueError:
+            # Which edge it is, is told of the whole.
+            return 0
+        return model.n_columns
+
+    def _search(self, moves, n_states, labels, n_threads):
+        """Rounds over all moves until none helps, changing labels in place; rounds, and whether none helps."""
         # A move that failed fails again until another one succeeds, so it is skipped until then.
-        n_changes, tried = 0, dict.fromkeys(moves, -1)
+        n_changes, tried = 0, dict.fromkeys(self._moves(n_states), -1)
         for n_iter in range(1, self.max_iter + 1):
             in_all = 0.0
-            for move in moves:
-                if tried[move] == n_changes:
+            for move, seen in tried.items():
+                if seen == n_changes:
                     continue
                 checkpoint()
-                proposed = self._propose(network, labels, move, n_threads)
-                gain = score_gain(*values, labels, proposed)
+                gain = moves.move(labels, partial(self._choice, move), n_threads)
                 if gain > 0:
-                    labels[...] = proposed
                     in_all += gain
                     n_changes += 1
                 tried[move] = n_changes
             if in_all == 0:
-                return n_iter, 0.0
-        return self.max_iter, in_all
+                return n_iter, True
+        self._warn_unconverged(
+            f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
+            f"still raised the score by {in_all:.2g}; increase max_iter."
+        )
+        return self.max_iter, False
+
+
+class _Moves:
+    """Best moves from one labeling of a model to another."""
+
+    def __init__(self, model):
+        self._network = CutNetwork(model)
+        self._values = (model.unary, *pairwise_values(model), model.graph.edges)
+
+    def move(self, labels, choice, n_threads=1):
+        """Change labels in place by the best move, if it gains; what it gains."""
+        keep, take = choice(labels)
+        taken = self._network.cut(keep, take, TRUNCATE, n_threads)
+        proposed = np.where(taken, take, keep)
+        gain = score_gain(*self._values, labels, proposed)
+        if gain > 0:
+            labels[...] = proposed
+        return gain
 
 
 class AlphaExpansion(_MoveMaking):
@@ -178,10 +218,8 @@ class AlphaExpansion(_MoveMaking):
         return list(range(n_states))
 
     @staticmethod
-    def _propose(network, labels, state, n_threads):
-        offered = np.full_like(labels, state)
-        taken = network.cut(labels, offered, TRUNCATE, n_threads)
-        return np.where(taken, offered, labels)
+    def _choice(state, labels):
+        return labels, np.full_like(labels, state)
 
     _condition = "theta({a}, {b}) + theta({alpha}, {alpha}) >= theta({a}, {alpha}) + theta({alpha}, {b})"
 
@@ -240,12 +278,9 @@ class AlphaBetaSwap(_MoveMaking):
         return list(combinations(range(n_states), 2))
 
     @staticmethod
-    def _propose(network, labels, pair, n_threads):
+    def _choice(pair, labels):
         either = (labels == pair[0]) | (labels == pair[1])
-        keep = np.where(either, np.int32(pair[0]), labels)
-        offered = np.where(either, np.int32(pair[1]), labels)
-        taken = network.cut(keep, offered, TRUNCATE, n_threads)
-        return np.where(taken, offered, keep)
+        return np.where(either, np.int32(pair[0]), labels), np.where(either, np.int32(pair[1]), labels)
 
     _condition = "theta({a}, {a}) + theta({b}, {b}) >= theta({a}, {b}) + theta({b}, {a})"
 

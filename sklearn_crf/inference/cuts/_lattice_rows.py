@@ -1,13 +1,11 @@
-"""Best labels of large lattices with two states, whose scores are made some rows at a time."""
+"""Minimum cuts of large lattices, whose capacities are written some rows at a time."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._row_models import row_ranges
+from sklearn_crf.inference._row_models import RowModels, row_ranges
 from sklearn_crf.inference.cuts._cut_network import (
     TRUNCATE,
     LatticeFlow,
@@ -18,8 +16,8 @@ from sklearn_crf.inference.cuts._cut_network import (
     require_choice,
 )
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
-from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, node_terms, unary_spread
-from sklearn_crf.models import PairwiseModel, clamped
+from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, node_terms, score_gain, unary_spread
+from sklearn_crf.models import clamped
 
 # Nodes whose scores are in memory at once.
 _NODES_OF_ROWS = 1 << 16
@@ -50,14 +48,11 @@ class LatticeRows(NamedTuple):
 
     Parameters
     ----------
-    graph : Graph
-        From :func:`~sklearn_crf.graphs.lattice`.
-    model : callable(start, stop) -> PairwiseModel
-        The model of the rows from one index of the first axis to another, on the lattice of their shape.
+    rows : RowModels
+        On a lattice for which :meth:`pays` is true.
     """
 
-    graph: Graph
-    model: Callable[[int, int], PairwiseModel]
+    rows: RowModels
 
     @staticmethod
     def pays(graph):
@@ -67,61 +62,28 @@ class LatticeRows(NamedTuple):
     def labels(self, n_threads=1, may_truncate=True):
         """Best labels, (N,) int32; None where they are not found so."""
         # may_truncate: whether edges may be other than submodular
-        parts = row_ranges(self.graph, _NODES_OF_ROWS)
+        graph = self.rows.graph
+        parts = parts_of(graph)
         found = map_tasks(lambda part, n_threads: self._survey(*part), parts, n_threads)
         if any(each is None for each in found):
             return None
         carried, total, n_unlike, n_truncated = np.array(found).T
-        if n_truncated.sum() > may_truncate * _MOST_TRUNCATED * self.graph.n_edges:
+        if n_truncated.sum() > may_truncate * _MOST_TRUNCATED * graph.n_edges:
             return None
-        rounding = Rounding.of(self.graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
-        flow = LatticeFlow(self.graph, rounding.dtype)
-        map_tasks(lambda part, n_threads: self._write(flow, rounding, *part), parts, n_threads)
+        rounding = Rounding.of(graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
+        flow = LatticeFlow(graph, rounding.dtype)
+        zeros_or_ones = _constant_choice(0, 1)
+        map_tasks(lambda part, n_threads: _write(flow, rounding, self.rows, zeros_or_ones, *part), parts, n_threads)
         labels = flow.solve(n_threads).astype(np.int32)
         truncated = [part for part, n in zip(parts, n_truncated, strict=True) if n]
         return self._settled(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
-    @property
-    def _length(self):
-        return self.graph.shape[0]
-
-    @property
-    def _width(self):
-        return self.graph.n_nodes // self._length
-
-    @property
-    def _reach(self):
-        return int(self.graph.offsets[:, 0].max())
-
     def _survey(self, start, stop):
         """Largest capacity of some rows, sum of the spreads of their unary scores, how many, and truncated edges."""
         checkpoint()
-        model = self.model(start, min(stop + self._reach, self._length))
+        model, of_rows = with_edges_from(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = largest_capacity(model)
-        if endless:
-            return None
-        return carried, *unary_spread(model.unary[: (stop - start) * self._width]), n_not_submodular(model)
-
-    def _write(self, flow, rounding, start, stop):
-        """Capacities of some rows, from them and their neighbours."""
-        checkpoint()
-        low, high = max(start - self._reach, 0), min(stop + self._reach, self._length)
-        model = self.model(low, high)
-        n_nodes = model.graph.n_nodes
-        keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        cost = np.empty(n_nodes)
-        node_terms(model.unary, keep, take, cost)
-        part = LatticeFlow(model.graph, rounding.dtype)
-        assert len(part.counts) == len(flow.counts)
-        part.set_capacities(
-            (*pairwise_values(model), model.graph.edges),
-            *(keep, take, rounding.scale, rounding.most, precision(model), TRUNCATE, cost),
-        )
-        own = slice((start - low) * self._width, (stop - low) * self._width)
-        nodes = slice(start * self._width, stop * self._width)
-        node = integer_excess(cost[own], rounding.scale, rounding.most, flow.excess[nodes])
-        require_choice(node + nodes.start if node >= 0 else node)
-        flow.residual[flow.guard + nodes.start : flow.guard + nodes.stop] = part.residual[part.guard :][own]
+        return None if endless else (carried, *unary_spread(model.unary[of_rows]), n_not_submodular(model))
 
     def _settled(self, flow, rounding, labels, parts, n_threads):
         """Labels of the model itself from those of the truncated one, or None; parts have the truncated edges."""
@@ -134,42 +96,131 @@ class LatticeRows(NamedTuple):
         amounts = np.minimum(amounts, rounding.most).astype(flow.excess.dtype)
         flow.excess[paid] += np.where(labels[paid] == 1, amounts, -amounts)
         stays = flow.solve(n_threads) == labels
-        ranges = self._rows_around(np.unique(np.flatnonzero(~stays) // self._width))
-        if sum(stop - start for start, stop in ranges) > _MOST_OPEN_ROWS * self._length:
+        ranges = self.rows.rows_around(np.unique(np.flatnonzero(~stays) // self.rows.width))
+        if sum(stop - start for start, stop in ranges) > _MOST_OPEN_ROWS * self.rows.length:
             return None
         settled = map_tasks(lambda ends, n_threads: self._roof_dual(labels, stays, *ends), ranges, n_threads)
         if any(each is None for each in settled):
             return None
         for (start, stop), own in zip(ranges, settled, strict=True):
-            labels[start * self._width : stop * self._width] = own
+            labels[self.rows.nodes(start, stop)] = own
         return labels
 
     def _payments(self, labels, start, stop):
         """Ends of the truncated edges from some rows that are labelled alike, and half of what the edges lack."""
         checkpoint()
-        model = self.model(start, min(stop + self._reach, self._length))
+        model, nodes = with_edges_from(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]
         lacking = lacking[:, 0] if model.edge_weight is None else (lacking * model.edge_weight).sum(axis=1)
         edges = np.flatnonzero(lacking > 0)
-        tail, head = model.graph.edges[edges].T + start * self._width
-        alike = (labels[tail] == labels[head]) & (tail < stop * self._width)
+        tail, head = model.graph.edges[edges].T + nodes.start
+        alike = (labels[tail] == labels[head]) & (tail < nodes.stop)
         return np.concatenate((tail[alike], head[alike])), np.tile(lacking[edges[alike]] / 2, 2)
-
-    def _rows_around(self, rows):
-        """Ranges of rows, apart from each other, that have some rows and all their neighbours."""
-        ranges = []
-        for row in rows.tolist():
-            low, high = max(row - self._reach, 0), min(row + self._reach + 1, self._length)
-            if ranges and low < ranges[-1][1]:
-                ranges[-1] = ranges[-1][0], high
-            else:
-                ranges.append((low, high))
-        return ranges
 
     def _roof_dual(self, labels, stays, start, stop):
         """Labels of some rows, given those of the nodes that stay; None where roof duality leaves some open."""
         checkpoint()
-        own = slice(start * self._width, stop * self._width)
+        own = self.rows.nodes(start, stop)
         known = np.where(stays[own], labels[own], -1)
-        found = GraphCut(nonsubmodular="qpbo").map(clamped(self.model(start, stop), known))
+        found = GraphCut(nonsubmodular="qpbo").map(clamped(self.rows.between(start, stop), known))
         return None if found.state.n_unlabelled else found.labels
+
+
+class RowMoves:
+    """Best moves from one labeling of a large lattice to another, whose capacities are written some rows at a time.
+
+    Scores are made twice a move, for capacities and for what the move gains. Between moves a flow of 26 bytes a node
+    with four neighbours is in memory.
+    """
+
+    # rows: RowModels
+
+    def __init__(self, rows, n_threads=1):
+        self.rows = rows
+        self._parts = parts_of(rows.graph)
+        found = map_tasks(lambda part, n_threads: self._survey(*part), self._parts, n_threads)
+        carried, total, n_unlike = np.array(found).T
+        self._rounding = Rounding.of(rows.graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
+        self._flow = LatticeFlow(rows.graph, self._rounding.dtype)
+
+    def move(self, labels, choice, n_threads=1):
+        """Change labels in place by the best move, if it gains; what it gains."""
+        # labels: (N,) int32; choice: callable(labels) -> what nodes may keep and take, in place of their labels
+        arguments = self._flow, self._rounding, self.rows
+
+        def write(part, n_threads):
+            _write(*arguments, lambda nodes: choice(labels[nodes]), *part)
+
+        map_tasks(write, self._parts, n_threads)
+        taken = self._flow.solve(n_threads)
+        gain = sum(map_tasks(lambda part, n_threads: self._gain(labels, choice, taken, *part), self._parts, n_threads))
+        if gain > 0:
+            for part in self._parts:
+                nodes = self.rows.nodes(*part)
+                labels[nodes] = _moved(labels[nodes], choice, taken[nodes])
+        return gain
+
+    def _survey(self, start, stop):
+        """Largest capacity of some rows, sum of the spreads of their unary scores, and of how many nodes."""
+        checkpoint()
+        model = with_edges_from(self.rows, start, stop)
+        return largest_capacity(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
+
+    def _gain(self, labels, choice, taken, start, stop):
+        """What the nodes of some rows gain after those of the rows before have moved."""
+        checkpoint()
+        own = self.rows.nodes(start, stop)
+        if np.array_equal(_moved(labels[own], choice, taken[own]), labels[own]):
+            return 0.0
+        model, low, high = self.rows.around(start, stop)
+        nodes = self.rows.nodes(low, high)
+        old = labels[nodes]
+        new = _moved(old, choice, taken[nodes])
+        before, after = own.start - nodes.start, own.stop - nodes.start
+        old[:before], new[after:] = new[:before], old[after:]
+        return score_gain(model.unary, *pairwise_values(model), model.graph.edges, old, new)
+
+
+def parts_of(graph):
+    """First row and the one after the last of parts whose scores are in memory at once."""
+    return row_ranges(graph, _NODES_OF_ROWS)
+
+
+def _moved(labels, choice, taken):
+    keep, take = choice(labels)
+    return np.where(taken, take, keep)
+
+
+def _constant_choice(keep, take):
+    """The same two states for every node."""
+
+    def choice(nodes):
+        n_nodes = nodes.stop - nodes.start
+        return np.full(n_nodes, keep, dtype=np.int32), np.full(n_nodes, take, dtype=np.int32)
+
+    return choice
+
+
+def with_edges_from(rows, start, stop):
+    """The model of some rows and of those that edges lead to from them."""
+    return rows.between(start, min(stop + rows.reach, rows.length))
+
+
+def _write(flow, rounding, rows, choice, start, stop):
+    """Capacities of some rows, from them and their neighbours."""
+    # choice: callable(nodes) -> states that these keep and may take
+    checkpoint()
+    model, low, high = rows.around(start, stop)
+    keep, take = choice(rows.nodes(low, high))
+    cost = np.empty(model.graph.n_nodes)
+    node_terms(model.unary, keep, take, cost)
+    part = LatticeFlow(model.graph, rounding.dtype)
+    assert len(part.counts) == len(flow.counts)
+    part.set_capacities(
+        (*pairwise_values(model), model.graph.edges),
+        *(keep, take, rounding.scale, rounding.most, precision(model), TRUNCATE, cost),
+    )
+    nodes, own = rows.nodes(start, stop), rows.nodes(start - low, stop - low)
+    node = integer_excess(cost[own], rounding.scale, rounding.most, flow.excess[nodes])
+    require_choice(node + nodes.start if node >= 0 else node)
+    flow.residual[flow.guard + nodes.start : flow.guard + nodes.stop] = part.residual[part.guard :][own]
