@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_graph import FactorGraph
@@ -39,17 +40,13 @@ def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     n_states = _states(model)
     listed = np.arange(model.n_columns) < n_states[:, None]
     first, inverse, shapes = _distinct_tables(model)
-    tables = [
-        table[:rows, :columns].ravel()
-        for table, (rows, columns) in zip(model.edge_tables(first), shapes.tolist(), strict=True)
-    ]
-    length = np.concatenate((n_states, [len(table) for table in tables])).astype(np.int64)
+    length = np.concatenate((n_states, np.prod(shapes, axis=1))).astype(np.int64)
     return FactorGraph._trusted(
         n_states=n_states.astype(np.int32),
         scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
         table_id=np.concatenate((np.arange(n_nodes), n_nodes + inverse)).astype(np.int32),
-        log_table=np.concatenate((model.unary[listed], *tables)),
+        log_table=np.concatenate((model.unary[listed], model.edge_tables(first)[_cells(shapes, model.n_columns)])),
         table_ptr=np.concatenate(([0], np.cumsum(length))),
     )
 
@@ -102,14 +99,25 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
     [[[[0.0, 0.0], [1.0, 1.0]]]]
     """
     first, _, shapes = _distinct_tables(model)
-    tables: np.ndarray = np.zeros(model.tables.shape)
-    start = int(_states(model).sum())
-    for e, (rows, columns) in zip(first, shapes.tolist(), strict=True):
-        pair = log_table[start : start + rows * columns].reshape(rows, columns)
-        weight = np.ones(1) if model.edge_weight is None else model.edge_weight[e].astype(np.float64)
-        tables[model.edge_type[e], :, :rows, :columns] += weight[:, None, None] * pair
-        start += rows * columns
-    return tables
+    pairs = np.zeros((len(first), model.n_columns, model.n_columns))
+    pairs[_cells(shapes, model.n_columns)] = log_table[int(_states(model).sum()) :]
+    n_types, n_features = model.tables.shape[:2]
+    weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
+    # Row t * R + r adds up what weight r makes of the tables of type t, in their order.
+    place = model.edge_type[first].astype(np.int64)[:, None] * n_features + np.arange(n_features)
+    member = np.repeat(np.arange(len(first)), n_features)
+    sums = sp.csr_array(
+        (weight.astype(np.float64).ravel(), (place.ravel(), member)), shape=(n_types * n_features, len(first))
+    )
+    return (sums @ pairs.reshape(len(first), model.n_columns**2)).reshape(model.tables.shape)
+
+
+def _cells(shapes, n_columns):
+    """Cells of padded tables that are in use."""
+    # shapes: (n, 2), rows and columns of each; returns (n, K, K) of bool
+    rows, columns = shapes[:, 0, None, None], shapes[:, 1, None, None]
+    state = np.arange(n_columns)
+    return (state[:, None] < rows) & (state < columns)
 
 
 def pairwise_model_of(model: FactorGraph) -> PairwiseModel:

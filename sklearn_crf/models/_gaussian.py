@@ -108,8 +108,8 @@ class GaussianModel:
         there are.
         """
         graph = self.graph
-        is_plane = graph.offsets is not None and len(graph.shape) in (1, 2)
-        return _StencilProduct(self) if is_plane else _GraphProduct(self)
+        is_lattice = graph.offsets is not None and len(graph.shape) <= 3
+        return _StencilProduct(self) if is_lattice else _GraphProduct(self)
 
     def product(self, vector: ArrayLike) -> np.ndarray:
         """J times a vector.
@@ -158,15 +158,14 @@ class GaussianModel:
 
 
 class _StencilProduct:
-    """Rows of a lattice of one or two axes; a chain is a plane of one row."""
+    """Rows of a lattice of up to three axes; a chain is a plane of one row, a plane a volume of one slice."""
 
     def __init__(self, model):
         graph = model.graph
-        is_chain = len(graph.shape) == 1
-        self.height, self.width = (1, *graph.shape) if is_chain else graph.shape
-        offsets = np.pad(graph.offsets, ((0, 0), (1, 0))) if is_chain else graph.offsets
-        self.offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-        self.n_items = self.height
+        n_added = 3 - len(graph.shape)
+        self.shape = (1,) * n_added + tuple(graph.shape)
+        self.offsets = np.ascontiguousarray(np.pad(graph.offsets, ((0, 0), (n_added, 0))), dtype=np.int64)
+        self.n_items = self.shape[0] * self.shape[1]
         # A number for each edge takes no more memory than its type, and rows of them are multiplied as vectors.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
@@ -175,8 +174,7 @@ class _StencilProduct:
 
     def __call__(self, vector, start, stop, out):
         of_edges = self.edge_weight, self.edge_type, self.blocks
-        shape = self.height, self.width
-        stencil_product(self.diagonal, *of_edges, self.offsets, *shape, vector, start, stop, out)
+        stencil_product(self.diagonal, *of_edges, self.offsets, *self.shape, vector, start, stop, out)
 
 
 class _GraphProduct:

@@ -1,15 +1,17 @@
 """Objectives of Gaussian fields: pseudolikelihood, exact likelihood, losses of predictions, and their mean."""
 
 from copy import copy
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 
 from sklearn_crf._threads import fixed_ranges, map_tasks
+from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
-from sklearn_crf.rtf._potentials import GaussianStatistics
+from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
 
 
@@ -32,6 +34,10 @@ class GaussianPseudolikelihood:
 
     Convex in the values of the field.
     """
+
+    def is_mean(self, graph):
+        """Whether the loss of an image is a mean over its pixels."""
+        return True
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
         """Loss of a field against values."""
@@ -90,6 +96,10 @@ class PredictionLoss:
         self.offset = offset
         self.scale = scale
 
+    def is_mean(self, graph):
+        """Whether the loss of an image is a mean over its pixels."""
+        return self.weighted_loss is not None
+
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Loss of a field against values."""
         # y: (N, D); weight: (N,); start: (N, D), where to start from for an observed image
@@ -141,6 +151,47 @@ class Whole(NamedTuple):
         return np.random.RandomState(seed if self.part is None else [seed, self.part])
 
 
+# Pixels of images that are evaluated as one: calls for some thousands of pixels take as long as their work, and there
+# are still tasks for several threads.
+_PIXELS_OF_STACK = 8192
+
+
+def stacks_of(images, objective):
+    """Numbers of images that can be evaluated as one, as they have one shape and the loss is a mean over pixels."""
+    # returns list of list of int
+    stacks, open_stacks = [], {}
+    for i, image in enumerate(images):
+        n_pixels, n_axes = prod(image.features.shape[:-1]), len(image.graph.shape)
+        is_alone = image.observation is not None or n_axes > 2 or 2 * n_pixels > _PIXELS_OF_STACK
+        if is_alone or not objective.is_mean(image.graph):
+            stacks.append([i])
+            continue
+        own = open_stacks.setdefault(image.features.shape, [])
+        if not own:
+            stacks.append(own)
+        own.append(i)
+        if (len(own) + 1) * n_pixels > _PIXELS_OF_STACK:
+            del open_stacks[image.features.shape]
+    return stacks
+
+
+def stacked_image(images):
+    """Planes as the slices of a volume, or chains as the rows of a plane, that no factor joins."""
+    if len(images) == 1:
+        return images[0]
+    graph = images[0].graph
+    join = np.concatenate if len(graph.shape) == 1 else np.stack
+    whole = lattice((len(images), *graph.shape), np.pad(graph.offsets, ((0, 0), (1, 0))))
+    leaves = [np.concatenate(of_type) for of_type in zip(*(image.leaves for image in images), strict=True)]
+    chosen = {key: join([image.chosen[key] for image in images]) for key in images[0].chosen}
+    return FieldImage(join([image.features for image in images]), whole, leaves, chosen)
+
+
+def _joined(parts, members):
+    """Some arrays one after the other."""
+    return parts[members[0]] if len(members) == 1 else np.concatenate([parts[i] for i in members])
+
+
 class FieldRisk:
     r"""Mean loss over images, and its derivative by the parameters of a field.
 
@@ -152,26 +203,34 @@ class FieldRisk:
     # targets: list of (N, D)
     # weights: list of (N,) or None, of each pixel of each image; they are divided by their mean
     # whole: of all images, where there are more than these
+    # stacks: list of list of int, images that are evaluated as one; None is each by itself
 
-    def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None):
+    def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None, stacks=None):
         self.objective = objective
         self.potentials = potentials
         self.images = images
         self.targets = targets
         self.n_jobs = n_jobs
         self.converged = True
-        self.states = [None] * len(images)
+        self.stacks = [[i] for i in range(len(images))] if stacks is None else stacks
+        self.states = [None] * len(self.stacks)
         if weights is None:
             weights = [np.ones(len(y)) for y in targets]
         if whole is None:
             whole = Whole(len(images), sum(float(np.mean(weight)) for weight in weights))
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
+        self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
+        # Losses are means over pixels, those of a stack over the pixels of all its images.
+        self._of_stacks = [
+            (_joined(targets, members), len(members) * _joined(self._weights, members)) for members in self.stacks
+        ]
 
     def replaced(self, potentials, images):
         """The risk of a field whose trees have grown, with the same warm starts."""
         other = copy(self)
         other.potentials, other.images = potentials, images
+        other._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
         return other
 
     def parts(self, function, *arguments):
@@ -187,20 +246,20 @@ class FieldRisk:
 
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(self.potentials.n_coef)
-            for i in range(*members):
-                loss = self._loss(coef, i, n_threads)
+            for k in range(*members):
+                loss = self._loss(coef, k, n_threads)
                 value += loss.value
-                gradient += self.potentials.pullback(self.images[i], loss.statistics)
+                gradient += self.potentials.pullback(self._stacked[k], loss.statistics)
             return value, gradient
 
         # Groups of images that do not depend on n_jobs; a gradient for each image could take gigabytes.
-        parts = map_tasks(group, fixed_ranges(len(self.images), _N_GROUPS), self.n_jobs)
+        parts = map_tasks(group, fixed_ranges(len(self.stacks), _N_GROUPS), self.n_jobs)
         return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
 
     def value(self, coef):
         """Mean loss."""
         return sum(
-            map_tasks(lambda i, n_threads: self._loss(coef, i, n_threads).value, range(len(self.images)), self.n_jobs)
+            map_tasks(lambda k, n_threads: self._loss(coef, k, n_threads).value, range(len(self.stacks)), self.n_jobs)
         )
 
     def leaf_weights(self):
@@ -231,23 +290,30 @@ class FieldRisk:
 
     def statistics(self, coef):
         """Derivative by the field of each image."""
-        return map_tasks(
-            lambda i, n_threads: self._loss(coef, i, n_threads).statistics, range(len(self.images)), self.n_jobs
+        found = [None] * len(self.images)
+        of_stacks = map_tasks(
+            lambda k, n_threads: self._loss(coef, k, n_threads).statistics, range(len(self.stacks)), self.n_jobs
         )
+        for members, whole in zip(self.stacks, of_stacks, strict=True):
+            parts = [whole] if len(members) == 1 else whole.split(len(members))
+            for i, own in zip(members, parts, strict=True):
+                found[i] = own
+        return found
 
-    def _loss(self, coef, i, n_threads):
-        return self.loss_of(coef, self.images[i], i, n_threads)
+    def _loss(self, coef, k, n_threads):
+        return self.loss_of(coef, self._stacked[k], k, n_threads)
 
-    def loss_of(self, coef, image, i, n_threads):
-        """Loss of a field of image i, which may see other channels than the image of this set."""
+    def loss_of(self, coef, image, k, n_threads):
+        """Loss of a field of stack k, whose image may see other channels than those of this set."""
         model = self.potentials.model(coef, image, n_threads)
-        options = {"weight": self._weights[i], "state": self.states[i], "n_threads": n_threads}
+        target, weight = self._of_stacks[k]
+        options = {"weight": weight, "state": self.states[k], "n_threads": n_threads}
         observation = image.observation
         if observation is not None and isinstance(self.objective, PredictionLoss):
             options["start"] = observation.start
         with convergence_left_to_caller():
-            loss = self.objective.loss(model, self.targets[i], **options)
-        self.states[i] = loss.state
+            loss = self.objective.loss(model, target, **options)
+        self.states[k] = loss.state
         self.converged = self.converged and loss.converged
         return loss
 
@@ -269,6 +335,10 @@ class GaussianLikelihood:
 
     Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
     """
+
+    def is_mean(self, graph):
+        """Whether the loss of an image is a mean over its pixels: without edges it is the pseudolikelihood."""
+        return graph.n_edges == 0
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
         """Loss of a field against values."""

@@ -172,6 +172,10 @@ class GaussianStatistics(NamedTuple):
     square: np.ndarray
     cross: np.ndarray | None = None
 
+    def split(self, n):
+        """Those of n images of one size that stand one after the other."""
+        return [GaussianStatistics(*own) for own in zip(*(np.split(part, n) for part in self[:3]), strict=True)]
+
 
 class LeafParameters(NamedTuple):
     """Parameters of the leaves of one type, views of the flat vector."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
-from sklearn_crf.rtf._objectives import FieldRisk
+from sklearn_crf.rtf._objectives import FieldRisk, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
 
@@ -443,7 +443,8 @@ class TreeField(NamedTuple):
         if hasattr(data, "risk"):
             return data.risk(objective, self)
         images = self.images(data, n_jobs)
-        return FieldRisk(objective, self.potentials, images, data.targets, data.weights, n_jobs, whole)
+        of_data = data.targets, data.weights, n_jobs, whole
+        return FieldRisk(objective, self.potentials, images, *of_data, stacks_of(images, objective))
 
     def regrown(self, risk, data, n_jobs):
         """The mean loss over the same set, after splits."""

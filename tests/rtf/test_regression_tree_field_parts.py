@@ -1,5 +1,7 @@
 """Parts of regression tree fields: trees, potentials and their adjoint, losses of fields, the search for splits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -20,7 +22,14 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
-from sklearn_crf.rtf._objectives import FieldRisk, GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.rtf._base import WEIGHTED
+from sklearn_crf.rtf._objectives import (
+    FieldRisk,
+    GaussianLikelihood,
+    GaussianPseudolikelihood,
+    PredictionLoss,
+    stacks_of,
+)
 from sklearn_crf.rtf._potentials import (
     FieldImage,
     GaussianStatistics,
@@ -481,6 +490,54 @@ def test_weights_equal_repetition(loss):
     expected, expected_gradient = again.value_grad(coef)
     assert value == pytest.approx(expected)
     assert_allclose(gradient, expected_gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_chain", [False, True])
+@pytest.mark.parametrize("n_values", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"channels": (2, 0), "multipliers": (1,)}])
+@pytest.mark.parametrize("loss", ["pseudolikelihood", "mse"])
+def test_images_of_one_shape_are_evaluated_as_one(is_chain, n_values, options, loss):
+    shape, offsets = ((1, 7), [[0, 1], [0, 2], [0, 9]]) if is_chain else ((6, 5), None)
+    _, potentials, coef, images, targets = random_field(shape, n_values, n_images=5, seed=4, offsets=offsets, **options)
+    if is_chain:
+        images = [replace(image, graph=lattice((7,), [[1], [2], [9]])) for image in images]
+    rng = np.random.RandomState(0)
+    weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 3.0, 1.0, 0.5, 2.0), strict=True)]
+    objective = GaussianPseudolikelihood()
+    if loss == "mse":
+        objective = PredictionLoss(loss_function(loss), ConjugateGradient(tol=1e-13), 0.3, 2.0, WEIGHTED[loss])
+        targets[1][rng.random(targets[1].shape) < 0.3] = np.nan
+    assert stacks_of(images, objective) == [[0, 1, 2, 3, 4]]
+    alone = FieldRisk(objective, potentials, images, targets, weights)
+    together = FieldRisk(objective, potentials, images, targets, weights, stacks=[[0, 2, 3], [1, 4]])
+    assert together.value(coef) == pytest.approx(alone.value(coef), rel=1e-10)
+    value, gradient = together.value_grad(coef)
+    expected, slope = alone.value_grad(coef)
+    assert value == pytest.approx(expected, rel=1e-10)
+    assert_allclose(gradient, slope, rtol=1e-7, atol=1e-9)
+    pairs = zip(together.statistics(coef), alone.statistics(coef), strict=True)
+    for found, by_itself in pairs:
+        for part, own in zip(found[:3], by_itself[:3], strict=True):
+            assert_allclose(part, own, rtol=1e-7, atol=1e-9)
+    for part, own in zip(together.leaf_weights(), alone.leaf_weights(), strict=True):
+        assert_array_equal(part, own)
+    # Trees that grow keep the stacks, and the solutions that solves start from.
+    again = together.replaced(potentials, images)
+    assert again.value(coef) == pytest.approx(expected, rel=1e-10)
+
+
+def test_only_small_images_of_one_shape_are_evaluated_as_one():
+    _, _, _, images, _ = random_field((40, 50), n_images=7, seed=0)
+    _, _, _, others, _ = random_field((40, 60), n_images=1, seed=0)
+    _, _, _, large, _ = random_field((80, 60), n_images=2, seed=0)
+    mean, psnr = GaussianPseudolikelihood(), PredictionLoss(loss_function("psnr"), ConjugateGradient())
+    mixed = [images[0], others[0], *images[1:], *large]
+    assert stacks_of(mixed, mean) == [[0, 2, 3, 4], [1], [5, 6, 7], [8], [9]]
+    # The loss of several images is no mean of their losses.
+    assert stacks_of(mixed, psnr) == [[i] for i in range(10)]
+    assert stacks_of(mixed, GaussianLikelihood()) == [[i] for i in range(10)]
+    _, _, _, volumes, _ = random_field((3, 4, 5), n_images=2, seed=0)
+    assert stacks_of(volumes, mean) == [[0], [1]]
 
 
 @pytest.mark.parametrize("channels", [None, (2, 0)])

@@ -13,6 +13,10 @@ PLANES = {
     "plane": lambda rng: lattice((4, 5), connectivity=2),
     "wide_window": lambda rng: lattice((5, 4), connectivity=[[0, 1], [1, 0], [1, -2], [2, 1], [0, 2], [1, 9]]),
     "volume": lambda rng: lattice((2, 3, 2)),
+    "wide_volume": lambda rng: lattice(
+        (3, 4, 3), [[0, 0, 1], [1, 0, 0], [1, -1, 1], [0, 2, -1], [2, 1, -2], [3, 0, 0]]
+    ),
+    "stack": lambda rng: lattice((3, 2, 3), [[0, 0, 1], [0, 1, 0], [0, 1, -1]]),
 }
 GRAPHS = TOPOLOGIES | PLANES
 

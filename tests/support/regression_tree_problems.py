@@ -21,10 +21,22 @@ def random_tree(n_channels, n_splits, rng, radius=2):
     return tree
 
 
-def random_field(shape=(6, 5), n_values=1, n_channels=3, n_splits=3, n_images=2, seed=0, channels=None, multipliers=()):
+def random_field(
+    shape=(6, 5),
+    n_values=1,
+    n_channels=3,
+    n_splits=3,
+    n_images=2,
+    seed=0,
+    channels=None,
+    multipliers=(),
+    offsets=None,
+):
     """Trees, potentials, parameters, images and targets in float64."""
     rng = np.random.RandomState(seed)
-    graph = lattice(shape, OFFSETS if len(shape) == 2 else OFFSETS_OF_VOLUMES)
+    if offsets is None:
+        offsets = OFFSETS if len(shape) == 2 else OFFSETS_OF_VOLUMES
+    graph = lattice(shape, offsets)
     radius = 2 if len(shape) == 2 else (2, 1, 2)
     types = factor_templates(graph.offsets, channels, multipliers)
     trees = [random_tree(n_channels, n_splits, rng, radius) for _ in types]

@@ -260,6 +260,8 @@ class EliminationPlan:
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
         self.nodes, self.separators = planned_order(problem, order, limits)
+        # Nodes of the largest clique, less one.
+        self.width = max(map(len, self.separators), default=0)
         fixed = np.flatnonzero(~problem.is_free)
         self.order = np.concatenate([np.array(self.nodes, dtype=np.int32), fixed.astype(np.int32)])
         self.n_states = problem.n_states.tolist()
@@ -269,11 +271,6 @@ class EliminationPlan:
         self.value_start, self.cells = problem.storage()
         self._lay_out(problem)
         self._find_ends(problem)
-
-    @property
-    def width(self):
-        """Nodes of the largest clique, less one."""
-        return max((len(separator) for separator in self.separators), default=0)
 
     def require(self, limits, keep):
         """Raise ValueError if the plan takes more than the limits."""

@@ -39,18 +39,19 @@ def stencil_product(
     const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, :, ::1] blocks,  # IN (T, D, D)
-    const int64_t[:, ::1] offsets,  # IN (n_offsets, 2) rows and columns; edges are grouped by offset
+    const int64_t[:, ::1] offsets,  # IN (n_offsets, 3) slices, rows and columns; edges are grouped by offset
+    Py_ssize_t depth,
     Py_ssize_t height,
     Py_ssize_t width,
     const floating[:, ::1] vector,  # IN (N, D)
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the lattice are written
+    Py_ssize_t stop,  # rows start to stop of the lattice are written, slice by slice
     floating[:, ::1] out,  # OUT (N, D)
 ):
-    """out[rows] = (J vector)[rows] on a two-dimensional lattice."""
+    """out[rows] = (J vector)[rows] on a lattice of three axes."""
     cdef:
         Py_ssize_t D = vector.shape[1], n_offsets = offsets.shape[0]
-        Py_ssize_t i, j, k, down, right, top, left, rows, columns, first_row, edge, origin
+        Py_ssize_t i, j, k, below, down, right, front, top, left, slices, rows, columns, z, y, edge, origin, step
         const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
         const int32_t* kind = &edge_type[0] if edge_type.shape[0] else NULL
         const floating* block = &blocks[0, 0, 0] if blocks.shape[0] else NULL
@@ -71,31 +72,31 @@ def stencil_product(
                 add_product(&diagonal[j, 0, 0], p + j * D, D, False, q + j * D)
             origin = 0
             for k in range(n_offsets):
-                down, right = offsets[k, 0], offsets[k, 1]
-                rows, columns = height - max(down, -down), width - max(right, -right)
-                if rows <= 0 or columns <= 0:
+                below, down, right = offsets[k, 0], offsets[k, 1], offsets[k, 2]
+                slices, rows = depth - max(below, -below), height - max(down, -down)
+                columns = width - max(right, -right)
+                if slices <= 0 or rows <= 0 or columns <= 0:
                     continue
-                top, left = max(-down, 0), max(-right, 0)
+                front, top, left = max(-below, 0), max(-down, 0), max(-right, 0)
+                step = (below * height + down) * width + right
                 # Row i holds the first ends of some edges of this offset, and the second ends of others.
-                first_row = i
-                if top <= first_row < top + rows:
-                    edge = origin + (first_row - top) * columns
-                    j = first_row * width + left
+                z, y = i // height - front, i % height - top
+                if 0 <= z < slices and 0 <= y < rows:
+                    edge = origin + (z * rows + y) * columns
+                    j = i * width + left
                     if D == 1:
-                        add_row(weight + edge, p + j + down * width + right, columns, q + j)
+                        add_row(weight + edge, p + j + step, columns, q + j)
                     else:
-                        add_row_of_blocks(kind + edge, block, p + (j + down * width + right) * D, columns, D, False,
-                                          q + j * D)
-                first_row = i - down
-                if top <= first_row < top + rows:
-                    edge = origin + (first_row - top) * columns
-                    j = first_row * width + left
+                        add_row_of_blocks(kind + edge, block, p + (j + step) * D, columns, D, False, q + j * D)
+                z, y = z - below, y - down
+                if 0 <= z < slices and 0 <= y < rows:
+                    edge = origin + (z * rows + y) * columns
+                    j = i * width + left + right
                     if D == 1:
-                        add_row(weight + edge, p + j, columns, q + j + down * width + right)
+                        add_row(weight + edge, p + j - step, columns, q + j)
                     else:
-                        add_row_of_blocks(kind + edge, block, p + j * D, columns, D, True,
-                                          q + (j + down * width + right) * D)
-                origin += rows * columns
+                        add_row_of_blocks(kind + edge, block, p + (j - step) * D, columns, D, True, q + j * D)
+                origin += slices * rows * columns
 
 
 def graph_product(
