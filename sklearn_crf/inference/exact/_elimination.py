@@ -203,11 +203,16 @@ def planned_order(problem, order, limits):
     if order is not None:
         plan = eliminate(adjacency, _checked_order(order, problem), log_states)
         return plan.order, plan.separators
-    order, separators = [], []
+    order, separators, plans = [], [], {}
     for nodes in _connected(adjacency, problem.free_nodes):
-        # Every component has names of its own: its order does not depend on the others.
+        # Every component has names of its own: its order does not depend on the others, and is that of all components
+        # of its structure, such as images of one shape side by side.
         name = {node: k for k, node in enumerate(nodes)}
-        plan = best_order([{name[t] for t in adjacency[s]} for s in nodes], [log_states[s] for s in nodes])
+        neighbors = [frozenset(name[t] for t in adjacency[s]) for s in nodes]
+        structure = tuple(neighbors), tuple(log_states[s] for s in nodes)
+        if structure not in plans:
+            plans[structure] = best_order(neighbors, structure[1])
+        plan = plans[structure]
         order += [nodes[k] for k in plan.order]
         separators += [[nodes[k] for k in separator] for separator in plan.separators]
     return order, separators

@@ -16,9 +16,17 @@ from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
 from sklearn_crf.inference._reduction import Reduction
-from sklearn_crf.inference.exact._elimination import best_order, degeneracy, eliminate, min_fill_order
+from sklearn_crf.inference.exact import _elimination
+from sklearn_crf.inference.exact._elimination import (
+    EliminationPlan,
+    Limits,
+    best_order,
+    degeneracy,
+    eliminate,
+    min_fill_order,
+)
 from sklearn_crf.inference.exact._junction_tree import Buckets
-from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, score
+from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, factor_graph_of, score
 
 few = settings(max_examples=80, deadline=None)
 
@@ -155,6 +163,19 @@ def test_no_nodes():
     assert JunctionTree().marginals(empty).log_z == 0
     assert JunctionTree().map(empty).score == 0
     assert JunctionTree().sample(empty, 3, random_state=0).shape == (3, 0)
+
+
+def test_components_of_one_structure_are_planned_once(monkeypatch):
+    counted = []
+    monkeypatch.setattr(_elimination, "best_order", lambda *graph: counted.append(graph) or best_order(*graph))
+    plane, rng = lattice((3, 4)), np.random.default_rng(0)
+    edges = np.concatenate([plane.edges + 12 * k for k in range(4)])
+    n_states = np.repeat([3, 3, 2, 3], 12)
+    graph = Graph(48, edges)
+    model = PairwiseModel(graph, rng.normal(size=(48, 3)), rng.normal(size=(1, 3, 3)), n_states=n_states)
+    EliminationPlan(Reduction(factor_graph_of(model)), None, Limits(30, 2**31), "best")
+    # Planes of three states each, and the one of two.
+    assert len(counted) == 2
 
 
 def test_components_do_not_depend_on_each_other():
