@@ -20,6 +20,7 @@ from _restoration import (
     predictions,
     print_rows,
 )
+from _thesis_tables import beside
 
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Window
@@ -29,7 +30,7 @@ def main(doc, folder, settings, corrupted, more_channels, thesis, rivals=None, t
     """Train, test and print.
 
     ``corrupted(clean, setting, seed)`` are images, ``more_channels(image, responses)`` the channels of one, with those
-    of the filter bank, ``thesis[setting, loss]`` the gain in PSNR over the input that the thesis has,
+    of the filter bank, ``thesis`` a table of the thesis,
     ``rivals[name](image)`` the images of others. ``task(setting, inputs, clean, kept)`` has what the default filters
     have more: ``filters``, ``channels`` in place of ``more_channels``, what these are given of each training image in
     ``of_training``, names ``of_pairs`` that linear models of pairs see, and ``restored(field, channels, image)``.
@@ -74,7 +75,8 @@ def _run(args, setting, corrupted, more_channels, thesis, rivals, task):
     rival = measures(inputs, clean)
 
     def keep(name, rows, **others):
-        keep_row(args.folder, _row_of(args, setting), args.quick, name, rows, rival, **others)
+        beside_it = beside(thesis, name.split(", default")[0], setting, "input")
+        keep_row(args.folder, _row_of(args, setting), args.quick, name, rows, rival, **beside_it, **others)
 
     keep("input", rival)
     if args.rivals:
@@ -103,7 +105,6 @@ def _run(args, setting, corrupted, more_channels, thesis, rivals, task):
     keep(
         f"field, {args.loss}{', default filters' if args.filters == 'default' else ''}",
         measures(predicted, clean),
-        thesis=thesis.get((setting, args.loss)),
         seconds=least,
         options={key: getattr(args, key) for key in ("window", "max_iter", "pixels", "images", "depth", "jobs")},
         training_seconds=seconds.round(1).tolist(),

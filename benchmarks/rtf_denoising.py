@@ -43,27 +43,10 @@ from _restoration import (
     print_rows,
     seconds_of_each,
 )
+from _thesis_tables import DENOISING, beside
 
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import GaussianNoise, Window
-
-# PSNR of the thesis's fields less that of BM3D, in decibels (Table 6).
-THESIS = {
-    (20, "psnr", False): 28.95 - 29.25,
-    (30, "psnr", False): 26.97 - 27.32,
-    (40, "psnr", False): 25.71 - 25.98,
-    (50, "psnr", False): 24.76 - 25.09,
-    (20, "pseudolikelihood", False): 28.61 - 29.25,
-    (30, "pseudolikelihood", False): 26.66 - 27.32,
-    (40, "pseudolikelihood", False): 25.32 - 25.98,
-    (50, "pseudolikelihood", False): 24.42 - 25.09,
-    (20, "psnr", True): 29.52 - 29.25,
-    (30, "psnr", True): 27.58 - 27.32,
-    (40, "psnr", True): 26.24 - 25.98,
-    (50, "psnr", True): 25.38 - 25.09,
-    (30, "ssim", False): 26.55 - 27.32,
-    (30, "mae", False): 26.94 - 27.32,
-}
 
 # Parameters of fields that are arguments.
 PARAMETERS = {
@@ -253,6 +236,7 @@ def field_on_default_filters(args):
     path = args.folder / f"field_{name_on_default_filters(args)}.joblib"
     if not path.exists():
         options = {"window": args.window, "filter_bank": "groups" if args.filters == "groups" else "auto"}
+        options["max_iter"] = args.max_iter or "auto"
         field = by_default_filters(args.loss, args, args.pixels, corruption=GaussianNoise(args.sigma), **options)
         fit_on(field, np.zeros(2), clean_images("train", args.images), None, path)
     return kept_field(path)
@@ -350,7 +334,8 @@ def run(args):
     setting = args.sigma if args.on == "test" else f"{args.sigma}_{args.on}"
 
     def keep(name, rows, **others):
-        keep_row(args.folder, setting, args.quick, name, rows, rival, **others)
+        thesis = beside(DENOISING, name.split(", default")[0].split(", groups")[0], args.sigma, "BM3D")
+        keep_row(args.folder, setting, args.quick, name, rows, rival, **thesis, **others)
 
     keep("BM3D", rival, seconds=seconds)
     keep("input", measures(noisy, clean, limits=(None, None)))
@@ -360,8 +345,7 @@ def run(args):
     if args.rivals:
         return
     name = f"field, {args.loss}" + {None: "", "bm3d": " + BM3D", "field": " + field before it"}[args.expert]
-    thesis = THESIS.get((args.sigma, args.loss, args.expert == "bm3d")) if args.expert != "field" else None
-    keys = "images", "depth", "window", "loss", "jobs", "pixels"
+    keys = "images", "depth", "window", "loss", "jobs", "pixels", "max_iter"
     if args.filters == "thesis":
         field, training, inputs = trained_as_in_the_thesis(args, noisy, bm3d_images)
         keys += "more_rounds", "after", *OPTIONS, "all_channels"
@@ -384,7 +368,7 @@ def run(args):
     if args.filters != "thesis":
         name += {"default": ", default filters", "groups": ", groups of patches"}[args.filters]
     keep(
-        name, measures(predicted, clean), thesis=thesis, seconds=seconds,
+        name, measures(predicted, clean), seconds=seconds,
         options={key: getattr(args, key) for key in keys}, training_seconds=training.round(1).tolist(),
         leaves=[len(part) for part in field.precisions_],
     )  # fmt: skip
@@ -418,7 +402,7 @@ def main():
     parser.add_argument("--tests", type=int, help="test images")
     parser.add_argument("--window", type=int, default=5)
     parser.add_argument("--depth", type=int)
-    parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
+    parser.add_argument("--max-iter", type=int, help="iterations a round; 8 by default, 50 of likelihoods")
     parser.add_argument("--max-samples", type=int, help="pixels that training looks at")
     parser.add_argument("--pixels", type=int, default=PIXELS_OF_ROUND, help="of a round on the default filters")
     parser.add_argument("--fields", type=int, default=1, help="of other seeds beside BM3D, whose mean is taken")
@@ -440,8 +424,10 @@ def main():
         parser.error(f"--expert {args.expert} is not for --filters {args.filters}")
     args.images = args.images or (40 if args.quick else 200)
     args.tests = args.tests or (40 if args.quick else 200)
-    if args.filters == "thesis" and args.depth is None:
-        args.depth = 5 if args.quick else 8
+    if args.filters == "thesis":
+        args.max_iter = args.max_iter or 8
+        if args.depth is None:
+            args.depth = 5 if args.quick else 8
     args.folder.mkdir(parents=True, exist_ok=True)
     if not args.table:
         run(args)

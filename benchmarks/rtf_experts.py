@@ -34,6 +34,7 @@ from _restoration import (
     print_rows,
     seconds_of_each,
 )
+from _thesis_tables import DENOISING, beside
 from rtf_denoising import DRAWS, denoised_by, noisy_and_clean
 
 from sklearn_crf.rtf import Window
@@ -45,16 +46,6 @@ LEARNED = {
     "FoE": (FieldOfExperts, (0.08, 0.11, 0.15, 0.2)),
 }
 EXPERTS = ("BM3D", *LEARNED)
-
-# PSNR less that of BM3D in the thesis's table, at a noise of 30.
-THESIS = {
-    "EPLL": 27.44 - 27.32,
-    "sparse codes": 27.39 - 27.32,
-    "FoE": 26.81 - 27.32,
-    "uniform average": 27.50 - 27.32,
-    "field + BM3D": 27.58 - 27.32,
-    "field + all": 27.72 - 27.32,
-}
 
 # Images of BM3D are those of `rtf_denoising.py`, of which every so many-th is taken.
 N_OF_PART = 200
@@ -86,21 +77,22 @@ class Learned:
 
 
 def part_of(part, n_images, args):
-    """Noisy and clean images of a part, and what each expert makes of the noisy ones."""
+    """Noisy and clean images of a part, what each expert makes of the noisy ones, and its seconds for an image."""
     every = N_OF_PART // n_images
     noisy, clean = noisy_and_clean(part, args.sigma, N_OF_PART, SEEDS[part])
-    experts = {"BM3D": denoised_by("BM3D", part, noisy, args)[0][::every][:n_images]}
+    images, of_bm3d, _ = denoised_by("BM3D", part, noisy, args)
+    experts, seconds = {"BM3D": images[::every][:n_images]}, {"BM3D": of_bm3d}
     noisy, clean = (images[::every][:n_images] for images in (noisy, clean))
     for name in LEARNED:
-        experts[name] = denoised_by(name, part, noisy, args, Learned(args).methods(), N_CHOOSING)[0]
-    return noisy, clean, experts
+        experts[name], seconds[name], _ = denoised_by(name, part, noisy, args, Learned(args).methods(), N_CHOOSING)
+    return noisy, clean, experts, seconds
 
 
 def keep_field(names, training, test, keep, args):
     """Train a field beside some experts, and keep its row."""
     title = "field + all" if len(names) > 1 else f"field + {names[0]}"
     key = f"{title.replace(' ', '_')}_{args.sigma}_{args.images}"
-    noisy, clean, experts = training
+    noisy, clean, experts, _ = training
     experts = {name: experts[name] for name in names}
     seen = BesideExperts(args.sigma, noisy, experts, clean, args.folder, SHARES[:1])
     path = args.folder / f"field_{key}_{args.window}_{args.depth}_{args.pixels}.joblib"
@@ -119,16 +111,16 @@ def keep_field(names, training, test, keep, args):
 def run(args):
     training = part_of("train", args.images, args)
     test = part_of("test", args.tests, args)
-    _, clean, experts = test
+    _, clean, experts, seconds = test
     rival = measures(experts["BM3D"], clean)
 
     def keep(name, images, **others):
         rows = measures(images, clean)
-        thesis = THESIS.get(name) if args.sigma == 30 else None
-        keep_row(args.folder, args.sigma, False, name, rows, rival, thesis=thesis, **others)
+        thesis = beside(DENOISING, name.replace("field", "field, psnr"), args.sigma, "BM3D")
+        keep_row(args.folder, args.sigma, False, name, rows, rival, **thesis, **others)
 
     for name, images in experts.items():
-        keep(name, images)
+        keep(name, images, seconds=seconds[name])
     keep("uniform average", [np.mean(own, axis=0) for own in zip(*experts.values(), strict=True)])
     for names in [[name] for name in EXPERTS] + [list(EXPERTS)]:
         keep_field(names, training, test, keep, args)

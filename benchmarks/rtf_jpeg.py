@@ -21,23 +21,10 @@ import numpy as np
 import scipy.fft
 from _restoration import TURNS, mean_of_mirrors, mirrored
 from _restoration_task import main
+from _thesis_tables import DEBLOCKING
 from PIL import Image
 
 from sklearn_crf.preprocessing import AdaptiveFilters, PatchShrinkage
-
-# PSNR of the thesis's fields less that of the input, in decibels (Table 7).
-THESIS = {
-    ("quality10", "psnr"): 27.66 - 26.62,
-    ("quality20", "psnr"): 29.84 - 28.80,
-    ("quality30", "psnr"): 31.15 - 30.08,
-    ("quality40", "psnr"): 32.10 - 31.01,
-    ("quality10", "pseudolikelihood"): 27.50 - 26.62,
-    ("quality20", "pseudolikelihood"): 29.69 - 28.80,
-    ("quality30", "pseudolikelihood"): 31.01 - 30.08,
-    ("quality40", "pseudolikelihood"): 31.96 - 31.01,
-    ("quality10", "ssim"): 27.18 - 26.62,
-    ("quality10", "mae"): 27.66 - 26.62,
-}
 
 
 def compressed(clean, setting, seed):
@@ -136,4 +123,4 @@ class Compression:
 
 if __name__ == "__main__":
     settings = [f"quality{q}" for q in (10, 20, 30, 40)]
-    main(__doc__, "rtf_jpeg", settings, compressed, with_borders, THESIS, task=Compression)
+    main(__doc__, "rtf_jpeg", settings, compressed, with_borders, DEBLOCKING, task=Compression)

@@ -9,16 +9,20 @@ HEADINGS = [
     "MAE",
     "SSIM",
     "PSNR less {rival}'s",
-    "in the thesis",
     "p (Wilcoxon)",
     "seconds an image",
     "training images",
-    "minutes of training (of one core)",
+    "training, s of the processor",
 ]
+
+MEASURES = [("psnr", ".2f"), ("mae", ".2f"), ("ssim", ".3f")]
 
 
 def result_tables(folder, rival):
-    """Text of the tables of one folder by name, ``full`` and ``quick``, as far as there are rows."""
+    """Text of the tables of one folder by name, ``full`` and ``quick``, as far as there are rows.
+
+    What the thesis has is in brackets behind each measure.
+    """
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("row_*.json"))]
     tables = {}
     for name, quick in (("full", False), ("quick", True)):
@@ -33,19 +37,20 @@ def cells(row):
     def number(key, form):
         return format(row[key], form) if row.get(key) is not None else ""
 
-    minutes = [f"{seconds / 60:.0f}" for seconds in row.get("training_seconds", ())]
+    def measure(name, form, k):
+        theirs = row.get("thesis_measures")
+        return number(name, form) + (f" ({theirs[k]:{form}})" if theirs else "")
+
+    seconds = row.get("training_seconds")
     return [
         str(row["setting"]),
         row["method"],
-        number("psnr", ".2f"),
-        number("mae", ".2f"),
-        number("ssim", ".3f"),
-        number("to_rival", "+.2f"),
-        number("thesis", "+.2f"),
+        *(measure(name, form, k) for k, (name, form) in enumerate(MEASURES)),
+        number("to_rival", "+.2f") + (f" ({row['thesis']:+.2f})" if row["thesis"] else ""),
         number("wilcoxon", ".0e"),
         number("seconds", ".2f"),
         str(row.get("options", {}).get("images", "")),
-        "{} ({})".format(*minutes) if minutes else "",
+        f"{seconds[1]:.0f}" if seconds else "",
     ]
 
 
