@@ -287,7 +287,8 @@ def shares_of_mixture(fields, seen, args):
 
 def name_on_default_filters(args):
     """Name of the files of a field."""
-    return f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}"
+    iterations = "" if args.max_iter is None else f"_{args.max_iter}"
+    return f"{row_name(args)}_{args.filters}_{args.images}_{args.window}_{args.depth}_{args.pixels}{iterations}"
 
 
 def pairs_of_level(level, seen, clean, args):
