@@ -16,6 +16,7 @@ from sklearn_crf.learning import (
     resolve_formulation,
     resolve_solver,
 )
+from sklearn_crf.learning._few_labels import risk_of_few_labels
 from sklearn_crf.objectives import SoftmaxMargin, at_temperature
 
 
@@ -56,7 +57,9 @@ class TRWCRF(FieldClassifier):
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
         - "auto": "exact" where that is affordable on all examples, as on forests and narrow graphs
-          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere.
+          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere: where
+          few nodes are labelled of those near them alone, and of large images at a coarser scale, as
+          :class:`~sklearn_crf.learning.PMA`.
 
         Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.Relaxation`, whose options
         (entropy, accuracy of the inner problem, costs of errors, temperature) are reachable as
@@ -304,6 +307,9 @@ class TRWCRF(FieldClassifier):
 
     def _train(self, risk, examples, make_start, run):
         formulation = self._formulation(examples.graphs.are_narrow)
+        if self._is_automatic and formulation.name != "exact":
+            # Hidden nodes that are far from all labels cost what they cost elsewhere, and say next to nothing.
+            risk = risk_of_few_labels(risk)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         # Nodes alone are quick to learn, and leave less to the passes that need inference.
         nodes_first = examples.graphs.have_cycles and not examples.graphs.have_factors

@@ -1,11 +1,27 @@
 """Where few nodes are labelled: the nodes near labels, or the lattice at a coarser scale."""
 
+from functools import partial
+
 import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.objectives import EmpiricalRisk
+
+# Defaults: edges between a node and the nearest labelled one, and nodes of a lattice at a coarser scale.
+REACH, MAX_NODES = 4, 40_000
+
+
+def risk_of_few_labels(
+    risk: EmpiricalRisk, reach: int | None = REACH, max_nodes: int | None = MAX_NODES
+) -> EmpiricalRisk:
+    """The risk near labels and of large lattices at a coarser scale, if few nodes are labelled; None is no limit."""
+    if not risk.has_unlabelled:
+        return risk
+    if max_nodes is not None:
+        risk = risk.derived(partial(coarse_risk, max_nodes=max_nodes))
+    return risk if reach is None else risk.derived(partial(risk_near_labels, reach=reach))
 
 
 def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:

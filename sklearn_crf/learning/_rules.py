@@ -1,6 +1,5 @@
 """Learning rules of DRFClassifier: the coupling of learning to inference of Kumar et al. 2005, section 3.2."""
 
-from functools import partial
 from numbers import Integral
 from typing import ClassVar
 
@@ -17,7 +16,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     resolve_inference,
 )
-from sklearn_crf.learning._few_labels import coarse_risk, risk_near_labels
+from sklearn_crf.learning._few_labels import MAX_NODES, REACH, risk_of_few_labels
 from sklearn_crf.learning._learning_rule import INIT, LearningRule
 from sklearn_crf.learning._solvers import LBFGS, SGD, GradientSteps, Solver
 from sklearn_crf.learning._stepped_rules import CD, MMA, SPA
@@ -156,8 +155,8 @@ class PMA(SmoothRule):
         self,
         solver: str | Solver = "auto",
         init: str | np.ndarray = "auto",
-        reach: int | None = 4,
-        max_nodes: int | None = 40_000,
+        reach: int | None = REACH,
+        max_nodes: int | None = MAX_NODES,
         *,
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
@@ -174,11 +173,7 @@ class PMA(SmoothRule):
         self.max_nodes = max_nodes
 
     def restricted(self, risk):
-        if not risk.has_unlabelled:
-            return risk
-        if self.max_nodes is not None:
-            risk = risk.derived(partial(coarse_risk, max_nodes=self.max_nodes))
-        return risk if self.reach is None else risk.derived(partial(risk_near_labels, reach=self.reach))
+        return risk_of_few_labels(risk, self.reach, self.max_nodes)
 
     def objective(self, decoding):
         if not decoding.inference.convex:

@@ -1,10 +1,10 @@
-"""Training where few nodes are labelled: coarse lattices."""
+"""Training where few nodes are labelled: coarse lattices, and nodes near labels."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf import DRFClassifier
+from sklearn_crf import TRWCRF, DRFClassifier
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TRWMessagePassing
@@ -85,3 +85,31 @@ def test_weights_of_a_coarse_lattice_label_the_whole():
     again = DRFClassifier(learning=PMA(reach=None, max_nodes=1000), n_jobs=3, **options).fit(X, y)
     assert_array_equal(again.coef_, coarse.coef_)
     assert_array_equal(again.edge_coef_, coarse.edge_coef_)
+
+
+@pytest.mark.parametrize("formulation", ["auto", "relaxation"])
+def test_a_relaxation_chosen_automatically_learns_near_labels(formulation):
+    rng = np.random.default_rng(0)
+    truth = (np.arange(30)[:, None] + np.arange(30) > 28).astype(int)
+    X = truth[..., None] + rng.normal(size=(30, 30, 2))
+    # Nodes in the first three rows are labelled, so that those of the first seven are within four edges of one.
+    y = np.where(np.arange(30)[:, None] < 3, truth, -1)
+    found = TRWCRF(formulation=formulation, missing_label=-1, edge_features="constant").fit(X[None], y[None])
+    assert found.formulation_ == "relaxation"
+    # The nodes are no lattice any more.
+    near = Example(X[:7].reshape(210, 2), lattice((7, 30)).edges)
+    alone = TRWCRF(formulation="relaxation", missing_label=-1).fit([near], [y[:7].ravel()])
+    is_same = np.allclose(found.coef_, alone.coef_, rtol=1e-6)
+    assert is_same == (formulation == "auto")
+    if is_same:
+        assert_allclose(found.edge_coef_, alone.edge_coef_, rtol=1e-6)
+        assert np.mean(found.predict(X[None])[0] == truth) > 0.8
+
+
+def test_exact_formulations_see_all_nodes():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4, 30, 2)), np.full((4, 30), -1)
+    y[:, :2] = rng.integers(2, size=(4, 2))
+    automatic, exact = (TRWCRF(formulation=name, missing_label=-1).fit(X, y) for name in ("auto", "exact"))
+    assert automatic.formulation_ == "exact"
+    assert_array_equal(automatic.coef_, exact.coef_)
