@@ -150,7 +150,8 @@ class LBFGS(Solver):
 
             def visit(coef):
                 problem.visit(coef)
-                selection.visit(record.latest, record.errors[-1])
+                if not exact:
+                    selection.visit(record.latest, record.errors[-1])
 
             is_stopped = False
 

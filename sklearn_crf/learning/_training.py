@@ -284,7 +284,8 @@ class PenalisedRisk:
         gradient += penalty
         if self.free is not None:
             gradient *= self.free
-        self._last = (np.array(coef), value, gradient, result._replace(gradient=None))
+        kept = np.array(coef) if coef.flags.writeable else coef
+        self._last = (kept, value, gradient, result._replace(gradient=None))
         return value, gradient
 
     def has_value(self, coef):

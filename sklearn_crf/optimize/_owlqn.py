@@ -88,7 +88,7 @@ def minimize_owlqn(
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
-    inverse = _inverse_curvature(curvature, len(x))
+    curvature = _checked_curvature(curvature, len(x))
     check_max_iter(max_iter)
     value, gradient = _evaluated(fun, x, l1)
     if not np.isfinite(value):
@@ -101,11 +101,11 @@ def minimize_owlqn(
         if largest(slope) <= tol:
             message, success = "CONVERGENCE: subgradient within tol", True
             break
-        found, n_tried = _searched(fun, x, value, slope, l1, pairs, inverse)
+        found, n_tried = _searched(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
             # The approximate Hessian may be misleading; the gradient is not.
             pairs.clear()
-            found, n_more = _searched(fun, x, value, slope, l1, pairs, inverse)
+            found, n_more = _searched(fun, x, value, slope, l1, pairs, curvature)
             n_tried += n_more
         n_evaluations += n_tried
         if found is None:
@@ -123,6 +123,7 @@ def minimize_owlqn(
             message, success = "CONVERGENCE: the value no longer changes", True
             break
     slope = _least_subgradient(x, gradient, l1)
+    x.flags.writeable = True
     return OptimizeResult(
         x=x,
         fun=value,
@@ -135,16 +136,18 @@ def minimize_owlqn(
     )
 
 
-def _inverse_curvature(curvature, n):
+def _checked_curvature(curvature, n):
     if curvature is None:
         return 1.0
     curvature = np.asarray(curvature, dtype=np.float64)
     if curvature.shape != (n,) or not np.all(np.isfinite(curvature) & (curvature > 0)):
         raise ValueError(f"curvature must hold {n} positive and finite numbers.")
-    return 1.0 / curvature
+    return curvature
 
 
 def _evaluated(fun, x, l1):
+    # Never changed again, which tells those who keep it that they need no copy.
+    x.flags.writeable = False
     value, gradient = fun(x)
     return float(value) + float(np.sum(l1 * np.abs(x))), np.asarray(gradient, dtype=np.float64)
 
@@ -157,9 +160,9 @@ def _least_subgradient(x, gradient, l1):
     return np.where(x == 0, shrunk, gradient + l1 * np.sign(x))
 
 
-def _searched(fun, x, value, slope, l1, pairs, inverse):
+def _searched(fun, x, value, slope, l1, pairs, curvature):
     """A point with enough decrease on the line, projected onto the orthant of x, or None; points tried."""
-    direction = _newton_direction(slope, pairs, inverse)
+    direction = _newton_direction(slope, pairs, curvature)
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
@@ -178,7 +181,7 @@ def _searched(fun, x, value, slope, l1, pairs, inverse):
     return None, _MOST_SHRINKS
 
 
-def _newton_direction(slope, pairs, inverse):
+def _newton_direction(slope, pairs, scale):
     """The two-loop recursion: minus the approximate inverse Hessian times the slope."""
     direction = -slope
     shares = []
@@ -186,10 +189,10 @@ def _newton_direction(slope, pairs, inverse):
         share = float(s @ direction) / curvature
         direction -= share * y
         shares.append(share)
-    direction *= inverse
+    direction /= scale
     if pairs:
         s, y, curvature = pairs[-1]
-        direction *= curvature / float(y @ (inverse * y))
+        direction *= curvature / float(y @ (y / scale))
     for (s, y, curvature), share in zip(pairs, reversed(shares), strict=True):
         direction += (share - float(y @ direction) / curvature) * s
     return direction

@@ -114,3 +114,17 @@ def test_bad_input(changes, message):
     options = {"fun": lambda x: (0.5 * x @ x, x), "x0": [1.0]} | changes
     with pytest.raises(ValueError, match=message):
         minimize_owlqn(options.pop("fun"), options.pop("x0"), **options)
+
+
+def test_points_are_never_changed_once_they_were_evaluated():
+    seen = []
+
+    def fun(x):
+        assert not x.flags.writeable
+        seen.append((x, x.copy()))
+        return 0.5 * x @ x + np.sum(x**4), x + 4 * x**3
+
+    found = minimize_owlqn(fun, np.array([3.0, -1.0]))
+    assert found.success
+    assert all(np.array_equal(x, copy) for x, copy in seen)
+    assert found.x.flags.writeable

@@ -20,8 +20,10 @@ from sklearn_crf.potentials import SparsePotentials
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
 _TOL_OF_GRADIENT = 10.0
 
-# Numbers in the statistics of batches that are kept together until they are pulled back (4 MB).
-_KEPT_TOGETHER = 2**19
+# Numbers in the statistics of batches that are kept together until they are pulled back (1 MB).
+_KEPT_TOGETHER = 2**17
+# Least batches in such a group: threads share them.
+_FEWEST_TOGETHER = 4
 
 # Ranges of features that threads share.
 _N_RANGES = 8
@@ -297,7 +299,7 @@ class PassOverChains:
 
 def _groups(sizes):
     """Consecutive batches whose statistics are kept together, about as many in each group."""
-    n_groups = max(1, round(sum(sizes) / _KEPT_TOGETHER))
+    n_groups = max(1, min(round(sum(sizes) / _KEPT_TOGETHER), len(sizes) // _FEWEST_TOGETHER))
     number = np.minimum((np.cumsum(sizes) - 1) * n_groups // sum(sizes), n_groups - 1)
     return [np.flatnonzero(number == k).tolist() for k in np.unique(number)]
 

@@ -58,6 +58,7 @@ def assert_equal_risks(found, expected, tol=1e-12):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_it_is_the_general_way(n_states, ones, weighted, monkeypatch):
     monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 40 * n_states)
+    monkeypatch.setattr(_likelihood, "_FEWEST_TOGETHER", 1)
     batches = batches_of(n_states, ones=ones, weighted=weighted)
     potentials = potentials_of(n_states, batches, seen=n_states != 3, form="potts" if n_states == 5 else "full")
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
@@ -84,6 +85,7 @@ def test_gradient_is_the_slope_of_the_value():
 
 def test_threads_do_not_change_a_bit(monkeypatch):
     monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 60)
+    monkeypatch.setattr(_likelihood, "_FEWEST_TOGETHER", 2)
     batches = batches_of(3, n_sentences=40)
     potentials = potentials_of(3, batches)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
@@ -127,3 +129,11 @@ def test_anything_else_has_no_pass():
     for potentials, others in cases.values():
         assert Likelihood(TreeInference()).whole_pass(potentials, others) is None
     assert Likelihood(MeanField()).whole_pass(potentials_of(3, batches), batches) is None
+
+
+def test_groups_have_enough_batches_for_threads(monkeypatch):
+    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 10)
+    assert _likelihood._groups([10] * 9) == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
+    assert _likelihood._groups([10] * 3) == [[0, 1, 2]]
+    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 1000)
+    assert _likelihood._groups([10] * 9) == [list(range(9))]
