@@ -1,5 +1,7 @@
 """Single changes: no labeling is returned that one node could improve alone."""
 
+from itertools import islice
+
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
@@ -49,19 +51,27 @@ class RowsClimber:
 
     def climb(self, labels):
         """Change labels in place."""
+        for n_changed in islice(self.sweeps(labels), _MAX_SWEEPS):
+            if not n_changed:
+                break
+        return labels
+
+    def sweeps(self, labels):
+        """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
         parts = row_ranges(self.rows.graph, _NODES_AT_ONCE)
         starts, stops = np.array(parts).T
         # Where nothing changed in or around some rows since they were visited, nothing would.
         pending = np.ones(len(parts), dtype=bool)
-        for _ in range(_MAX_SWEEPS):
-            if not pending.any():
-                break
+        while True:
+            n_changed = 0
             for place, (start, stop) in enumerate(parts):
                 if pending[place]:
                     pending[place] = False
-                    if self._sweep(labels, start, stop):
+                    found = self._sweep(labels, start, stop)
+                    if found:
                         pending |= (stops > start - self.rows.reach) & (starts < stop + self.rows.reach)
-        return labels
+                    n_changed += found
+            yield n_changed
 
     def _sweep(self, labels, start, stop):
         """Visit the nodes of some rows; number of labels that changed."""
@@ -104,8 +114,12 @@ def climber_of(model):
     """The climber of a type of model."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
-    is_large = model.graph.n_nodes > 2 * _NODES_AT_ONCE
-    return RowsClimber(StoredRows(model)) if is_large and StoredRows.fit(model) else Climber(model)
+    return RowsClimber(StoredRows(model)) if climbs_by_rows(model) else Climber(model)
+
+
+def climbs_by_rows(model):
+    """Whether this is a model on a lattice so large that its neighbours are better listed for some rows at a time."""
+    return model.graph.n_nodes > 2 * _NODES_AT_ONCE and StoredRows.fit(model)
 
 
 def climbed(model, labels):

@@ -36,10 +36,14 @@ def test_rows_climb_as_the_whole_does(monkeypatch, shape, connectivity, n_types,
     model = lattice_model(rng, shape, connectivity, n_types, n_features, dtype)
     start = model.unary.argmax(axis=1).astype(np.int32)
     whole = Climber(model).climb(start.copy())
-    assert np.array_equal(whole, ICM().map(model).labels)
+    expected = ICM().map(model)
+    assert np.array_equal(whole, expected.labels)
     for n_nodes in (1, 11, 30, 1000):
         monkeypatch.setattr(_climbing, "_NODES_AT_ONCE", n_nodes)
         assert np.array_equal(RowsClimber(StoredRows(model)).climb(start.copy()), whole)
+        found = ICM().map(model)
+        assert np.array_equal(found.labels, whole)
+        assert (found.n_iter, found.converged) == (expected.n_iter, True)
 
 
 def test_models_of_rows_have_their_scores():

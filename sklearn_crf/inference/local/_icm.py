@@ -1,5 +1,6 @@
 """Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
 
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._climbing import RowsClimber, climbs_by_rows
 from sklearn_crf.inference._local_updates import (
     SCHEDULES,
     best_alone,
@@ -17,6 +19,7 @@ from sklearn_crf.inference._local_updates import (
     sweep,
     visits,
 )
+from sklearn_crf.inference._row_models import StoredRows
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.models import check_labels
 
@@ -142,11 +145,11 @@ class ICM(Inference):
             yield random_labels(model, rng)
 
     def _map(self, model, *, init=None, n_threads=1):
-        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         best = None
         with range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
+            sweeps = self._sweeps_of(model, run)
             for labels in self._starts(model, init):
-                n_iter, n_changed = self._climb(arguments, groups, labels, run)
+                n_iter, n_changed = self._climb(sweeps(labels))
                 found = self._labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
                 if best is None or found.score > best.score:
                     best, left = found, n_changed
@@ -157,13 +160,23 @@ class ICM(Inference):
             )
         return best
 
-    def _climb(self, arguments, groups, labels, run):
-        """Sweep until nothing changes, in place; number of sweeps and of labels changed by the last."""
+    def _sweeps_of(self, model, run):
+        """A function that sweeps over labels again and again, in place, and yields how many changed."""
+        if self.schedule == "sequential" and climbs_by_rows(model):
+            return RowsClimber(StoredRows(model)).sweeps
+        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
+
+        def sweeps(labels):
+            while True:
+                checkpoint()
+                yield sum(sweep(run, groups, icm_update, *arguments, labels))
+
+        return sweeps
+
+    def _climb(self, sweeps):
+        """Sweep until nothing changes; number of sweeps and of labels changed by the last."""
         n_iter = n_changed = 0
-        while n_iter < self.max_iter:
-            checkpoint()
-            n_iter += 1
-            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
+        for n_iter, n_changed in enumerate(islice(sweeps, self.max_iter), 1):  # noqa: B007
             if not n_changed:
                 break
         return n_iter, n_changed
