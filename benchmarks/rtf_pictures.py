@@ -134,7 +134,7 @@ def main():
     parser.add_argument("--max-iter", type=int, default=8, help="iterations a round")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where to keep the figures")
-    parser.add_argument("--table", type=Path, help="where to keep them as a table")
+    parser.add_argument("--table", type=Path, help="make a table of those that are there, and train nothing")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     kept = read_record(args.json, {})
@@ -143,6 +143,8 @@ def main():
         if key[0] not in args.tasks:
             continue
         name = f"{key[0]}: {key[1]}{' (quick)' if args.quick else ''}"
+        if name not in kept and args.table is not None:
+            continue
         if name not in kept:
             kept[name] = trained(key, args)
             write_record(args.json, kept)
