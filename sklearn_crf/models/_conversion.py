@@ -100,7 +100,9 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
     """
     first, _, shapes = _distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
-    pairs[_cells(shapes, model.n_columns)] = log_table[int(_states(model).sum()) :]
+    start = int(_states(model).sum())
+    # Tables of factors that were added may stand behind those of the edges.
+    pairs[_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
     n_types, n_features = model.tables.shape[:2]
     weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
     # Row t * R + r adds up what weight r makes of the tables of type t, in their order.
