@@ -8,7 +8,7 @@ from sklearn_crf.encoding._edge_features import difference, weighted_differences
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree, _climbing
 from sklearn_crf.inference._row_models import MadeRows
-from sklearn_crf.inference.cuts import _lattice_rows
+from sklearn_crf.inference.cuts import _alpha_expansion, _lattice_rows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PL
 from sklearn_crf.models import PairwiseModel, score
@@ -218,11 +218,11 @@ def test_moves_by_rows_end_where_those_of_the_whole_do(
     chosen = move_making(nonsubmodular="truncate")
     field = DRFClassifier(learning="pl", inference=chosen, **options).fit(X + y[..., None], y)
     models = field.models(X)
-    by_rows = [np.array(chosen.map(model).labels) for model in models]
-    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 10**6)
     expected = [chosen.map(model).labels for model in models]
-    assert all(np.array_equal(a, b) for a, b in zip(by_rows, expected, strict=True))
-    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
+    monkeypatch.setattr(_alpha_expansion, "_MANY_NODES", 100)
+    assert all(
+        np.array_equal(chosen.map(model).labels, of_whole) for model, of_whole in zip(models, expected, strict=True)
+    )
     answered = []
     labels_by_rows = move_making._labels_by_rows
     monkeypatch.setattr(
