@@ -11,6 +11,11 @@ from sklearn_crf.potentials import PairwiseTables
 LEAST = 1e-3
 
 
+def mask_of(chosen, x):
+    """Pixels of an image to label: those that a function chooses, None for all."""
+    return np.ones(x.shape[:2], dtype=bool) if chosen is None else chosen(x)
+
+
 class PixelTrees:
     """A tree or a forest of scikit-learn that sees the channels of pixels at some offsets."""
 
@@ -50,7 +55,7 @@ class PixelTrees:
         ]
 
     def _mask(self, x):
-        return np.ones(x.shape[:2], dtype=bool) if self.chosen is None else self.chosen(x)
+        return mask_of(self.chosen, x)
 
     def _seen(self, x):
         reach = int(np.abs(self.offsets).max())
@@ -108,9 +113,7 @@ class MostFrequent:
         self.chosen = chosen
 
     def fit(self, X, y):
-        labels = [
-            target.ravel() if self.chosen is None else target[self.chosen(x)] for x, target in zip(X, y, strict=True)
-        ]
+        labels = [target[mask_of(self.chosen, x)] for x, target in zip(X, y, strict=True)]
         self.label = int(np.bincount(np.concatenate(labels)).argmax())
         return self
 

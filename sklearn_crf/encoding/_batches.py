@@ -14,7 +14,7 @@ from sklearn_crf._numbers import is_sparse_matrix, sound_csr
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._examples import (
-    EDGES_AT_ONCE,
+    MOST_CONSTANT_EDGES,
     Batch,
     ComputedEdges,
     Example,
@@ -380,7 +380,7 @@ def _settled(batch, encoded, prepare, keeps_edges, n_threads):
     example = batch.example
     if isinstance(example, ComputedEdges):
         # Of large lattices not even ones are stored where edges are not kept.
-        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= EDGES_AT_ONCE)
+        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= MOST_CONSTANT_EDGES)
         if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
             example = example._with(edge_features=example.edge_features)
     return replace(batch, example=example if prepare is None else prepare(example))

@@ -251,8 +251,7 @@ def _as_features(values):
 
 
 # Constant features of more edges are rather made again than kept.
-EDGES_AT_ONCE = 2**16
-
+MOST_CONSTANT_EDGES = 2**16
 
 # Of so many features, differences of nodes are made in a few nanoseconds each.
 _FEW_FEATURES = 16

@@ -363,7 +363,7 @@ class LinearPotentials:
         return scores
 
     def _product(self, weights, node_type, features):
-        """What the weights of one type say of some nodes."""
+        """Columns of scores of some nodes by the weights of one type."""
         columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
             columns += weights.intercept[node_type].astype(features.dtype)

@@ -207,8 +207,6 @@ class FieldRisk:
 
     def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None, stacks=None):
         self.objective = objective
-        self.potentials = potentials
-        self.images = images
         self.targets = targets
         self.n_jobs = n_jobs
         self.converged = True
@@ -220,7 +218,7 @@ class FieldRisk:
             whole = Whole(len(images), sum(float(np.mean(weight)) for weight in weights))
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
-        self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
+        self._take(potentials, images)
         # Losses are means over pixels, those of a stack over the pixels of all its images.
         self._of_stacks = [
             (_joined(targets, members), len(members) * _joined(self._weights, members)) for members in self.stacks
@@ -229,9 +227,12 @@ class FieldRisk:
     def replaced(self, potentials, images):
         """The risk of a field whose trees have grown, with the same warm starts."""
         other = copy(self)
-        other.potentials, other.images = potentials, images
-        other._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
+        other._take(potentials, images)
         return other
+
+    def _take(self, potentials, images):
+        self.potentials, self.images = potentials, images
+        self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
 
     def parts(self, function, *arguments):
         """Results of a function of the risk, for each part of the images: here they are in one."""

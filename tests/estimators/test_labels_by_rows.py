@@ -59,6 +59,16 @@ def rows_of(whole, connectivity):
     return rows
 
 
+# Shapes, and options of the fields on them.
+LATTICES = [
+    ((16, 13), {}),
+    ((16, 13), {"connectivity": 2, "pairwise": PairwiseTables(edge_types="offset")}),
+    ((16, 13), {"connectivity": [[3, -1], [0, 2], [1, 0]], "edge_features": "constant"}),
+    ((2, 200), {}),
+    ((8, 7, 6), {"edge_features": "constant"}),
+]
+
+
 def by_rows(monkeypatch):
     """Numbers of calls that were answered by rows, and that were not."""
     answered = []
@@ -74,16 +84,7 @@ def by_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    ("shape", "options"),
-    [
-        ((16, 13), {}),
-        ((16, 13), {"connectivity": 2, "pairwise": PairwiseTables(edge_types="offset")}),
-        ((16, 13), {"connectivity": [[3, -1], [0, 2], [1, 0]], "edge_features": "constant"}),
-        ((2, 200), {}),
-        ((8, 7, 6), {"edge_features": "constant"}),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options"), LATTICES)
 def test_labels_of_rows_are_those_of_the_whole(rng, monkeypatch, small_parts, shape, options, dtype):
     X, y = pictures(rng, 4, shape, dtype)
     field = fitted(X[:2], y[:2], inference="graph_cut", **options)
@@ -200,16 +201,7 @@ def of_three(y):
 
 @pytest.mark.parametrize("move_making", [AlphaExpansion, AlphaBetaSwap])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    ("shape", "options"),
-    [
-        ((16, 13), {}),
-        ((16, 13), {"connectivity": 2, "pairwise": PairwiseTables(edge_types="offset")}),
-        ((16, 13), {"connectivity": [[3, -1], [0, 2], [1, 0]], "edge_features": "constant"}),
-        ((2, 200), {}),
-        ((8, 7, 6), {"edge_features": "constant"}),
-    ],
-)
+@pytest.mark.parametrize(("shape", "options"), LATTICES)
 def test_moves_by_rows_end_where_those_of_the_whole_do(
     monkeypatch, small_parts, rng, shape, options, dtype, move_making
 ):

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example
-from sklearn_crf.encoding import _examples, encode_X, make_batches
+from sklearn_crf.encoding import encode_X, make_batches
 from sklearn_crf.models import score
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -20,9 +20,8 @@ def potentials_of(encoded, form, n_classes, **options):
 @pytest.mark.parametrize(("form", "n_classes"), [("ising", 2), ("potts", 2), ("potts", 4)])
 @pytest.mark.parametrize("edge_types", ["tied", "offset"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_same_scores(form, n_classes, edge_types, dtype, monkeypatch):
-    """Also where differences are computed for a few edges at a time."""
-    monkeypatch.setattr(_examples, "EDGES_AT_ONCE", 5)
+def test_the_same_scores(form, n_classes, edge_types, dtype):
+    """Also where sums of differences are made without the differences."""
     rng = np.random.default_rng(0)
     encoded = encode_X(rng.normal(size=(2, 4, 5, 3)).astype(dtype), edge_features="difference", edge_types=edge_types)
     potentials = potentials_of(encoded, form, n_classes)
@@ -63,9 +62,8 @@ def test_tables_of_more_weights_stay(options):
     assert_array_equal(short.edge_weight, full.edge_weight)
 
 
-def test_functions_of_users_see_all_edges_at_once(monkeypatch):
+def test_functions_of_users_see_all_edges_at_once():
     """They may look at the mean over edges."""
-    monkeypatch.setattr(_examples, "EDGES_AT_ONCE", 5)
 
     def contrast(tail, head):
         squares = ((tail - head) ** 2).sum(axis=1)

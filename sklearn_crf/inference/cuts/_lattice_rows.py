@@ -167,7 +167,7 @@ class RowMoves:
         return largest_capacity(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
 
     def _gain(self, labels, choice, taken, start, stop):
-        """What the nodes of some rows gain after those of the rows before have moved."""
+        """Gain of the nodes of some rows after those of the rows before have moved."""
         checkpoint()
         own = self.rows.nodes(start, stop)
         if np.array_equal(_moved(labels[own], choice, taken[own]), labels[own]):
