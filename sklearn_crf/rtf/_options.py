@@ -171,11 +171,12 @@ class FieldSolver(Options):
 
     .. math::
         \bar\theta_k = (1 - a_k) \bar\theta_{k-1} + a_k \theta_k, \qquad
-        a_1 = 1, \quad a_k = \max\left(0.3, \tfrac{1}{k - 1}\right),
+        a_1 = 1, \quad a_k = \max\left(0.3, \tfrac{n}{n + 200\,000}, \tfrac{1}{k - 1}\right),
 
-    with the :math:`\theta_k` that round k finds from :math:`\bar\theta_{k-1}`. So the loss on what is held out
-    depends less on the pixels of the last round, and falls more evenly (B. T. Polyak and A. B. Juditsky, SIAM Journal
-    on Control and Optimization 30, 1992).
+    with the :math:`\theta_k` that round k finds from :math:`\bar\theta_{k-1}`, and the n pixels that it looks at. So
+    the loss on what is held out depends less on the pixels of the last round, and falls more evenly (B. T. Polyak and
+    A. B. Juditsky, SIAM Journal on Control and Optimization 30, 1992). Rounds of many pixels differ little, and count
+    nearly in full.
 
     Examples
     --------

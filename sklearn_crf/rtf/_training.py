@@ -468,10 +468,23 @@ class Trained(NamedTuple):
 # Rounds in a row that do not lower the loss of what is held out, after which there are no more: one may be by chance.
 _PATIENCE = 2
 
-# Least share of the last round in the mean of rounds that look at other pixels each, or at another corruption, the
-# first of them apart. What one of them finds is also about its own pixels, so that held-out losses would go up and down
-# more than trees lower them.
+# Least share of the last round in the mean of rounds that look at other pixels each, or at another corruption, and
+# pixels of a round that counts as one half at least. What a round of few pixels finds is also about these, so that
+# held-out losses would go up and down more than trees lower them; rounds of many pixels agree by themselves.
 _LEAST_SHARE = 0.3
+_PIXELS_OF_HALF = 200_000
+
+
+def share_of_round(number, n_pixels):
+    """Share of a round in the mean over rounds, by its number after the first and the pixels that it looks at."""
+    return max(_LEAST_SHARE, n_pixels / (n_pixels + _PIXELS_OF_HALF), 1 / number)
+
+
+def _n_known(data, part):
+    """Pixels of images that the loss is about."""
+    known = [~np.isnan(target).any(axis=1) for target in data.targets]
+    weights = known if data.weights is None else data.weights
+    return sum(int(np.count_nonzero(own & (weight > 0))) for own, weight in zip(known, weights, strict=True))
 
 
 def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
@@ -490,7 +503,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
     while True:
         has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
         found = _optimise(risk, field, options, rng, has_parents)
-        share = max(_LEAST_SHARE, 1 / max(1, len(rounds_made))) if is_new and not found.stopped else 1.0
+        share = share_of_round(len(rounds_made), data.total(_n_known)) if is_new and not found.stopped else 1.0
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)

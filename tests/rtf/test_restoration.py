@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window, _prediction
-from sklearn_crf.rtf._training import TreeField
+from sklearn_crf.rtf._training import TreeField, share_of_round
 
 # Few iterations on few pixels.
 QUICK = {"max_depth": 1, "max_iter": 4, "random_state": 0}
@@ -371,6 +371,38 @@ def test_parameters_are_means_over_rounds_of_other_pixels(monkeypatch):
         solver = FieldSolver(max_samples=max_samples, early_stopping=False)
         RegressionTreeField(solver=solver, **options).fit(noisy, clean)
         assert shares == pytest.approx(expected)
+
+
+def test_rounds_of_more_pixels_count_more():
+    # The first rounds count alike, later ones by their pixels.
+    expected = {100_000: [1, 1 / 2, 1 / 3, 1 / 3], 400_000: [1, 2 / 3, 2 / 3, 2 / 3], 1000: [1, 1 / 2, 1 / 3, 0.3]}
+    for n_pixels, shares in expected.items():
+        assert [share_of_round(number, n_pixels) for number in range(1, 5)] == pytest.approx(shares)
+
+
+# The pseudolikelihood needs known neighbours too.
+@pytest.mark.parametrize(("loss", "n_known"), [("mse", 2432), ("pseudolikelihood", 2400)])
+def test_pixels_of_a_round_are_those_that_it_looks_at(monkeypatch, loss, n_known):
+    shares, moved = [], TreeField.moved
+
+    def seen(field, coef, share):
+        shares.append(share)
+        return moved(field, coef, share)
+
+    monkeypatch.setattr(TreeField, "moved", seen)
+    monkeypatch.setattr("sklearn_crf.rtf._training._PIXELS_OF_HALF", 100)
+    options = {**QUICK, "max_depth": 2, "split": Splits(min_samples_leaf=5), "loss": loss, "filter_bank": None}
+    clean = clean_images(3)
+    unknown = clean.copy()
+    unknown[0, :, :20] = np.nan
+    # Neither a cap beyond the images nor pixels without a target count.
+    of_rounds = [(10**6, clean, (3072, 3072)), (10**6, unknown, (n_known, n_known)), (600, clean, (400, 600))]
+    for max_samples, target, (least, most) in of_rounds:
+        shares.clear()
+        solver = FieldSolver(max_samples=max_samples, early_stopping=False)
+        RegressionTreeField(corruption=GaussianNoise(SIGMA), solver=solver, **options).fit(clean[..., None], target)
+        assert len(shares) == 3
+        assert least - 1e-6 < 100 * shares[-1] / (1 - shares[-1]) < most + 1e-6
 
 
 def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
