@@ -16,7 +16,7 @@ from sklearn_crf._numbers import as_integers
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
-from sklearn_crf.preprocessing._overlay_products import add_masks, sum_under_masks
+from sklearn_crf.preprocessing._overlay_products import add_steps, sum_under_masks
 
 # Patches and windows with less contrast than this part of the contrast of all images fit anywhere.
 _LEAST_CONTRAST = 0.05
@@ -255,12 +255,14 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     def _overlays(self, planes, left_out):
         # left_out: for each image, the number of the training image whose patches are not laid over it, or None
+        steps_of_sizes = [_steps_of(masks) for masks in self.masks_]
+
         def overlay(item, n_threads):
             plane, source = item
             parts = []
-            for patches, masks, sources in zip(self.patches_, self.masks_, self.sources_, strict=True):
+            for patches, steps, sources in zip(self.patches_, steps_of_sizes, self.sources_, strict=True):
                 corners, strengths = _best_places(plane, patches, self._least_deviation)
-                parts.append((masks, corners, np.where(sources == source, 0.0, strengths)))
+                parts.append((*steps, corners, np.where(sources == source, 0.0, strengths)))
             return _Overlay(parts, plane.shape)
 
         return map_coarse(overlay, list(zip(planes, left_out, strict=True)), self.n_jobs)
@@ -273,17 +275,18 @@ class _Overlay(LinearOperator):
     """Features of the pixels of one image: its masks at their places, times correlations."""
 
     def __init__(self, parts, shape):
-        # parts: masks (P, size, size), corners (P, 2) and strengths (P,) of each size
+        # parts: steps of masks (n_steps, 3), their starts (P + 1,), corners (P, 2) and strengths (P,) of each size
         self._parts, self._image_shape = parts, shape
-        self._ends = np.cumsum([len(strengths) for _, _, strengths in parts])
+        self._ends = np.cumsum([len(part[-1]) for part in parts])
         super().__init__(np.float64, (shape[0] * shape[1], int(self._ends[-1])))
 
     def _matmat(self, weights):
         weights = np.asarray(weights, dtype=np.float64)
-        planes = np.zeros((weights.shape[1], *self._image_shape))
-        for (masks, corners, strengths), own in zip(self._parts, np.split(weights, self._ends[:-1]), strict=True):
-            add_masks(masks, corners, np.ascontiguousarray(own.T * strengths), planes)
-        return planes.reshape(len(planes), -1).T
+        height, width = self._image_shape
+        planes = np.zeros((weights.shape[1], height, width + 1))
+        for (*masks, strengths), own in zip(self._parts, np.split(weights, self._ends[:-1]), strict=True):
+            add_steps(*masks, np.ascontiguousarray(own.T * strengths), planes)
+        return planes[..., :-1].cumsum(axis=2).reshape(len(planes), -1).T
 
     def _rmatvec(self, numbers):
         # Older versions of SciPy ask for products with one column apart.
@@ -291,11 +294,21 @@ class _Overlay(LinearOperator):
 
     def _rmatmat(self, numbers):
         numbers = np.asarray(numbers, dtype=np.float64)
-        planes = np.ascontiguousarray(numbers.T).reshape(-1, *self._image_shape)
-        sums = np.zeros((self.shape[1], len(planes)))
-        for (masks, corners, strengths), own in zip(self._parts, np.split(sums, self._ends[:-1]), strict=True):
-            sum_under_masks(masks, corners, strengths, planes, own)
+        height, width = self._image_shape
+        sums_before = np.zeros((numbers.shape[1], height, width + 1))
+        np.cumsum(numbers.T.reshape(-1, height, width), axis=2, out=sums_before[..., 1:])
+        sums = np.zeros((self.shape[1], len(sums_before)))
+        for (*masks, strengths), own in zip(self._parts, np.split(sums, self._ends[:-1]), strict=True):
+            sum_under_masks(*masks, strengths, sums_before, own)
         return sums
+
+
+def _steps_of(masks):
+    """Row, column and change (n, 3) where entries along a row of a mask change, with 0 around it; starts (P + 1,)."""
+    changes = np.diff(masks, axis=2, prepend=np.int8(0), append=np.int8(0))
+    mask, row, column = np.nonzero(changes)
+    steps = np.stack((row, column, changes[mask, row, column]), axis=1).astype(np.int32)
+    return steps, np.searchsorted(mask, np.arange(len(masks) + 1)).astype(np.int32)
 
 
 def _numbers_of(name, given, lowest):
