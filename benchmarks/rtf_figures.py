@@ -4,8 +4,8 @@ Noisy cuts of 96 x 96 pixels, one of an image of BSDS500 at half scale, response
 images are cuts of the val part. The thesis trains on up to 5000 images of MIRFLICKR for Figure 46, and of the other
 figures its text has two numbers, the ends of Figure 56: compare the shapes of curves, not their levels.
 
-    python benchmarks/rtf_figures.py measure               # four minutes of one core; goes on where it was
-    python benchmarks/rtf_figures.py measure --figures 46 --images 64
+    python benchmarks/rtf_figures.py measure               # some minutes of one core; goes on where it was
+    python benchmarks/rtf_figures.py measure --images 128 --tests 40    # eight minutes
     python benchmarks/rtf_figures.py figure                # draws docs/_static/rtf_figures.png
 
 Curves are kept in `--folder`, one JSON file a figure.
@@ -170,7 +170,7 @@ def figure(args):
         if name == "46":
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter("{x:.0f}")
-        axis.legend(fontsize="small", loc="lower left" if name.startswith("57") else "best")
+        axis.legend(fontsize="small")
     args.picture.parent.mkdir(parents=True, exist_ok=True)
     picture.savefig(args.picture, dpi=90)
 
