@@ -172,9 +172,13 @@ class _StencilProduct:
         # Not the model, which holds this: a circle would keep both in memory until Python looks for circles.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 
+    @property
+    def lattice(self):
+        """What kernels are given of the matrix."""
+        return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
+
     def __call__(self, vector, start, stop, out):
-        of_edges = self.edge_weight, self.edge_type, self.blocks
-        stencil_product(self.diagonal, *of_edges, self.offsets, *self.shape, vector, start, stop, out)
+        stencil_product(*self.lattice, vector, start, stop, out)
 
 
 class _GraphProduct:

@@ -335,7 +335,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             )
             held_out = None
             if validation is not None and isinstance(problem.objective, PredictionLoss):
-                held_out = held_out_errors(problem.objective, found.field, validation, rng)
+                held_out = held_out_errors(problem.objective, found.field, validation, rng, self.n_jobs)
             # The data of the last round are those at hand.
             last = partial(rounds, first + len(found.rounds) - 1)
             attributes = attributes | self._found_on(problem.objective, found.field, last, attributes)

@@ -1,14 +1,15 @@
 """Standard deviations of predictions: a tree that says where errors are large."""
 
 import numpy as np
-from sklearn.tree import DecisionTreeRegressor
 
+from sklearn_crf._threads import map_tasks, range_runner, split_threads
 from sklearn_crf.kernels.rtf.leaf_models import find_responses
 from sklearn_crf.rtf._potentials import as_plane
-from sklearn_crf.rtf._trees import RegressionTree, random_tests
+from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
 
-# Tests to choose from, and their largest offset.
+# Tests to choose from, thresholds tried for each, and the largest offset.
 _N_TESTS = 128
+_N_THRESHOLDS = 15
 TEST_RADIUS = 2
 
 # Most pixels of an image that the tree is grown on, most of its leaves, and their least share of the pixels.
@@ -17,7 +18,7 @@ _LEAVES = 32
 _LEAST_SHARE = 0.01
 
 
-def held_out_errors(objective, field, data, rng):
+def held_out_errors(objective, field, data, rng, n_jobs):
     r"""A regression tree of the squared errors on images that were held out, and their root mean in each leaf.
 
     .. math::
@@ -26,35 +27,50 @@ def held_out_errors(objective, field, data, rng):
     # data: images, here or in shards; deviations: (L, D), in the field's units
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
     tests = random_tests(_N_TESTS, shapes[0, -1], np.minimum(TEST_RADIUS, shapes[:, :-1].min(axis=0) - 1), rng)
-    parts = [found for part in data.parts(_errors, objective, field, tests) for found in part]
-    responses, errors = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if not len(errors):
+    parts = [found for part in data.parts(_errors, objective, field, tests, n_jobs) for found in part]
+    responses, errors = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+    if not errors.size:
         return None
-    least = max(1, int(_LEAST_SHARE * len(errors)))
-    grown = DecisionTreeRegressor(max_leaf_nodes=_LEAVES, min_samples_leaf=least, random_state=0)
-    tree = grown.fit(responses, errors).tree_
-    is_leaf = tree.children_left < 0
-    number = np.where(is_leaf, np.cumsum(is_leaf) - 1, -1).astype(np.int32)
-    found = RegressionTree(
-        np.stack([tree.children_left, tree.children_right], axis=1).astype(np.int32),
-        np.where(is_leaf[:, None], 0, tests[np.maximum(tree.feature, 0)]).astype(np.int32),
-        np.where(is_leaf, 0.0, tree.threshold),
-        number,
-    )
-    return {"tree": found._asdict(), "deviations": np.sqrt(tree.value[is_leaf].reshape(-1, errors.shape[1]))}
+    with range_runner(split_threads(n_jobs, 1)[1]) as run:
+        tree, leaf = _grown(tests, responses, errors.T, run)
+    means = [errors[:, leaf == k].mean(axis=1) for k in range(tree.n_leaves)]
+    return {"tree": tree._asdict(), "deviations": np.sqrt(means)}
+
+
+def _grown(tests, responses, errors, run):
+    """A tree that tells large errors from small ones, best split first, and the leaf of each pixel."""
+    # responses: (T, n); errors: (n, D); leaf: (n,)
+    tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)
+    terms = np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
+    options = {"n_thresholds": _N_THRESHOLDS, "min_samples": max(1, int(_LEAST_SHARE * len(errors))), "run": run}
+
+    def splits_of(*leaves):
+        members = ((k, np.flatnonzero(leaf == k)) for k in leaves)
+        found = ((k, best_split(terms[own], responses[:, own], explained_variance, **options)) for k, own in members)
+        return {k: split for k, split in found if split is not None}
+
+    splits = splits_of(0)
+    while splits and tree.n_leaves < _LEAVES:
+        k = max(splits, key=lambda k: splits[k].gain)
+        best, new = splits.pop(k), tree.n_leaves
+        tree, _ = tree.split({k: (tests[best.test], best.threshold)})
+        leaf[(leaf == k) & (responses[best.test] > best.threshold)] = new
+        splits |= splits_of(k, new)
+    return tree, leaf
 
 
 def _shapes(data, part):
     return [plane.shape for plane in data.features]
 
 
-def _errors(data, part, objective, field, tests):
-    """Responses to tests, and squared errors, at some pixels of each image."""
-    found = []
-    for image, target in zip(field.images(data, 1), data.targets, strict=True):
-        model = field.potentials.model(field.coef, image, 1)
+def _errors(data, part, objective, field, tests, n_jobs):
+    """Responses to tests (T, n), and squared errors (D, n), at some pixels of each image."""
+
+    def of_image(task, n_threads):
+        image, target = task
+        model = field.potentials.model(field.coef, image, n_threads)
         start = None if image.observation is None else image.observation.start
-        errors = (objective.solved(model, start).x.astype(np.float64) - target) ** 2
+        errors = (objective.solved(model, start, n_threads=n_threads).x.astype(np.float64) - target) ** 2
         counted = ~np.isnan(target).any(axis=1)
         if image.observation is not None and image.observation.diagonal is not None:
             counted &= (image.observation.diagonal == 0).all(axis=1)
@@ -64,8 +80,9 @@ def _errors(data, part, objective, field, tests):
         responses = np.empty((len(tests), len(own)), dtype=image.features.dtype)
         plane, place = as_plane(image.features), np.arange(len(own))
         find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
-        found.append((responses.T, errors[own]))
-    return found
+        return responses, errors[own].T
+
+    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
 
 
 def require_held_out(estimator, evidence):

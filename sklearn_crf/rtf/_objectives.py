@@ -231,7 +231,7 @@ class FieldRisk:
         return other
 
     def _take(self, potentials, images):
-        self.potentials, self.images = potentials, images
+        self.potentials, self.images, self._leaf_weights = potentials, images, None
         self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
 
     def parts(self, function, *arguments):
@@ -266,14 +266,17 @@ class FieldRisk:
     def leaf_weights(self):
         """Weight of the factors in each leaf, type by type."""
         # returns list of (n_leaves,)
-        found = []
-        for number, kind in enumerate(self.potentials.types):
-            size = self.potentials.n_leaves[number]
-            total = np.zeros(size)
-            for k, image in enumerate(self.images):
-                total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
-            found.append(total)
-        return found
+        if self._leaf_weights is None:
+            types = range(len(self.potentials.types))
+            self._leaf_weights = map_tasks(self._leaf_weights_of_type, types, self.n_jobs)
+        return self._leaf_weights
+
+    def _leaf_weights_of_type(self, number, n_threads):
+        kind, size = self.potentials.types[number], self.potentials.n_leaves[number]
+        total = np.zeros(size)
+        for k, image in enumerate(self.images):
+            total += np.bincount(image.leaves[number], self.factor_weights(k, kind), minlength=size)
+        return total
 
     def shares(self):
         """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""

@@ -1,20 +1,19 @@
 """Gaussian fields whose factors are looked up in regression trees."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._threads import cached_property, range_runner
+from sklearn_crf._threads import cached_property, range_runner, run_alone
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.rtf.leaf_models import (
     CHANNEL_BLOCK,
     add_factors,
-    add_linear_gradient,
-    add_precision_gradient,
+    add_field,
+    add_gradients,
     linear_values,
 )
 from sklearn_crf.models import GaussianModel
@@ -284,21 +283,22 @@ class RegressionTreePotentials:
         diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
         blocks, n_blocks = [np.zeros((0, d, d), dtype=dtype)], 0
         edge_type, n_edges = np.empty(image.graph.n_edges, dtype=np.int32), 0
+        types = []
+        for number, (kind, part, white) in enumerate(zip(self.types, self.unpack(coef), self._packed, strict=True)):
+            precision, place = precisions_of_factors(part, kind, image.features, image.leaves[number])
+            x, placed = _placed(image, kind, number)
+            weight = (part.weight @ white).astype(dtype)
+            types.append((x, weight, precision, place, kind.rows_of_plane(shape), placed))
+            if kind.paired:
+                blocks.append(precision[:, :d, d:])
+                np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
+                n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
         with range_runner(n_threads) as run:
-            for kind, part, white, leaf in zip(self.types, self.unpack(coef), self._packed, image.leaves, strict=True):
-                rows = kind.rows(shape)
-                values = self._linear_values(image, kind, rows, (part.weight @ white).astype(dtype), leaf, run)
-                precision, place = precisions_of_factors(part, kind, image.features, leaf)
-                where = width, rows.of_plane(n_rows), rows.left, rows.columns, rows.right
-                run(
-                    partial(_add_factors, values, precision, place, where, h, diagonal),
-                    n_rows,
-                    smallest_range=max(1, _SMALLEST_RANGE // width),
-                )
-                if kind.paired:
-                    blocks.append(precision[:, :d, d:])
-                    np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
-                    n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
+            if run is run_alone:
+                add_field(types, width, h, diagonal)
+            else:
+                for own in types:
+                    _add_type_in_threads(run, own, h, diagonal)
         more = None
         if image.observation is not None:
             h += image.observation.linear
@@ -307,55 +307,52 @@ class RegressionTreePotentials:
                 diagonal[:, np.arange(d), np.arange(d)] += image.observation.diagonal
         return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type, more)
 
-    def _linear_values(self, image, kind, rows, weight, leaf, run):
-        features = as_plane(image.seen(kind))
-        out = np.empty((rows.n_factors, weight.shape[1]), dtype=weight.dtype)
-        place = packed_size(features.shape[2]), *rows
-        if out.size:
-            run(
-                lambda start, stop: linear_values(features, leaf, weight, *place, start, stop, out),
-                len(rows.first),
-                smallest_range=max(1, _SMALLEST_RANGE // rows.columns),
-            )
-        return out
-
     def pullback(self, image, statistics):
         """Adjoint of ``model``: derivative by the parameters from the derivative by the field of an image."""
         # returns (n_coef,)
         gradient = np.zeros(self.n_coef)
         linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
-        shape = image.features.shape[:-1]
-        for number, (kind, part, white, leaf) in enumerate(
-            zip(self.types, self.unpack(gradient), self._packed, image.leaves, strict=True)
-        ):
-            if not len(leaf):
-                continue
-            features = as_plane(image.seen(kind))
-            rows = kind.rows(shape)
-            sums = np.zeros((*part.weight.shape[:2], white.shape[1]))
-            add_linear_gradient(
-                features,
-                leaf,
-                linear,
-                *(packed_size(features.shape[2]), *rows),
-                sums,
-            )
-            part.weight[:] = sums @ white.T
-            add_precision_gradient(
-                *(linear, values, square),
-                _cross_of(statistics, image, self.types, number),
-                leaf,
-                *(shape[-1], rows.first, rows.left, rows.columns, rows.down * shape[-1] + rows.right),
-                part.precision,
-            )
-            if kind.multipliers:
+        types, of_weights = [], []
+        for number, (kind, part, white) in enumerate(zip(self.types, self.unpack(gradient), self._packed, strict=True)):
+            leaf = image.leaves[number]
+            x, placed = _placed(image, kind, number)
+            of_weights.append(np.zeros((*part.weight.shape[:2], white.shape[1])))
+            cross = _cross_of(statistics, image, self.types, number)
+            types.append((x, of_weights[-1], part.precision, cross, placed))
+            if kind.multipliers and len(leaf):
                 of_factors = factor_terms(statistics, image, self.types, number)[1]
                 part.slopes[:] = slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
+        add_gradients(types, image.features.shape[-2], as_plane(image.features), linear, values, square)
+        for part, white, own in zip(self.unpack(gradient), self._packed, of_weights, strict=True):
+            part.weight[:] = own @ white.T
         return gradient
 
 
-def _add_factors(values, precision, place, where, h, diagonal, start, stop):
-    add_factors(values, precision, place, *where, start, stop, h, diagonal)
+def _placed(image, kind, number):
+    """Channels of the linear models of a type, and where its factors are."""
+    x, leaf = as_plane(image.seen(kind)), image.leaves[number]
+    return x, (leaf, packed_size(x.shape[2]), *kind.rows(image.features.shape[:-1]))
+
+
+def _add_type_in_threads(run, own, h, diagonal):
+    """Add the factors of one type to the field of their pixels, some rows a thread."""
+    x, weight, precision, place, of_row, placed = own
+    leaf, _, first, left, columns, _, right = placed
+    if not len(leaf):
+        return
+    width, values = x.shape[1], np.empty((len(leaf), weight.shape[1]), dtype=weight.dtype)
+    run(
+        lambda start, stop: linear_values(x, leaf, weight, *placed[1:], start, stop, values),
+        len(first),
+        smallest_range=max(1, _SMALLEST_RANGE // columns),
+    )
+    run(
+        lambda start, stop: add_factors(
+            values, precision, place, width, of_row, left, columns, right, start, stop, h, diagonal
+        ),
+        len(h) // width,
+        smallest_range=max(1, _SMALLEST_RANGE // width),
+    )
 
 
 def factor_terms(statistics, image, types, number):

@@ -9,7 +9,7 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.rtf._objectives import FieldRisk, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
+from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, by_leaf, find_splits
 
 # Pixels that the whitening is estimated from.
 _WHITENING_SAMPLES = 50_000
@@ -178,15 +178,19 @@ def _moments(squares, weight, white):
 
 def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
-    return [_sums_of_type(risk, number, risk.whole.random_state(seed)) for number, seed in enumerate(seeds)]
+
+    def of_type(number, n_threads):
+        return _sums_of_type(risk, number, risk.whole.random_state(seeds[number]), n_threads)
+
+    return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
-def _sums_of_type(risk, number, rng):
+def _sums_of_type(risk, number, rng, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    inputs, leaf, weight = _sampled_inputs(risk, number, rng)
-    order = np.argsort(leaf, kind="stable")
+    inputs, leaf, weight = _sampled_inputs(risk, number, rng, n_jobs)
+    order = by_leaf(leaf)
     bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
     pieces = [
         (k, slice(start, min(start + _PIECE, bounds[k + 1])))
@@ -200,12 +204,12 @@ def _sums_of_type(risk, number, rng):
         return seen.T @ seen
 
     sums = np.zeros((n_leaves, inputs.shape[1], inputs.shape[1]))
-    for (k, _), part in zip(pieces, map_tasks(moment, pieces, risk.n_jobs), strict=True):
+    for (k, _), part in zip(pieces, map_tasks(moment, pieces, n_jobs), strict=True):
         sums[k] += part
     return sums, np.bincount(leaf, weight, minlength=n_leaves)
 
 
-def _sampled_inputs(risk, number, rng):
+def _sampled_inputs(risk, number, rng, n_jobs):
     """Inputs, leaves and weights of some factors of a type."""
     kind, limit = risk.potentials.types[number], max(1, _SAMPLES // risk.whole.n_images)
     chosen = []
@@ -218,7 +222,7 @@ def _sampled_inputs(risk, number, rng):
         pixels = kind.rows(image.features.shape[:-1]).pixels(own)
         return kind.inputs(image.seen(kind), pixels), image.leaves[number][own], risk.factor_weights(k, kind)[own]
 
-    parts = map_tasks(of_image, range(len(risk.images)), risk.n_jobs)
+    parts = map_tasks(of_image, range(len(risk.images)), n_jobs)
     return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 

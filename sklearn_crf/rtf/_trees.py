@@ -1,11 +1,12 @@
 """Regression trees over feature tests: factors, trees as arrays, and how their leaves are split."""
 
-from itertools import pairwise
+from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone, split_threads
+from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone
 from sklearn_crf.kernels.rtf.leaf_models import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, factor_terms, slope_terms
 
@@ -30,14 +31,6 @@ class FactorRows(NamedTuple):
         columns = max(self.columns, 1)
         return np.stack([self.first[own // columns], self.left + own % columns], axis=1).astype(np.int32)
 
-    def of_plane(self, n_rows):
-        """For each row of the plane, the row of factors that has its first, and its second pixels there; or -1."""
-        # returns (2, n_rows) int32
-        found = np.full((2, n_rows), -1, dtype=np.int32)
-        number = np.arange(len(self.first), dtype=np.int32)
-        found[0, self.first], found[1, self.first + self.down] = number, number
-        return found
-
 
 class FactorTemplate(NamedTuple):
     """A type of factors: of every pixel, or of every pixel and the one at an offset from it."""
@@ -54,31 +47,18 @@ class FactorTemplate(NamedTuple):
         """From the first pixel to the second: slices, rows and columns."""
         return self.slices, self.down, self.right
 
-    def _region(self, shape):
-        """Slices along each axis of the first pixels, and of the second."""
-        first, second = [], []
-        for step, length in zip(self.offset[3 - len(shape) :], shape, strict=True):
-            start, size = max(-step, 0), max(length - abs(step), 0)
-            first.append(slice(start, start + size))
-            second.append(slice(start + step, start + step + size))
-        if any(own.stop == own.start for own in first):
-            first = second = [slice(0, 0)] * len(shape)
-        return tuple(first), tuple(second)
-
     def rows(self, shape):
         """The factors on a plane (H, W), or on a volume (D, H, W)."""
-        first = self._region(shape)[0]
-        height = shape[-2]
-        rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
-        if len(shape) == 3:
-            above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
-            rows = (above[:, None] + rows).ravel()
-        columns = first[-1].stop - first[-1].start
-        return FactorRows(rows, first[-1].start, columns, self.slices * height + self.down, self.right)
+        return _rows_at(self.offset, shape)
+
+    def rows_of_plane(self, shape):
+        """For each row of the plane, the row of factors that has its first, and its second pixels there; or -1."""
+        # returns (2, n_rows) int32
+        return _rows_of_plane(self.offset, shape)
 
     def ends(self, shape):
         """Slices of a plane or volume: the first pixels of the factors, and the second."""
-        return self._region(shape) if self.paired else self._region(shape)[:1]
+        return _region(self.offset, shape) if self.paired else _region(self.offset, shape)[:1]
 
     def n_inputs(self, n_channels):
         """Number of inputs of a linear model: 1 and the channels of the pixels of the factor."""
@@ -105,6 +85,41 @@ class FactorTemplate(NamedTuple):
         if self.paired:
             parts.append(plane[i + self.slices * features.shape[-3] + self.down, j + self.right])
         return np.concatenate(parts, axis=1)
+
+
+def _region(offset, shape):
+    """Slices along each axis of the first pixels, and of the second."""
+    first, second = [], []
+    for step, length in zip(offset[3 - len(shape) :], shape, strict=True):
+        start, size = max(-step, 0), max(length - abs(step), 0)
+        first.append(slice(start, start + size))
+        second.append(slice(start + step, start + step + size))
+    if any(own.stop == own.start for own in first):
+        first = second = [slice(0, 0)] * len(shape)
+    return tuple(first), tuple(second)
+
+
+# Training asks for the rows of each type and shape a thousand times.
+@lru_cache(maxsize=1024)
+def _rows_at(offset, shape):
+    slices, down, right = offset
+    first, height = _region(offset, shape)[0], shape[-2]
+    rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
+    if len(shape) == 3:
+        above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
+        rows = (above[:, None] + rows).ravel()
+    rows.flags.writeable = False
+    return FactorRows(rows, first[-1].start, first[-1].stop - first[-1].start, slices * height + down, right)
+
+
+@lru_cache(maxsize=1024)
+def _rows_of_plane(offset, shape):
+    rows = _rows_at(offset, shape)
+    found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
+    number = np.arange(len(rows.first), dtype=np.int32)
+    found[0, rows.first], found[1, rows.first + rows.down] = number, number
+    found.flags.writeable = False
+    return found
 
 
 def factor_templates(offsets, channels=None, multipliers=()):
@@ -377,10 +392,9 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
     splits = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
     # One type after the other on all threads, as the terms of one type take some ten megabytes.
-    with range_runner(split_threads(risk.n_jobs, 1)[1]) as run:
-        for sample, parts in zip(samples, found, strict=True):
-            own = parameters[sample.number]
-            splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, run)
+    for sample, parts in zip(samples, found, strict=True):
+        own = parameters[sample.number]
+        splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, risk.n_jobs)
     return splits
 
 
@@ -441,6 +455,13 @@ def _sample_of_type(sizes, number, options, seed):
     return FactorSample(number, chosen, quotas, int(seed), limit / n_factors, tests)
 
 
+def by_leaf(leaf):
+    """Numbers of factors, leaf by leaf."""
+    # leaf: (n,) int32; NumPy sorts numbers of two bytes many times as fast
+    is_short = leaf.max(initial=0) <= np.iinfo(np.int16).max
+    return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
+
+
 def _in_order_of_leaves(parts):
     """Terms, responses and leaves of the factors of several parts."""
     parts = [part for part in parts if part is not None]
@@ -448,33 +469,34 @@ def _in_order_of_leaves(parts):
         return parts[0]
     terms, responses, leaf = zip(*parts, strict=True)
     leaf = np.concatenate(leaf)
-    order = np.argsort(leaf, kind="stable")
+    order = by_leaf(leaf)
     return np.concatenate(terms)[order], np.concatenate(responses, axis=1)[:, order], leaf[order]
 
 
-def _splits_of_type(sample, gathered, parameters, options, run):
+def _splits_of_type(sample, gathered, parameters, options, n_jobs):
     terms, responses, leaf = gathered
     precision, slopes = parameters.precision, parameters.slopes
     bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
     least = options.min_samples_leaf
     if least is None:
         least = _SAMPLES_PER_WEIGHT * parameters.weight.shape[2]
-    splits = {}
-    for k, (first, last) in enumerate(pairwise(bounds)):
-        if last - first < 2:
-            continue
+
+    def of_leaf(k, n_threads):
+        first, last = bounds[k : k + 2]
         joint = options.criterion == "gradient"
-        found = best_split(
-            terms[first:last],
-            responses[:, first:last],
-            GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
-            n_thresholds=options.n_thresholds,
-            min_samples=least * sample.share,
-            run=run,
-        )
-        if found is not None:
-            splits[k] = sample.tests[found.test], found.threshold
-    return splits
+        with range_runner(n_threads) as run:
+            return best_split(
+                terms[first:last],
+                responses[:, first:last],
+                GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
+                n_thresholds=options.n_thresholds,
+                min_samples=least * sample.share,
+                run=run,
+            )
+
+    leaves = np.flatnonzero(np.diff(bounds) >= 2).tolist()
+    found = zip(leaves, map_tasks(of_leaf, leaves, n_jobs), strict=True)
+    return {k: (sample.tests[split.test], split.threshold) for k, split in found if split is not None}
 
 
 def gather_samples(risk, coef, samples, is_joint):
@@ -496,7 +518,7 @@ def _gather(risk, statistics, sample):
     bounds = np.searchsorted(chosen, starts)
     members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
-    order = np.argsort(leaf, kind="stable")
+    order = by_leaf(leaf)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     terms = np.empty((len(chosen), _n_terms(risk, statistics, number)), dtype=dtype)

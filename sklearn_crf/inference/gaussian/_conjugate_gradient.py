@@ -5,17 +5,20 @@ from functools import partial
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner
+from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
 from sklearn_crf.inference.gaussian._base import (
     GaussianInference,
     GaussianMarginals,
     inverse_blocks,
     not_positive_definite,
 )
-from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, take_step, turn
+from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, iterate_on_lattice, take_step, turn
 
 # Numbers worth a partial sum of their own: shorter ranges cost more to call than to compute.
 _SMALLEST_RANGE = 2**14
+
+# Numbers of all iterations of one call, after which it may be interrupted.
+_NUMBERS_AT_ONCE = 2**20
 
 
 class ConjugateGradient(GaussianInference):
@@ -150,18 +153,31 @@ class _System:
         direction = np.zeros_like(b)
         weighted, squared = self._step(0.0, direction, x, residual)
         direction[:] = self.scaled
-        for n_iter in range(max_iter):
-            if squared <= (tol * scale) ** 2:
-                return np.sqrt(squared) / scale, n_iter
+        n_iter, target, vectors = 0, (tol * scale) ** 2, (x, residual, direction)
+        while n_iter < max_iter and not squared <= target:
             checkpoint()
-            self._multiply(direction)
-            curvature = self._inner(direction, self.product)
+            n_made, weighted, squared, curvature = self._iterate(max_iter - n_iter, target, weighted, squared, vectors)
+            n_iter += n_made
             if curvature <= 0.0:
                 raise not_positive_definite("as conjugate gradients met a direction without curvature")
-            former = weighted
-            weighted, squared = self._step(weighted / curvature, direction, x, residual)
-            self._turn(weighted / former, direction)
-        return np.sqrt(squared) / scale, max_iter
+        return np.sqrt(squared) / scale, n_iter
+
+    def _iterate(self, most, target, weighted, squared, vectors):
+        """Some iterations, their number, both inner products after them, and the curvature of the last direction."""
+        x, residual, direction = vectors
+        lattice = getattr(self.operator, "lattice", None)
+        if self.run is run_alone and lattice is not None and self.more is None:
+            most = min(most, 1 + _NUMBERS_AT_ONCE // x.size)
+            own = self.inverse, self.bounds, *vectors, self.product, self.scaled
+            return iterate_on_lattice(most, target, weighted, squared, *lattice, *own)
+        self._multiply(direction)
+        curvature = self._inner(direction, self.product)
+        if curvature <= 0.0:
+            return 0, weighted, squared, curvature
+        former = weighted
+        weighted, squared = self._step(weighted / curvature, direction, x, residual)
+        self._turn(weighted / former, direction)
+        return 1, weighted, squared, curvature
 
     def _multiply(self, vector):
         n_rows = self.operator.n_items
@@ -176,7 +192,8 @@ class _System:
     def _over_ranges(self, kernel):
         """Totals of both sums, those of ranges added in their order."""
         self.run(kernel, len(self.sums), smallest_range=1)
-        return [sum(parts) for parts in self.sums.T.tolist()]
+        # Not by sum, which compensates roundings in later Pythons and so differs from the kernels.
+        return np.cumsum(self.sums, axis=0)[-1].tolist()
 
     def _inner(self, a, b):
         return self._over_ranges(lambda start, stop: inner_product(a, b, self.bounds, start, stop, self.sums))[0]

@@ -4,7 +4,9 @@ Nodes are in ranges whose sums are kept apart, so that a total does not depend o
 """
 
 from cython cimport floating
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.gaussian.stencil cimport stencil_row
 
 
 cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
@@ -50,6 +52,25 @@ cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_s
                 out[s * D + i] += blocks[(s * D + i) * D + j] * a[s * D + j]
 
 
+cdef inline void step_along(
+    floating length, Py_ssize_t n, Py_ssize_t D, const floating* direction, const floating* product,
+    const floating* inverse, floating* solution, floating* residual, floating* scaled, double* sums,
+) noexcept nogil:
+    """Move the solution of n nodes along the direction; sums of residual * scaled and of residual ** 2."""
+    add_multiple(length, direction, n * D, solution)
+    add_multiple(-length, product, n * D, residual)
+    multiply_blocks(inverse, residual, n, D, scaled)
+    sums[0] = dot(residual, scaled, n * D)
+    sums[1] = dot(residual, residual, n * D)
+
+
+cdef inline void turned(floating share, const floating* scaled, Py_ssize_t n, floating* direction) noexcept nogil:
+    """direction = scaled + share * direction."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        direction[i] = scaled[i] + share * direction[i]
+
+
 def inner_product(
     const floating[:, ::1] a,  # IN (N, D)
     const floating[:, ::1] b,  # IN (N, D)
@@ -81,17 +102,15 @@ def take_step(
     double[:, ::1] sums,  # OUT (n_ranges, 2) of residual * scaled and of residual ** 2
 ):
     """Move the solution along the direction."""
-    cdef Py_ssize_t k, first, n, D = direction.shape[1]
+    cdef Py_ssize_t k, first
     if direction.shape[0] == 0:
         return
     with nogil:
         for k in range(start, stop):
-            first, n = bounds[k], (bounds[k + 1] - bounds[k]) * D
-            add_multiple(<floating> length, &direction[first, 0], n, &solution[first, 0])
-            add_multiple(<floating> -length, &product[first, 0], n, &residual[first, 0])
-            multiply_blocks(&inverse[first, 0, 0], &residual[first, 0], bounds[k + 1] - first, D, &scaled[first, 0])
-            sums[k, 0] = dot(&residual[first, 0], &scaled[first, 0], n)
-            sums[k, 1] = dot(&residual[first, 0], &residual[first, 0], n)
+            first = bounds[k]
+            step_along(<floating> length, bounds[k + 1] - first, direction.shape[1], &direction[first, 0],
+                       &product[first, 0], &inverse[first, 0, 0], &solution[first, 0], &residual[first, 0],
+                       &scaled[first, 0], &sums[k, 0])
 
 
 def turn(
@@ -102,13 +121,64 @@ def turn(
     floating[:, ::1] direction,  # IN OUT (N, D)
 ):
     """direction = scaled + share * direction."""
-    cdef:
-        Py_ssize_t i
-        floating kept = <floating> share
-        const floating* a
-        floating* b
     if start < stop:
         with nogil:
-            a, b = &scaled[start, 0], &direction[start, 0]
-            for i in range((stop - start) * scaled.shape[1]):
-                b[i] = a[i] + kept * b[i]
+            turned(<floating> share, &scaled[start, 0], (stop - start) * scaled.shape[1], &direction[start, 0])
+
+
+def iterate_on_lattice(
+    Py_ssize_t n_iter,  # most iterations
+    double target,  # of the squared norm of the residual
+    double weighted,
+    double squared,  # inner products of the residual with the scaled one and with itself
+    const floating[:, :, ::1] diagonal,  # IN (N, D, D)
+    const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, :, ::1] blocks,  # IN (T, D, D)
+    const int64_t[:, ::1] offsets,  # IN (n_offsets, 3) slices, rows and columns; edges are grouped by offset
+    Py_ssize_t depth,
+    Py_ssize_t height,
+    Py_ssize_t width,
+    const floating[:, :, ::1] inverse,  # IN (N, D, D) inverse diagonal blocks
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes of range k are bounds[k] to bounds[k + 1]
+    floating[:, ::1] solution,  # IN OUT (N, D)
+    floating[:, ::1] residual,  # IN OUT (N, D)
+    floating[:, ::1] direction,  # IN OUT (N, D)
+    floating[:, ::1] product,  # OUT (N, D)
+    floating[:, ::1] scaled,  # OUT (N, D)
+):
+    """Iterations made, both inner products after them, and the curvature along the last direction.
+
+    The same numbers as by the functions above, in one call: those of small lattices are short, and threads would hand
+    the lock of the interpreter to and fro. Without curvature iterations end.
+    """
+    cdef:
+        Py_ssize_t i, k, first, made = 0, D = solution.shape[1], n_ranges = bounds.shape[0] - 1
+        double curvature = 1.0, former
+        double[2] sums
+        const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
+        const int32_t* kind = &edge_type[0] if edge_type.shape[0] else NULL
+        const floating* block = &blocks[0, 0, 0] if blocks.shape[0] else NULL
+        const int64_t* offset = &offsets[0, 0] if offsets.shape[0] else NULL
+    with nogil:
+        while made < n_iter and not squared <= target:
+            for i in range(depth * height):
+                stencil_row(i, &diagonal[0, 0, 0], weight, kind, block, offset, offsets.shape[0], depth, height, width,
+                            D, &direction[0, 0], &product[0, 0])
+            curvature = 0.0
+            for k in range(n_ranges):
+                first = bounds[k]
+                curvature += dot(&direction[first, 0], &product[first, 0], (bounds[k + 1] - first) * D)
+            if curvature <= 0.0:
+                break
+            former, weighted, squared = weighted, 0.0, 0.0
+            for k in range(n_ranges):
+                first = bounds[k]
+                step_along(<floating> (former / curvature), bounds[k + 1] - first, D, &direction[first, 0],
+                           &product[first, 0], &inverse[first, 0, 0], &solution[first, 0], &residual[first, 0],
+                           &scaled[first, 0], &sums[0])
+                weighted += sums[0]
+                squared += sums[1]
+            turned(<floating> (weighted / former), &scaled[0, 0], solution.shape[0] * D, &direction[0, 0])
+            made += 1
+    return made, weighted, squared, curvature

@@ -6,32 +6,7 @@ A kernel call writes a range of rows or nodes, and each number it writes is adde
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
-
-cdef inline void add_product(const floating* block, const floating* vector, Py_ssize_t D, bint transposed,
-                             floating* out) noexcept nogil:
-    """out += block @ vector, or block.T @ vector."""
-    cdef Py_ssize_t a, b
-    if transposed:
-        for a in range(D):
-            for b in range(D):
-                out[b] += block[a * D + b] * vector[a]
-    else:
-        for a in range(D):
-            for b in range(D):
-                out[a] += block[a * D + b] * vector[b]
-
-
-cdef inline void add_row(const floating* weight, const floating* vector, Py_ssize_t n, floating* out) noexcept nogil:
-    cdef Py_ssize_t j
-    for j in range(n):
-        out[j] += weight[j] * vector[j]
-
-
-cdef inline void add_row_of_blocks(const int32_t* edge_type, const floating* blocks, const floating* vector,
-                                   Py_ssize_t n, Py_ssize_t D, bint transposed, floating* out) noexcept nogil:
-    cdef Py_ssize_t j
-    for j in range(n):
-        add_product(blocks + edge_type[j] * D * D, vector + j * D, D, transposed, out + j * D)
+from sklearn_crf.kernels.gaussian.stencil cimport add_product, stencil_row
 
 
 def stencil_product(
@@ -51,52 +26,17 @@ def stencil_product(
     """out[rows] = (J vector)[rows] on a lattice of three axes."""
     cdef:
         Py_ssize_t D = vector.shape[1], n_offsets = offsets.shape[0]
-        Py_ssize_t i, j, k, below, down, right, front, top, left, slices, rows, columns, z, y, edge, origin, step
+        Py_ssize_t i
         const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
         const int32_t* kind = &edge_type[0] if edge_type.shape[0] else NULL
         const floating* block = &blocks[0, 0, 0] if blocks.shape[0] else NULL
-        const floating* p
-        floating* q
+        const int64_t* offset = &offsets[0, 0] if offsets.shape[0] else NULL
     if vector.shape[0] == 0:
         return
     with nogil:
-        p = &vector[0, 0]
-        q = &out[0, 0]
         for i in range(start, stop):
-            for j in range(i * width, (i + 1) * width):
-                if D == 1:
-                    q[j] = diagonal[j, 0, 0] * p[j]
-                    continue
-                for k in range(D):
-                    q[j * D + k] = 0
-                add_product(&diagonal[j, 0, 0], p + j * D, D, False, q + j * D)
-            origin = 0
-            for k in range(n_offsets):
-                below, down, right = offsets[k, 0], offsets[k, 1], offsets[k, 2]
-                slices, rows = depth - max(below, -below), height - max(down, -down)
-                columns = width - max(right, -right)
-                if slices <= 0 or rows <= 0 or columns <= 0:
-                    continue
-                front, top, left = max(-below, 0), max(-down, 0), max(-right, 0)
-                step = (below * height + down) * width + right
-                # Row i holds the first ends of some edges of this offset, and the second ends of others.
-                z, y = i // height - front, i % height - top
-                if 0 <= z < slices and 0 <= y < rows:
-                    edge = origin + (z * rows + y) * columns
-                    j = i * width + left
-                    if D == 1:
-                        add_row(weight + edge, p + j + step, columns, q + j)
-                    else:
-                        add_row_of_blocks(kind + edge, block, p + (j + step) * D, columns, D, False, q + j * D)
-                z, y = z - below, y - down
-                if 0 <= z < slices and 0 <= y < rows:
-                    edge = origin + (z * rows + y) * columns
-                    j = i * width + left + right
-                    if D == 1:
-                        add_row(weight + edge, p + j - step, columns, q + j)
-                    else:
-                        add_row_of_blocks(kind + edge, block, p + (j - step) * D, columns, D, True, q + j * D)
-                origin += slices * rows * columns
+            stencil_row(i, &diagonal[0, 0, 0], weight, kind, block, offset, offsets.shape[0], depth, height, width,
+                        vector.shape[1], &vector[0, 0], &out[0, 0])
 
 
 def graph_product(

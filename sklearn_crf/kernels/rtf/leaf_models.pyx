@@ -9,6 +9,8 @@ import numpy as np
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 cdef extern from "leaf_rows.h" nogil:
     const Py_ssize_t BLOCK "LEAF_BLOCK"
@@ -243,6 +245,24 @@ cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, do
         out[i] += factor * a[i]
 
 
+cdef inline void values_of_rows(
+    const floating* x, Py_ssize_t width, Py_ssize_t F, const int32_t* leaf, const floating* weight, Py_ssize_t m,
+    bint paired, Py_ssize_t size, const int32_t* row, Py_ssize_t left, Py_ssize_t columns, Py_ssize_t down,
+    Py_ssize_t right, Py_ssize_t start, Py_ssize_t stop, floating* out,
+) noexcept nogil:
+    cdef:
+        Py_ssize_t i
+        const floating* first
+        const floating* second
+    for i in range(start, stop):
+        first = x + (row[i] * width + left) * F
+        second = x + ((row[i] + down) * width + left + right) * F if paired else NULL
+        if floating is float:
+            leaf_values_float(first, second, F, size, leaf + i * columns, weight, m, columns, out + i * columns * m)
+        else:
+            leaf_values_double(first, second, F, size, leaf + i * columns, weight, m, columns, out + i * columns * m)
+
+
 def linear_values(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[::1] leaf,  # IN (n_factors,)
@@ -258,21 +278,9 @@ def linear_values(
     floating[:, ::1] out,  # OUT (n_factors, m)
 ):
     """Weights of each factor's leaf times 1, the channels of its first pixel, and those of its second."""
-    cdef:
-        Py_ssize_t i, F = x.shape[2], m = weight.shape[1]
-        bint paired = weight.shape[2] > 1 + size
-        const floating* first
-        const floating* second
     with nogil:
-        for i in range(start, stop):
-            first = &x[row[i], left, 0]
-            second = &x[row[i] + down, left + right, 0] if paired else NULL
-            if floating is float:
-                leaf_values_float(first, second, F, size, &leaf[i * columns], &weight[0, 0, 0], m, columns,
-                                  &out[i * columns, 0])
-            else:
-                leaf_values_double(first, second, F, size, &leaf[i * columns], &weight[0, 0, 0], m, columns,
-                                   &out[i * columns, 0])
+        values_of_rows(&x[0, 0, 0], x.shape[1], x.shape[2], &leaf[0], &weight[0, 0, 0], weight.shape[1],
+                       weight.shape[2] > 1 + size, size, &row[0], left, columns, down, right, start, stop, &out[0, 0])
 
 
 cdef inline void add_row_of_ends(const floating* values, const floating* precision, const int32_t* place,
@@ -292,6 +300,25 @@ cdef inline void add_row_of_ends(const floating* values, const floating* precisi
                 diagonal[(j * D + a) * D + b] += precision[(place[j] * m + a) * m + b]
 
 
+cdef inline void add_rows_of_factors(
+    const floating* values, const floating* precision, const int32_t* place, Py_ssize_t m, Py_ssize_t D,
+    Py_ssize_t width, const int32_t* of_first, const int32_t* of_second, Py_ssize_t left, Py_ssize_t columns,
+    Py_ssize_t right, Py_ssize_t start, Py_ssize_t stop, floating* h, floating* diagonal,
+) noexcept nogil:
+    cdef Py_ssize_t i, row, s
+    for i in range(start, stop):
+        row = of_first[i]
+        if row >= 0:
+            s = i * width + left
+            add_row_of_ends(values + row * columns * m, precision, place + row * columns, columns, m, D, h + s * D,
+                            diagonal + s * D * D)
+        row = of_second[i]
+        if m > D and row >= 0:
+            s = i * width + left + right
+            add_row_of_ends(values + row * columns * m + D, precision + D * m + D, place + row * columns, columns, m, D,
+                            h + s * D, diagonal + s * D * D)
+
+
 def add_factors(
     const floating[:, ::1] values,  # IN (n_factors, m) linear values
     const floating[:, :, ::1] precision,  # IN (P, m, m)
@@ -307,61 +334,119 @@ def add_factors(
     floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
 ):
     """Add the factors of one type to the field of their pixels, but for the blocks of pairs."""
-    cdef:
-        Py_ssize_t i, row, s, D = h.shape[1], m = values.shape[1]
-    if columns == 0:
+    if values.shape[0] == 0:
         return
     with nogil:
-        for i in range(start, stop):
-            row = of_row[0, i]
-            if row >= 0:
-                s = i * width + left
-                add_row_of_ends(&values[row * columns, 0], &precision[0, 0, 0], &place[row * columns], columns, m, D,
-                                &h[s, 0], &diagonal[s, 0, 0])
-            row = of_row[1, i]
-            if m > D and row >= 0:
-                s = i * width + left + right
-                add_row_of_ends(&values[row * columns, D], &precision[0, D, D], &place[row * columns], columns, m, D,
-                                &h[s, 0], &diagonal[s, 0, 0])
+        add_rows_of_factors(&values[0, 0], &precision[0, 0, 0], &place[0], values.shape[1], h.shape[1], width,
+                            &of_row[0, 0], &of_row[1, 0], left, columns, right, start, stop, &h[0, 0],
+                            &diagonal[0, 0, 0])
 
 
-def add_linear_gradient(
-    const floating[:, :, ::1] x,  # IN (H, W, F)
-    const int32_t[::1] leaf,  # IN (n_factors,)
-    const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
-    Py_ssize_t size,  # F as packed
-    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
-    Py_ssize_t left,
-    Py_ssize_t columns,
-    Py_ssize_t down,
-    Py_ssize_t right,
-    double[:, :, ::1] out,  # IN OUT (L, D, 1 + size) or, for pairs, (L, 2 D, 1 + 2 size), packed
-):
-    """The adjoint of linear_values: out += derivative times 1 and the channels, summed by leaf."""
+# The factors of one type, as kernels take those of all types in one call: calls for some thousands of pixels are short,
+# and threads would hand the lock of the interpreter to and fro between them.
+cdef struct OfType:
+    const void* x
+    Py_ssize_t F, size, left, columns, down, right, n_rows, n_leaves, m
+    bint paired
+    const int32_t* leaf
+    const int32_t* row
+    const int32_t* place
+    const int32_t* of_first
+    const int32_t* of_second
+    const void* weight
+    const void* precision
+    const double* cross
+    double* of_weight
+    double* of_precision
+
+
+cdef OfType place_of_type(object placed) except *:
+    """Where the factors of a type are, from their leaf, F as packed, and rows of factors."""
     cdef:
-        Py_ssize_t i, k, s, F = x.shape[2], D = linear.shape[1], step = down * x.shape[1] + right
-        Py_ssize_t n_leaves = out.shape[0], n = out.shape[1] * out.shape[2]
-        bint paired = out.shape[2] > 1 + size
+        OfType own
+        const int32_t[::1] leaf = placed[0], row = placed[2]
+    own.size, own.left, own.columns, own.down, own.right = placed[1], placed[3], placed[4], placed[5], placed[6]
+    # Rows without columns have no factors.
+    own.n_rows = row.shape[0] if leaf.shape[0] else 0
+    if own.n_rows:
+        own.leaf, own.row = &leaf[0], &row[0]
+    return own
+
+
+def add_field(
+    list types,  # of each (x, weight, precision, place, of_row, placed), as of linear_values and add_factors; placed is
+    # (leaf, size, row, left, columns, down, right)
+    Py_ssize_t width,  # pixels of a row of the plane
+    floating[:, ::1] h,  # IN OUT (N, D)
+    floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
+):
+    """Add the factors of all types to the field of their pixels, type by type."""
+    cdef:
+        Py_ssize_t t, n_types = 0, n_values = 0, D = h.shape[1], n_rows = h.shape[0] // max(width, 1)
+        const floating[:, :, ::1] x, weight, precision
+        const int32_t[::1] place
+        const int32_t[:, ::1] of_row
+        floating[::1] values
+        OfType* own
+        OfType* all_types = <OfType*> malloc(max(len(types), 1) * sizeof(OfType))
+    if all_types == NULL:
+        raise MemoryError
+    try:
+        for arrays in types:
+            own = &all_types[n_types]
+            own[0] = place_of_type(arrays[5])
+            if own.n_rows == 0:
+                continue
+            x, weight, precision, place, of_row = arrays[:5]
+            own.x, own.F = &x[0, 0, 0], x.shape[2]
+            own.weight, own.m, own.paired = &weight[0, 0, 0], weight.shape[1], weight.shape[2] > 1 + own.size
+            own.precision, own.place = &precision[0, 0, 0], &place[0]
+            own.of_first, own.of_second = &of_row[0, 0], &of_row[1, 0]
+            n_values = max(n_values, place.shape[0] * own.m)
+            n_types += 1
+        values = np.empty(max(n_values, 1), dtype=np.float32 if floating is float else np.float64)
+        with nogil:
+            for t in range(n_types):
+                own = &all_types[t]
+                values_of_rows(<const floating*> own.x, width, own.F, own.leaf, <const floating*> own.weight, own.m,
+                               own.paired, own.size, own.row, own.left, own.columns, own.down, own.right, 0,
+                               own.n_rows, &values[0])
+                add_rows_of_factors(&values[0], <const floating*> own.precision, own.place, own.m, D, width,
+                                    own.of_first, own.of_second, own.left, own.columns, own.right, 0, n_rows,
+                                    &h[0, 0], &diagonal[0, 0, 0])
+    finally:
+        free(all_types)
+
+
+cdef inline void add_linear_gradient(
+    const floating* x, Py_ssize_t width, Py_ssize_t D, const double* linear, const OfType* own, floating* part,
+    int32_t* count,
+) noexcept nogil:
+    """The adjoint of linear values: derivatives times 1 and the channels, summed by leaf.
+
+    The workspaces, of as many numbers as the sums and of one for each leaf, are zero before and after it.
+    """
+    cdef:
+        Py_ssize_t i, k, s, step = own.down * width + own.right
+        Py_ssize_t n = own.n_leaves * own.m * (1 + (2 if own.paired else 1) * own.size)
         const floating* first
         const floating* second
         const double* of_second
-        int32_t[::1] count = np.zeros(n_leaves, dtype=np.int32)
-        floating[:, ::1] part = np.zeros((n_leaves, n), dtype=np.float32 if floating is float else np.float64)
-    with nogil:
-        for i in range(row.shape[0]):
-            s = row[i] * x.shape[1] + left
-            first = &x[row[i], left, 0]
-            second = &x[row[i] + down, left + right, 0] if paired else NULL
-            of_second = &linear[s + step, 0] if paired else NULL
-            if floating is float:
-                leaf_gradient_float(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
-                                    &part[0, 0], &count[0], &out[0, 0, 0])
-            else:
-                leaf_gradient_double(first, second, F, size, &leaf[i * columns], &linear[s, 0], of_second, D, columns,
-                                     &part[0, 0], &count[0], &out[0, 0, 0])
-        for i in range(n_leaves):
-            for k in range(n):
-                (&out[i, 0, 0])[k] += part[i, k]
+    for i in range(own.n_rows):
+        s = own.row[i] * width + own.left
+        first = x + s * own.F
+        second = x + (s + step) * own.F if own.paired else NULL
+        of_second = linear + (s + step) * D if own.paired else NULL
+        if floating is float:
+            leaf_gradient_float(first, second, own.F, own.size, own.leaf + i * own.columns, linear + s * D, of_second,
+                                D, own.columns, part, count, own.of_weight)
+        else:
+            leaf_gradient_double(first, second, own.F, own.size, own.leaf + i * own.columns, linear + s * D, of_second,
+                                 D, own.columns, part, count, own.of_weight)
+    for k in range(n):
+        own.of_weight[k] += part[k]
+    memset(part, 0, n * sizeof(floating))
+    memset(count, 0, own.n_leaves * sizeof(int32_t))
 
 
 cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,
@@ -393,45 +478,80 @@ cdef inline void add_row_of_scalars(const double* linear, const double* values, 
         out[4 * own + 3] += second
 
 
-def add_precision_gradient(
+cdef inline void add_precision_gradient(
+    const double* linear, const double* values, const double* square, Py_ssize_t D, Py_ssize_t width, const OfType* own,
+) noexcept nogil:
+    """Derivative by the precision of each leaf, out of those by the field."""
+    cdef:
+        Py_ssize_t i, j, k, s, t, a, b, m = own.m, step = own.down * width + own.right
+        double product
+        double* out
+    for i in range(own.n_rows):
+        k, s = i * own.columns, own.row[i] * width + own.left
+        if D == 1 and own.cross == NULL:
+            add_row_of_scalars(linear + s, values + s, square + s, own.leaf + k, own.columns, step, own.of_precision)
+            continue
+        for j in range(own.columns):
+            k, s = i * own.columns + j, own.row[i] * width + own.left + j
+            t, out = s + step, own.of_precision + own.leaf[k] * m * m
+            for a in range(D):
+                for b in range(D):
+                    out[a * m + b] += square[(s * D + a) * D + b]
+                    if step == 0:
+                        continue
+                    out[(D + a) * m + D + b] += square[(t * D + a) * D + b]
+                    product = -0.5 * (linear[s * D + a] * values[t * D + b] + values[s * D + a] * linear[t * D + b])
+                    if own.cross != NULL:
+                        product += 0.5 * own.cross[(k * D + a) * D + b]
+                    out[a * m + D + b] += product
+                    out[(D + b) * m + a] += product
+
+
+def add_gradients(
+    list types,  # of each (x, of_weight, of_precision, cross, placed): x and placed as of add_field; derivatives by its
+    # weights (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by its precisions (L, m, m), both IN OUT; what the
+    # derivative by an edge has more (n_factors, D, D), or none
+    Py_ssize_t width,  # pixels of a row of the plane
+    const floating[:, :, ::1] any_x,  # of the type of numbers of all x
     const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     const double[:, ::1] values,  # IN (N, D)
     const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
-    const double[:, :, ::1] cross,  # IN (n_factors, D, D) what the derivative by an edge has more; or none
-    const int32_t[::1] leaf,  # IN (n_factors,)
-    Py_ssize_t width,  # pixels of a row of the plane
-    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
-    Py_ssize_t left,
-    Py_ssize_t columns,
-    Py_ssize_t step,  # pixels from the first of a factor to the second; 0 for factors of one pixel
-    double[:, :, ::1] out,  # IN OUT (L, m, m)
 ):
-    """Derivative by the precision of each leaf, out of those by the field."""
+    """The adjoint of add_field and of the blocks of edges, type by type."""
     cdef:
-        Py_ssize_t i, j, k, s, t, a, b, own, D = linear.shape[1]
-        bint has_cross = cross.shape[0] > 0
-        double product
-    with nogil:
-        for i in range(row.shape[0]):
-            k, s = i * columns, row[i] * width + left
-            if D == 1 and not has_cross:
-                add_row_of_scalars(&linear[s, 0], &values[s, 0], &square[s, 0, 0], &leaf[k], columns, step,
-                                   &out[0, 0, 0])
+        Py_ssize_t t, n_types = 0, n_values = 1, n_leaves = 1, D = linear.shape[1]
+        const floating[:, :, ::1] x
+        double[:, :, ::1] of_weight, of_precision
+        const double[:, :, ::1] cross
+        floating[::1] part
+        int32_t[::1] count
+        OfType* own
+        OfType* all_types = <OfType*> malloc(max(len(types), 1) * sizeof(OfType))
+    if all_types == NULL:
+        raise MemoryError
+    try:
+        for arrays in types:
+            own = &all_types[n_types]
+            own[0] = place_of_type(arrays[4])
+            if own.n_rows == 0:
                 continue
-            for j in range(columns):
-                k, s = i * columns + j, row[i] * width + left + j
-                t, own = s + step, leaf[k]
-                for a in range(D):
-                    for b in range(D):
-                        out[own, a, b] += square[s, a, b]
-                        if step == 0:
-                            continue
-                        out[own, D + a, D + b] += square[t, a, b]
-                        product = -0.5 * (linear[s, a] * values[t, b] + values[s, a] * linear[t, b])
-                        if has_cross:
-                            product += 0.5 * cross[k, a, b]
-                        out[own, a, D + b] += product
-                        out[own, D + b, a] += product
+            x, of_weight, of_precision, cross = arrays[:4]
+            own.x, own.F, own.n_leaves, own.m = &x[0, 0, 0], x.shape[2], of_weight.shape[0], of_weight.shape[1]
+            own.paired = of_weight.shape[2] > 1 + own.size
+            own.of_weight, own.of_precision = &of_weight[0, 0, 0], &of_precision[0, 0, 0]
+            own.cross = &cross[0, 0, 0] if cross.shape[0] else NULL
+            n_values = max(n_values, of_weight.shape[0] * of_weight.shape[1] * of_weight.shape[2])
+            n_leaves = max(n_leaves, own.n_leaves)
+            n_types += 1
+        part = np.zeros(n_values, dtype=np.float32 if floating is float else np.float64)
+        count = np.zeros(n_leaves, dtype=np.int32)
+        with nogil:
+            for t in range(n_types):
+                own = &all_types[t]
+                add_linear_gradient(<const floating*> own.x, width, D, &linear[0, 0], own, &part[0], &count[0])
+                add_precision_gradient(&linear[0, 0], &values[0, 0], &square[0, 0, 0], D, width, own)
+    finally:
+        free(all_types)
 
 
 def add_to_bins(

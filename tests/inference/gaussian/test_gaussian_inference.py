@@ -90,6 +90,28 @@ def test_any_number_of_threads_gives_the_same_bits(algorithm):
     assert one.n_iter == three.n_iter
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shape", "n_values"), [((9,), 1), ((40, 30), 1), ((12, 11), 2), ((4, 5, 6), 1)])
+def test_iterations_in_one_call_are_those_one_by_one(shape, n_values, dtype, monkeypatch):
+    graph = lattice(shape)
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(graph.n_nodes, n_values)).astype(dtype)
+    blocks = rng.normal(size=(graph.n_edges, n_values, n_values))
+    model = GaussianModel(graph, h, 9.0 * np.eye(n_values), 0.5 * blocks, np.arange(graph.n_edges))
+    algorithm = ConjugateGradient(tol=1e-5)
+    found = algorithm.solve(model, h)
+    assert found.n_iter > 2
+    # Several numbers are summed in ranges, each call makes one iteration, and threads call other kernels.
+    monkeypatch.setattr("sklearn_crf.inference.gaussian._conjugate_gradient._SMALLEST_RANGE", 7)
+    in_ranges = algorithm.solve(model, h)
+    monkeypatch.setattr("sklearn_crf.inference.gaussian._conjugate_gradient._NUMBERS_AT_ONCE", 0)
+    for n_threads in (1, 2):
+        assert_array_equal(algorithm.solve(model, h, n_threads=n_threads).x, in_ranges.x)
+    assert_allclose(found.x, in_ranges.x, rtol=1e-4, atol=1e-5)
+    limited = ConjugateGradient(max_iter=2, tol=0.0).solve(model, h)
+    assert (limited.n_iter, limited.converged) == (2, False)
+
+
 @settings(max_examples=20, deadline=None)
 @given(gaussian_models(), st.integers(0, 99))
 def test_order_of_nodes_does_not_matter(model, seed):
