@@ -19,6 +19,9 @@ from sklearn_crf.learning import (
 from sklearn_crf.learning._few_labels import risk_of_few_labels
 from sklearn_crf.objectives import SoftmaxMargin, at_temperature
 
+# Nodes that training looks at by default, of an example with few labels: an inner problem takes longer than for PMA.
+_MAX_NODES = 10_000
+
 
 class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
@@ -57,9 +60,9 @@ class TRWCRF(FieldClassifier):
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
         - "auto": "exact" where that is affordable on all examples, as on forests and narrow graphs
-          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere: where
-          few nodes are labelled of those near them alone, and of large images at a coarser scale, as
-          :class:`~sklearn_crf.learning.PMA`.
+          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere. Images
+          of more than 10,000 pixels of which few are labelled are then learned from at a coarser scale, and other such
+          graphs near labels, as by :class:`~sklearn_crf.learning.PMA`.
 
         Or one of :mod:`sklearn_crf.learning`, such as :class:`~sklearn_crf.learning.Relaxation`, whose options
         (entropy, accuracy of the inner problem, costs of errors, temperature) are reachable as
@@ -308,8 +311,7 @@ class TRWCRF(FieldClassifier):
     def _train(self, risk, examples, make_start, run):
         formulation = self._formulation(examples.graphs.are_narrow)
         if self._is_automatic and formulation.name != "exact":
-            # Hidden nodes that are far from all labels cost what they cost elsewhere, and say next to nothing.
-            risk = risk_of_few_labels(risk)
+            risk = risk_of_few_labels(risk, max_nodes=_MAX_NODES)
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         # Nodes alone are quick to learn, and leave less to the passes that need inference.
         nodes_first = examples.graphs.have_cycles and not examples.graphs.have_factors

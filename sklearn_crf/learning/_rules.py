@@ -16,7 +16,7 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     resolve_inference,
 )
-from sklearn_crf.learning._few_labels import MAX_NODES, REACH, risk_of_few_labels
+from sklearn_crf.learning._few_labels import MAX_NODES, risk_of_few_labels
 from sklearn_crf.learning._learning_rule import INIT, LearningRule
 from sklearn_crf.learning._solvers import LBFGS, SGD, GradientSteps, Solver
 from sklearn_crf.learning._stepped_rules import CD, MMA, SPA
@@ -116,12 +116,13 @@ class PMA(SmoothRule):
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
         Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
         where the loss is convex, and "independent" for approximate marginals, whose training may go wrong from zero.
-    reach : int or None, default=4
+    reach : int or None, default=None
         Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
-        that excludes half of them. None takes all.
-    max_nodes : int or None, default=40000
+        that excludes half of them. None takes all that are joined to one, in graphs of more than ``max_nodes`` nodes as
+        far as these. Near strokes alone neighbours have the same label, so that a short reach overrates edges.
+    max_nodes : int or None, default=20000
         Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
-        of pixels, about this many, with the means of their features and their commonest label, among which ``reach``
+        of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
         counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
     early_stopping : bool or "auto", default="auto"
         Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
@@ -155,7 +156,7 @@ class PMA(SmoothRule):
         self,
         solver: str | Solver = "auto",
         init: str | np.ndarray = "auto",
-        reach: int | None = REACH,
+        reach: int | None = None,
         max_nodes: int | None = MAX_NODES,
         *,
         early_stopping: bool | str = "auto",

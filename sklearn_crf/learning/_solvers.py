@@ -167,7 +167,7 @@ class LBFGS(Solver):
                 minimize, options = minimize_owlqn, {"l1": problem.l1, "curvature": curvature}
             else:
                 history_size = _LONG_HISTORY if len(start) <= _FEW_WEIGHTS else _SHORT_HISTORY
-                minimize, options = minimize_lbfgs, {"history_size": history_size}
+                minimize, options = minimize_lbfgs, {"history_size": history_size, "noise": objective.noise}
                 if not objective.is_settled:
                     options["scaling"] = scaling_at(problem, start)
             options.update(tol=run.tol, callback=callback)

@@ -124,6 +124,11 @@ class Objective(BaseEstimator):
         """Whether its inner problem, if it has one, is solved to its final accuracy."""
         return True
 
+    @property
+    def noise(self) -> float:
+        """Relative noise of values, of an inner problem that is solved to a tolerance."""
+        return 0.0
+
     def settle(self, gradient: float | None = None) -> bool:
         """Let an inner problem be as accurate as an iterate deserves.
 

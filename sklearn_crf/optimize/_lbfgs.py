@@ -27,6 +27,7 @@ def minimize_lbfgs(
     tol: float = 0.0001,
     history_size: int = 10,
     scaling: ArrayLike | None = None,
+    noise: float = 0.0,
     callback: Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function by limited-memory BFGS.
@@ -51,6 +52,8 @@ def minimize_lbfgs(
         Steps whose changes of the gradient are kept.
     scaling : array-like of shape (n, n), optional
         A: steps are made in z of x = x0 + A z, such as by :func:`scaling_by_differences`. Not with ``lower_bounded``.
+    noise : float, default=0.0
+        Relative noise of the values, such as of messages that converge to a tolerance.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
         value or raising StopIteration stops here; any other exception goes through.
@@ -71,8 +74,9 @@ def minimize_lbfgs(
     -----
     Where messages have not quite converged, value and gradient disagree a little, and near the minimum the line search
     fails or accepts a larger value. Then the best point seen is returned, with ``success=False`` and a message, unless
-    its gradient is within ``tol``. The same happens if ``fun`` is not finite somewhere along the way. Where rounding
-    allows no further reduction of an exact ``fun``, ``success`` is True though the gradient may exceed ``tol``.
+    its gradient is within ``tol`` or the last iteration changed the value by no more than ``noise``. The same happens
+    if ``fun`` is not finite somewhere along the way. Where rounding allows no further reduction of an exact ``fun``,
+    ``success`` is True though the gradient may exceed ``tol``.
 
     References
     ----------
@@ -142,6 +146,8 @@ def minimize_lbfgs(
         return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
         return run.result(seen.last, tol, AT_LIMIT, failed=True)
+    if noise and run.stands_still(noise):
+        return run.result(seen.best, tol, "CONVERGENCE: the value changes by its noise only", failed=False)
     return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
@@ -272,10 +278,12 @@ class _LBFGSIterations:
         """Largest entry of the projected gradient."""
         return largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
-    def stands_still(self):
-        """True if the last iteration changed the value by rounding only; noise can also let it grow."""
+    def stands_still(self, noise=_VALUE_TOL):
+        """True if the last iteration changed the value by rounding only, or by noise, which can also let it grow."""
+        if len(self.loss_curve) < 2:
+            return False
         before, after = self.loss_curve[-2:]
-        return abs(after - before) <= _VALUE_TOL * max(abs(before), abs(after), 1)
+        return abs(after - before) <= noise * max(abs(before), abs(after), 1)
 
     def result(self, point, tol, message, failed):
         return OptimizeResult(

@@ -68,6 +68,11 @@ class PairwiseForm:
         """Whether every entry is a weight of its own: tables are then weights as they are, which may be many."""
         return bool(np.all(self.sign == 1)) and np.array_equal(self.index.ravel(), np.arange(self.index.size))
 
+    @property
+    def prefers_no_state(self):
+        """Whether neighbours that agree have the same score in every state."""
+        return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
+
     def adjoint(self, tables):
         """Derivative by the weights of a scalar whose derivative by the tables is given.
 

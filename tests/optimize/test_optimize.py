@@ -150,6 +150,12 @@ class TestLBFGS:
         assert "ABNORMAL" in found.message
         assert found.fun == min(seen)
         np.testing.assert_allclose(found.x, minimum, atol=0.2)
+        assert not minimize_lbfgs(inexact, np.ones(6), tol=1e-12, max_iter=1000, noise=1e-12).success
+        seen.clear()
+        found = minimize_lbfgs(inexact, np.ones(6), tol=1e-12, max_iter=1000, noise=100 * noise)
+        assert found.success
+        assert "noise" in found.message
+        assert found.fun == min(seen)
 
     def test_leaving_the_finite_numbers_gives_the_best_point_seen(self):
         def fun(x):

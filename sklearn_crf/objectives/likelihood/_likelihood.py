@@ -157,6 +157,10 @@ class RelaxedLikelihood(Objective):
     def is_settled(self):
         return self.final_tol is None or self.inference.tol <= self.final_tol
 
+    @property
+    def noise(self):
+        return self.final_tol or 0.0
+
     def settle(self, gradient=None):
         if self.is_settled:
             return False

@@ -65,6 +65,10 @@ class SoftmaxMargin(Objective):
     def is_settled(self):
         return self.likelihood.is_settled
 
+    @property
+    def noise(self):
+        return self.likelihood.noise
+
     def settle(self, gradient=None):
         return self.likelihood.settle(gradient)
 
