@@ -151,6 +151,7 @@ class FieldSolver(Options):
         Most pixels of all images together that a round of training looks at, chosen again for every round. The
         pseudolikelihood is summed over pixels of squares chosen at random, given all that is around them; other losses
         are of rectangles of images. None is all; ``"auto"`` is 100,000 for losses of predictions of images, else all.
+        With the default filters training holds about one kilobyte for each of these pixels.
     shrinkage : float or "auto", default="auto"
         Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
         factors that agree with the parent. It reduces overfitting where trees are deep and images few. ``"auto"`` is
