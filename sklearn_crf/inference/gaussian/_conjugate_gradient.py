@@ -12,7 +12,7 @@ from sklearn_crf.inference.gaussian._base import (
     inverse_blocks,
     not_positive_definite,
 )
-from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, iterate_on_lattice, take_step, turn
+from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, solve_on_lattice, take_step, turn
 
 # Numbers worth a partial sum of their own: shorter ranges cost more to call than to compute.
 _SMALLEST_RANGE = 2**14
@@ -112,6 +112,10 @@ class ConjugateGradient(GaussianInference):
         return (total + total.transpose(0, 2, 1)) / (2 * self.n_probes)
 
 
+def _without_curvature():
+    return not_positive_definite("as conjugate gradients met a direction without curvature")
+
+
 def _whole_diagonal(model):
     """Diagonal blocks with the diagonal of ``precision_operator``, where that is known."""
     # returns (N, D, D)
@@ -144,6 +148,9 @@ class _System:
             # Node by node, so that no node's result depends on the others that it happens to be solved with.
             x[:] = np.einsum("sab,sb->sa", self.inverse, b)
             return 0.0, 0
+        lattice = getattr(self.operator, "lattice", None)
+        if self.run is run_alone and lattice is not None and self.more is None:
+            return self._solve_on_lattice(lattice, b, x, tol, max_iter)
         self._multiply(x)
         residual = b - self.product
         scale = np.sqrt(self._inner(b, b))
@@ -153,31 +160,34 @@ class _System:
         direction = np.zeros_like(b)
         weighted, squared = self._step(0.0, direction, x, residual)
         direction[:] = self.scaled
-        n_iter, target, vectors = 0, (tol * scale) ** 2, (x, residual, direction)
-        while n_iter < max_iter and not squared <= target:
+        for n_iter in range(max_iter):
+            if squared <= (tol * scale) * (tol * scale):
+                return np.sqrt(squared) / scale, n_iter
             checkpoint()
-            n_made, weighted, squared, curvature = self._iterate(max_iter - n_iter, target, weighted, squared, vectors)
-            n_iter += n_made
+            self._multiply(direction)
+            curvature = self._inner(direction, self.product)
             if curvature <= 0.0:
-                raise not_positive_definite("as conjugate gradients met a direction without curvature")
-        return np.sqrt(squared) / scale, n_iter
+                raise _without_curvature()
+            former = weighted
+            weighted, squared = self._step(weighted / curvature, direction, x, residual)
+            self._turn(weighted / former, direction)
+        return np.sqrt(squared) / scale, max_iter
 
-    def _iterate(self, most, target, weighted, squared, vectors):
-        """Some iterations, their number, both inner products after them, and the curvature of the last direction."""
-        x, residual, direction = vectors
-        lattice = getattr(self.operator, "lattice", None)
-        if self.run is run_alone and lattice is not None and self.more is None:
-            most = min(most, 1 + _NUMBERS_AT_ONCE // x.size)
-            own = self.inverse, self.bounds, *vectors, self.product, self.scaled
-            return iterate_on_lattice(most, target, weighted, squared, *lattice, *own)
-        self._multiply(direction)
-        curvature = self._inner(direction, self.product)
-        if curvature <= 0.0:
-            return 0, weighted, squared, curvature
-        former = weighted
-        weighted, squared = self._step(weighted / curvature, direction, x, residual)
-        self._turn(weighted / former, direction)
-        return 1, weighted, squared, curvature
+    def _solve_on_lattice(self, lattice, b, x, tol, max_iter):
+        """The same by few calls."""
+        vectors = self.inverse, self.bounds, x, np.empty_like(b), np.empty_like(b), self.product, self.scaled
+        n_iter, begins, found, at_once = 0, True, (0.0, 0.0, 0.0), 1 + _NUMBERS_AT_ONCE // max(1, x.size)
+        while True:
+            checkpoint()
+            most = min(max_iter - n_iter, at_once)
+            n_made, curvature, *found = solve_on_lattice(most, tol, begins, *found, b, *lattice, *vectors)
+            if curvature <= 0.0 and found[2] > 0.0:
+                raise _without_curvature()
+            n_iter, begins, (_, squared, scale) = n_iter + n_made, False, found
+            if scale == 0.0:
+                return 0.0, 0
+            if n_iter >= max_iter or squared <= (tol * scale) * (tol * scale):
+                return np.sqrt(squared) / scale, n_iter
 
     def _multiply(self, vector):
         n_rows = self.operator.n_items

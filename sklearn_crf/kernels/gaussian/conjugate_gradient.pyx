@@ -4,7 +4,9 @@ Nodes are in ranges whose sums are kept apart, so that a total does not depend o
 """
 
 from cython cimport floating
+from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memset
 
 from sklearn_crf.kernels.gaussian.stencil cimport stencil_row
 
@@ -126,11 +128,14 @@ def turn(
             turned(<floating> share, &scaled[start, 0], (stop - start) * scaled.shape[1], &direction[start, 0])
 
 
-def iterate_on_lattice(
+def solve_on_lattice(
     Py_ssize_t n_iter,  # most iterations
-    double target,  # of the squared norm of the residual
+    double tol,  # norm of the residual, as a share of that of the right-hand side, at which to stop
+    bint begins,  # whether this is the first call for the right-hand side
     double weighted,
-    double squared,  # inner products of the residual with the scaled one and with itself
+    double squared,
+    double scale,  # as the last call returned them
+    const floating[:, ::1] b,  # IN (N, D) right-hand side
     const floating[:, :, ::1] diagonal,  # IN (N, D, D)
     const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty
     const int32_t[::1] edge_type,  # IN (E,)
@@ -147,38 +152,54 @@ def iterate_on_lattice(
     floating[:, ::1] product,  # OUT (N, D)
     floating[:, ::1] scaled,  # OUT (N, D)
 ):
-    """Iterations made, both inner products after them, and the curvature along the last direction.
+    """Iterations made, the curvature along the last direction, and after them the inner products of the residual with
+    the scaled one and with itself, and the norm of the right-hand side.
 
     The same numbers as by the functions above, in one call: those of small lattices are short, and threads would hand
-    the lock of the interpreter to and fro. Without curvature iterations end.
+    the lock of the interpreter to and fro. Iterations end at a direction without curvature.
     """
     cdef:
-        Py_ssize_t i, k, first, made = 0, D = solution.shape[1], n_ranges = bounds.shape[0] - 1
-        double curvature = 1.0, former
+        Py_ssize_t i, k, made = 0, D = solution.shape[1], n = solution.shape[0] * D
+        double curvature = 1.0, former = 1.0
         double[2] sums
         const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
         const int32_t* kind = &edge_type[0] if edge_type.shape[0] else NULL
         const floating* block = &blocks[0, 0, 0] if blocks.shape[0] else NULL
         const int64_t* offset = &offsets[0, 0] if offsets.shape[0] else NULL
+        const floating* along
+    if n == 0:
+        return 0, 1.0, 0.0, 0.0, 0.0
     with nogil:
-        while made < n_iter and not squared <= target:
+        while begins or (made < n_iter and not squared <= (tol * scale) * (tol * scale)):
+            along = &solution[0, 0] if begins else &direction[0, 0]
             for i in range(depth * height):
                 stencil_row(i, &diagonal[0, 0, 0], weight, kind, block, offset, offsets.shape[0], depth, height, width,
-                            D, &direction[0, 0], &product[0, 0])
+                            D, along, &product[0, 0])
             curvature = 0.0
-            for k in range(n_ranges):
-                first = bounds[k]
-                curvature += dot(&direction[first, 0], &product[first, 0], (bounds[k + 1] - first) * D)
-            if curvature <= 0.0:
+            for k in range(bounds.shape[0] - 1):
+                i = bounds[k]
+                if begins:
+                    curvature += dot(&b[i, 0], &b[i, 0], (bounds[k + 1] - i) * D)
+                else:
+                    curvature += dot(&direction[i, 0], &product[i, 0], (bounds[k + 1] - i) * D)
+            if begins:
+                scale = sqrt(curvature)
+                if scale == 0.0:
+                    memset(&solution[0, 0], 0, n * sizeof(floating))
+                    break
+                for i in range(n):
+                    (&residual[0, 0])[i] = (&b[0, 0])[i] - (&product[0, 0])[i]
+                memset(&direction[0, 0], 0, n * sizeof(floating))
+            elif curvature <= 0.0:
                 break
             former, weighted, squared = weighted, 0.0, 0.0
-            for k in range(n_ranges):
-                first = bounds[k]
-                step_along(<floating> (former / curvature), bounds[k + 1] - first, D, &direction[first, 0],
-                           &product[first, 0], &inverse[first, 0, 0], &solution[first, 0], &residual[first, 0],
-                           &scaled[first, 0], &sums[0])
+            for k in range(bounds.shape[0] - 1):
+                i = bounds[k]
+                step_along(<floating> (0.0 if begins else former / curvature), bounds[k + 1] - i, D, &direction[i, 0],
+                           &product[i, 0], &inverse[i, 0, 0], &solution[i, 0], &residual[i, 0], &scaled[i, 0], &sums[0])
                 weighted += sums[0]
                 squared += sums[1]
-            turned(<floating> (weighted / former), &scaled[0, 0], solution.shape[0] * D, &direction[0, 0])
-            made += 1
-    return made, weighted, squared, curvature
+            turned(<floating> (0.0 if begins else weighted / former), &scaled[0, 0], n, &direction[0, 0])
+            made += 0 if begins else 1
+            begins, curvature = False, 1.0
+    return made, curvature, weighted, squared, scale
