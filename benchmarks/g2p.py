@@ -96,7 +96,8 @@ def report(record, options):
             found = record.get(key_of(formulation, strength, options))
             if found is None:
                 continue
-            parts = [found["errors"][name] for name in ("free", "one primary stress")]
+            # Some records are without the constraint alone.
+            parts = list(found["errors"].values())
             cells = [_both(parts, name, 100) for name in ("phonemes", "words", "words with stress")]
             cells += [_both(parts, "share of gap", 100, 2), _both(parts, "solved", 100)]
             print(f"{formulation:18s}{strength:7g}{''.join(cells)}{found['seconds of training']:7.0f}")
