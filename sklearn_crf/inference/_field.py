@@ -36,6 +36,9 @@ _VECTOR_BYTES = 16
 # The kernel of log-odds reads and writes vectors of up to 32 bytes.
 _PADDING = 8
 
+# Bytes of a row that a message is worked out of in registers.
+_SHORT_ROW = 2 * _VECTOR_BYTES
+
 # Bytes of tables that a processor's second cache holds about.
 _LARGEST_CACHED = 2**19
 
@@ -56,8 +59,8 @@ class Field(NamedTuple):
     edge_type: np.ndarray  # (E,) int32
     shift: np.ndarray  # (n,) float64 score taken out of each factor
     unary: np.ndarray  # (N, width) exp(score - best) for SUM_PROBABILITY, else scores
-    factors: np.ndarray  # (2n, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
-    place: np.ndarray  # (n, 2) int32 where factors holds each, read from the first and from the second end
+    factors: np.ndarray  # (m, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
+    place: np.ndarray  # (n, 2) int32 where factors holds each, read from the first and from the second end, or both
     on: np.ndarray  # (n,) diagonal of a Potts factor, or empty
     off: np.ndarray  # (n,) the rest of it
     tables: np.ndarray  # (T, R, K, K) scores
@@ -226,32 +229,40 @@ def _with_factors(field, model):
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
     kinds, factor = _kinds_of_edges(field)
-    if len(kinds.factor) * 2 * n_columns * width * dtype.itemsize > FACTOR_BUDGET:
+    n = len(kinds.factor)
+    own = n == len(factor) and np.bincount(factor, minlength=n).max() == 1
+    # Short rows are not read across. Then a node of many edges adds up all its messages for each that it sends.
+    once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
+    size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
+    if size > FACTOR_BUDGET:
         return field._replace(factor=factor)
-    place = _places_of_factors(field, factor, len(kinds.factor), model.graph.is_forest)
-    factors = np.empty((place.size, n_columns, width), dtype=dtype)
-    shift = np.empty(len(kinds.factor))
+    # The one sweep over a forest takes less time than sorting would.
+    in_order = own and size > _LARGEST_CACHED and not model.graph.is_forest
+    place = _places_of_factors(field, factor, n, once, in_order)
+    factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
+    shift = np.empty(n)
     fill_factors(kinds, factors, place, shift)
     return field._replace(factor=factor, factors=factors, place=place, shift=shift)
 
 
-def _places_of_factors(field, factor, n, is_forest):
+def _places_of_factors(field, factor, n, once, in_order):
     """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
 
     Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
     """
-    # The one sweep over a forest takes less time than sorting would.
-    place = np.arange(2 * n, dtype=np.int32)
-    size = place.size * field.tables.shape[3] * field.width * field.unary.itemsize
-    own = not is_forest and size > _LARGEST_CACHED and n == len(factor)
-    if own and np.bincount(factor, minlength=n).max() == 1:
+    places = np.arange(n if once else 2 * n, dtype=np.int32)
+    place = places.reshape(n, -1)
+    if in_order:
         sender = np.repeat(np.arange(len(field.ptr) - 1), np.diff(field.ptr))
         upwards = field.neighbor > sender
-        down = np.flatnonzero(~upwards)
-        order = np.concatenate([np.flatnonzero(upwards), down[np.argsort(-sender[down], kind="stable")]])
+        order = np.flatnonzero(upwards)
+        if not once:
+            down = np.flatnonzero(~upwards)
+            order = np.concatenate([order, down[np.argsort(-sender[down], kind="stable")]])
         half_edge = field.half_edge[order]
-        place[2 * factor[half_edge >> 1] + (half_edge & 1)] = np.arange(2 * n, dtype=np.int32)
-    return place.reshape(n, 2)
+        place = np.empty_like(place)
+        place[factor[half_edge >> 1], 0 if once else half_edge & 1] = places
+    return np.ascontiguousarray(np.broadcast_to(place, (n, 2)))
 
 
 def _kinds_of_edges(field):
@@ -531,7 +542,7 @@ def _tied_factors(field, types):
 def _stored_factors(field, types):
     """Factors of some types as read from the first end, (n, K, width); a view where they are stored in their order."""
     place = field.place[types, 0]
-    first = place[0]
-    if (np.diff(place) == 2).all():
-        return field.factors[first : first + 2 * len(place) : 2]
+    first, step = place[0], len(field.factors) // len(field.place)
+    if (np.diff(place) == step).all():
+        return field.factors[first : first + step * len(place) : step]
     return field.factors[place]

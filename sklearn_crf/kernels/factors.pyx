@@ -4,7 +4,7 @@ from cython cimport floating
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport MAX_SCORE, Field, half_edge_factor, open_field
+from sklearn_crf.kernels.field cimport MAX_SCORE, Field, compute_factor, open_field
 from sklearn_crf.kernels.rows cimport row_below_best
 
 
@@ -46,11 +46,11 @@ def range_of_tables(
 
 def fill_factors(
     object field,  # IN arrays of a model without stored factors, its edges the rows to fill
-    floating[:, :, ::1] factors,  # OUT (2n, K, width)
-    const int32_t[:, ::1] place,  # IN (n, 2) where each goes that is read from the first and from the second end
+    floating[:, :, ::1] factors,  # OUT (m, K, width)
+    const int32_t[:, ::1] place,  # IN (n, 2) where each goes that is read from the first and from the second end, or both
     double[::1] shift,  # OUT (n,) score taken out of each
 ):
-    """Exponentiated (or, for maxima, plain) tables of edges in both directions."""
+    """Exponentiated (or, for maxima, plain) tables of edges, for each direction or once for both."""
     cdef:
         Field f
         Py_ssize_t e, a, b
@@ -58,15 +58,17 @@ def fill_factors(
         floating padding
         floating* rows
         floating* columns
-    if place.shape[0] * 2 != factors.shape[0]:
-        raise ValueError("place must have a row for each two factors.")
+    if factors.shape[0] not in (place.shape[0], 2 * place.shape[0]):
+        raise ValueError("place must have a row for each factor or for each two.")
     open_field(field, &f, &factors[0, 0, 0] if factors.shape[0] else NULL)
     padding = -INFINITY if f.semiring == MAX_SCORE else 0
     with nogil:
         for e in range(place.shape[0]):
             rows = &factors[place[e, 0], 0, 0]
             columns = &factors[place[e, 1], 0, 0]
-            half_edge_factor(&f, <int32_t> (2 * e), rows, &shift[e])
+            compute_factor(&f, e, rows, &shift[e])
+            if columns == rows:
+                continue
             for a in range(K):
                 for b in range(K):
                     columns[a * W + b] = rows[b * W + a]

@@ -9,7 +9,7 @@ from cython cimport floating
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.rows cimport exponentiate_all
+from sklearn_crf.kernels.rows cimport exponentiate_all, row_max
 
 # How messages add up. Sums of exponentials are kept as probabilities where the range of the scores permits,
 # as scores where it does not; maxima are always taken of scores.
@@ -32,8 +32,8 @@ cdef struct Field:
     const int32_t* edge_type  # (E,)
     const double* shift  # (n,) score taken out of each factor
     const void* unary  # (N, width) of floating: exp(score - best) for SUM_PROBABILITY, else scores
-    const void* factors  # (2n, K, width) or NULL: exp(score - shift) for sums, score - shift for maxima
-    const int32_t* place  # (n, 2) where factors holds each of the first and of the second end
+    const void* factors  # (m, K, width) or NULL: exp(score - shift) for sums, score - shift for maxima
+    const int32_t* place  # (n, 2) where factors holds each of the first and of the second end, or both in one
     const void* on  # (n,) or NULL: a Potts table's factor on the diagonal, as in factors; the larger of on
     const void* off  # (n,) or NULL: and off is 1 (score 0)
     const void* tables  # (T, R, K, K) scores
@@ -102,40 +102,79 @@ cdef inline double pair_score(const Field* f, int32_t half_edge, Py_ssize_t a, P
     return score
 
 
+cdef inline void compute_factor(const Field* f, Py_ssize_t edge, floating* rows, double* shift) noexcept nogil:
+    """Rows (K, width) of an edge from the first end's states to the second's, and the score taken out of them."""
+    cdef:
+        Py_ssize_t K = f.n_columns, W = f.width, R = f.n_features, a, b
+        const floating* table = (<const floating*> f.tables) + f.edge_type[edge] * R * K * K
+        const floating* weight = NULL
+        floating* row
+        floating top = -INFINITY, best
+    if f.edge_weight != NULL:
+        weight = (<const floating*> f.edge_weight) + edge * R
+    for a in range(K):
+        row = rows + a * W
+        if weight == NULL:
+            for b in range(K):
+                row[b] = table[a * K + b]
+        elif R == 1:
+            for b in range(K):
+                row[b] = <floating> (<double> weight[0] * table[a * K + b])
+        else:
+            for b in range(K):
+                row[b] = <floating> pair_score(f, <int32_t> (2 * edge), a, b, <floating*> NULL)
+        for b in range(K, W):
+            row[b] = -INFINITY
+        best = row_max(<const floating*> row, W)
+        top = best if best > top else top
+    shift[0] = top
+    if top == -INFINITY:
+        for a in range(K * W):
+            rows[a] = -INFINITY if f.semiring == MAX_SCORE else 0
+        return
+    for a in range(K * W):
+        rows[a] = rows[a] - top
+    if f.semiring != MAX_SCORE:
+        exponentiate_all(rows, K * W)
+
+
+cdef inline const floating* stored_factor(const Field* f, int32_t half_edge, floating* workspace, double* shift,
+                                          bint* across) noexcept nogil:
+    """Rows (K, width) of an edge as they are stored, or written to ``workspace`` if they are not.
+
+    They are read ``across`` if the half-edge starts from the end whose states are the columns.
+    """
+    cdef:
+        Py_ssize_t K = f.n_columns, W = f.width, edge = half_edge >> 1
+        const int32_t* place
+    if f.factors != NULL:
+        place = f.place + 2 * <Py_ssize_t> f.factor[edge]
+        shift[0] = f.shift[f.factor[edge]]
+        across[0] = half_edge & 1 and place[0] == place[1]
+        return (<const floating*> f.factors) + place[half_edge & 1] * K * W
+    across[0] = half_edge & 1
+    if f.semiring == MAX_SCORE and f.edge_weight == NULL and f.n_features == 1 and W == K:
+        shift[0] = 0
+        return (<const floating*> f.tables) + f.edge_type[edge] * K * K
+    compute_factor(f, edge, workspace, shift)
+    return workspace
+
+
 cdef inline const floating* half_edge_factor(const Field* f, int32_t half_edge, floating* workspace,
                                              double* shift) noexcept nogil:
     """Rows (K, width) from the starting end's states to the other's; written to ``workspace`` if not stored."""
     cdef:
         Py_ssize_t K = f.n_columns, W = f.width, a, b
-        int32_t row = f.factor[half_edge >> 1]
-        double top = -INFINITY, score
-        Py_ssize_t along = 0, across = 0
-        const floating* table = NULL
-    if f.factors != NULL:
-        shift[0] = f.shift[row]
-        return (<const floating*> f.factors) + f.place[2 * <Py_ssize_t> row + (half_edge & 1)] * K * W
-    if f.edge_weight == NULL:
-        table = (<const floating*> f.tables) + f.edge_type[half_edge >> 1] * f.n_features * K * K
-        along = 1 if half_edge & 1 else K
-        across = K if half_edge & 1 else 1
+        bint across = False
+        floating kept
+        const floating* rows = stored_factor(f, half_edge, workspace, shift, &across)
+    if not across:
+        return rows
     for a in range(K):
-        for b in range(K):
-            if f.edge_weight == NULL:
-                score = table[a * along + b * across]
-            else:
-                score = pair_score(f, half_edge, a, b, <floating*> NULL)
-            workspace[a * W + b] = <floating> score
-            if score > top:
-                top = score
+        for b in range(a + 1):
+            kept = rows[a * W + b]  # what is read may be the workspace itself
+            workspace[a * W + b] = rows[b * W + a]
+            workspace[b * W + a] = kept
         for b in range(K, W):
-            workspace[a * W + b] = -INFINITY
-    shift[0] = top
-    if top == -INFINITY:
-        for a in range(K * W):
-            workspace[a] = -INFINITY if f.semiring == MAX_SCORE else 0
-        return workspace
-    for a in range(K * W):
-        workspace[a] = <floating> (workspace[a] - top)
-    if f.semiring != MAX_SCORE:
-        exponentiate_all(workspace, K * W)
+            workspace[a * W + b] = -INFINITY if f.semiring == MAX_SCORE else 0
     return workspace

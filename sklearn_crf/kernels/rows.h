@@ -69,6 +69,8 @@
 #define MAX_INSTRUCTION _mm_max_ps
 #define ROOT_INSTRUCTION _mm_sqrt_ps
 #define WIDE_MAX_INSTRUCTION _mm256_max_ps
+#define UNPACK_LOW _mm256_unpacklo_ps
+#define UNPACK_HIGH _mm256_unpackhi_ps
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
@@ -86,6 +88,8 @@
 #undef MAX_INSTRUCTION
 #undef ROOT_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
+#undef UNPACK_LOW
+#undef UNPACK_HIGH
 
 #define REAL double
 #define INTEGER int64_t
@@ -103,6 +107,8 @@
 #define MAX_INSTRUCTION _mm_max_pd
 #define ROOT_INSTRUCTION _mm_sqrt_pd
 #define WIDE_MAX_INSTRUCTION _mm256_max_pd
+#define UNPACK_LOW _mm256_unpacklo_pd
+#define UNPACK_HIGH _mm256_unpackhi_pd
 #include "rows_template.h"
 #undef REAL
 #undef INTEGER
@@ -120,5 +126,7 @@
 #undef MAX_INSTRUCTION
 #undef ROOT_INSTRUCTION
 #undef WIDE_MAX_INSTRUCTION
+#undef UNPACK_LOW
+#undef UNPACK_HIGH
 
 #endif

@@ -29,9 +29,13 @@ cdef extern from "rows.h" nogil:
     void sum_of_rows_float(const float*, const float*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, float*)
     void sum_of_rows_double(const double*, const double*, Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t, double*)
     void sum_product_float(const float*, const float*, Py_ssize_t, Py_ssize_t, float*)
+    void sum_product_across_float(const float*, const float*, Py_ssize_t, Py_ssize_t, float*)
     void sum_product_double(const double*, const double*, Py_ssize_t, Py_ssize_t, double*)
+    void sum_product_across_double(const double*, const double*, Py_ssize_t, Py_ssize_t, double*)
     void max_sum_float(const float*, const float*, Py_ssize_t, Py_ssize_t, float*)
+    void max_sum_across_float(const float*, const float*, Py_ssize_t, Py_ssize_t, float*)
     void max_sum_double(const double*, const double*, Py_ssize_t, Py_ssize_t, double*)
+    void max_sum_across_double(const double*, const double*, Py_ssize_t, Py_ssize_t, double*)
     void potts_sum_product_float(const float*, float, float, Py_ssize_t, Py_ssize_t, float*)
     void potts_sum_product_double(const double*, double, double, Py_ssize_t, Py_ssize_t, double*)
     void potts_max_sum_float(const float*, float, float, Py_ssize_t, Py_ssize_t, float*)
@@ -102,6 +106,15 @@ cdef inline void sum_product(
         sum_product_double(table, x, n, width, out)
 
 
+cdef inline void sum_product_across(
+    const floating* table, const floating* x, Py_ssize_t n, Py_ssize_t width, floating* out
+) noexcept nogil:
+    if floating is float:
+        sum_product_across_float(table, x, n, width, out)
+    else:
+        sum_product_across_double(table, x, n, width, out)
+
+
 cdef inline void max_sum(
     const floating* table, const floating* x, Py_ssize_t n, Py_ssize_t width, floating* out
 ) noexcept nogil:
@@ -109,6 +122,15 @@ cdef inline void max_sum(
         max_sum_float(table, x, n, width, out)
     else:
         max_sum_double(table, x, n, width, out)
+
+
+cdef inline void max_sum_across(
+    const floating* table, const floating* x, Py_ssize_t n, Py_ssize_t width, floating* out
+) noexcept nogil:
+    if floating is float:
+        max_sum_across_float(table, x, n, width, out)
+    else:
+        max_sum_across_double(table, x, n, width, out)
 
 
 cdef inline void potts_sum_product(

@@ -271,6 +271,8 @@ ROWS_INLINE void NAME(pad)(REAL *row, ptrdiff_t n, ptrdiff_t width, REAL padding
     NAME(store)(last, NAME(padded)(NAME(load)(last), n - (width - LANES), padding));
 }
 
+#include "rows_transposed_template.h"
+
 /* Messages of a Potts table: out[b] = on x[b] + off * (sum of the others), one of on and off being 1, the other ratio.
    Nothing is subtracted that could cancel: at most one state holds more than half of the sum. */
 ROWS_INLINE void NAME(potts_sum_product)(const REAL *x, REAL on, REAL off, ptrdiff_t n, ptrdiff_t width, REAL *out)

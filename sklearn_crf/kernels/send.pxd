@@ -17,14 +17,15 @@ from sklearn_crf.kernels.field cimport (
     MAX_SCORE,
     SUM_PROBABILITY,
     Field,
-    half_edge_factor,
     pair_score,
     states_of,
+    stored_factor,
 )
 from sklearn_crf.kernels.rows cimport (
     VECTOR_BYTES,
     exponentiate,
     max_sum,
+    max_sum_across,
     potts_max_sum,
     potts_sum_product,
     product_of_rows,
@@ -35,6 +36,7 @@ from sklearn_crf.kernels.rows cimport (
     send_short,
     sum_of_rows,
     sum_product,
+    sum_product_across,
 )
 
 # Up to this many edges, a node multiplies the other messages anew for each edge; past it, one total is divided.
@@ -162,6 +164,7 @@ cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating*
         Py_ssize_t K = f.n_columns, W = f.width
         int32_t row = f.factor[half_edge >> 1]
         const floating* factor
+        bint across = False
         floating on, off
     if f.on != NULL:
         shift[0] = f.shift[row]
@@ -172,8 +175,12 @@ cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating*
         else:
             potts_sum_product(x, on, off, K, W, out)
         return
-    factor = half_edge_factor(f, half_edge, workspace, shift)
-    if f.semiring == MAX_SCORE:
+    factor = stored_factor(f, half_edge, workspace, shift, &across)
+    if across and f.semiring == MAX_SCORE:
+        max_sum_across(factor, x, K, W, out)
+    elif across:
+        sum_product_across(factor, x, K, W, out)
+    elif f.semiring == MAX_SCORE:
         max_sum(factor, x, n, W, out)
     else:
         sum_product(factor, x, n, W, out)

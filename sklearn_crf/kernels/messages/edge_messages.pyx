@@ -32,6 +32,7 @@ cdef struct Sweep:
     const int32_t* rank  # position of each node in a whole order, read if direction is not 0
     double damping  # share of the old message that is kept; below 0: there are no old messages
     bint in_registers  # asked once, not for every message: half the time of one between nodes of two states
+    bint comes_back  # whether an edge's own table serves both directions: it is then read in the order of storage
     bint asks_ahead  # whether messages are more than a cache holds
 
 
@@ -86,7 +87,10 @@ def renew(
             changes[k] = send_nodes(&sweep, values, 1, ranges[k, 0], ranges[k, 1])
             if changes[k] < 0:
                 continue
-            back = send_nodes(&sweep, values, -1, ranges[k, 0], ranges[k, 1])
+            if sweep.comes_back:
+                back = send_back(&sweep, values, ranges[k, 0], ranges[k, 1])
+            else:
+                back = send_nodes(&sweep, values, -1, ranges[k, 0], ranges[k, 1])
             if back < 0 or back > changes[k]:
                 changes[k] = back
 
@@ -99,6 +103,7 @@ cdef inline void open_sweep(
     sweep.nodes = &nodes[0] if nodes.shape[0] else NULL
     sweep.rank = &rank[0] if rank.shape[0] else NULL
     sweep.in_registers = f.appearance == NULL and is_short(f, <floating*> NULL)
+    sweep.comes_back = f.factors != NULL and f.factor != NULL and f.place[0] == f.place[1]
     sweep.asks_ahead = messages.size * sizeof(floating) > FIT_A_CACHE
 
 
@@ -131,6 +136,44 @@ cdef double send_nodes(
             if change > worst:
                 worst = change
     return worst
+
+
+cdef double send_back(const Sweep* sweep, floating* values, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
+    """As send_nodes backwards, with messages in the order of the nodes that receive them.
+
+    Each depends on the same ones as there, which are all sent before, so that their bits are the same. Tables that
+    forward messages read in the order of storage are read in exactly the opposite one.
+    """
+    cdef:
+        Field* f = sweep.field
+        Py_ssize_t i, s, t, q, r
+        double change, worst = 0.0
+    for i in range(stop - 1, start - 1, -1):
+        t = sweep.nodes[i]
+        for r in range(f.ptr[t + 1] - 1, f.ptr[t] - 1, -1):
+            s = f.neighbor[r]
+            if i < sweep.rank[s] < stop:
+                change = send_along(sweep, s, f.reverse[r], values)
+                if change < 0:
+                    return -1.0 - t
+                worst = change if change > worst else worst
+    # Nodes before the range receive messages, too.
+    for i in range(stop - 1, start - 1 if start > 0 else stop - 1, -1):
+        s = sweep.nodes[i]
+        for q in range(f.ptr[s], f.ptr[s + 1]):
+            if sweep.rank[f.neighbor[q]] < start:
+                change = send_along(sweep, s, q, values)
+                if change < 0:
+                    return -1.0 - f.neighbor[q]
+                worst = change if change > worst else worst
+    return worst
+
+
+cdef inline double send_along(const Sweep* sweep, Py_ssize_t s, Py_ssize_t q, floating* values) noexcept nogil:
+    """The message of a node along one of its slots, whatever it has sent before."""
+    if sweep.field.ptr[s + 1] - sweep.field.ptr[s] > FEW_EDGES:
+        total_messages(sweep.field, s, <const floating*> values, sweep.workspace)
+    return send_message(sweep.field, s, q, values, sweep.damping, sweep.workspace)
 
 
 def send_by_residual(

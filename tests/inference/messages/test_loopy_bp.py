@@ -37,7 +37,7 @@ def one_sweep(model, schedule, *, maximum=False, damping=0.0):
 @pytest.mark.parametrize("kind", TABLE_KINDS)
 @pytest.mark.parametrize("structure", ["full", "potts"])
 def test_a_sweep_is_that_of_the_reference(structure, kind, scale, maximum):
-    for n_columns in (2, 3):
+    for n_columns in (2, 3, 9):
         model = random_model("grid", n_columns, kind, structure=structure, scale=scale, seed=1)
         order = range(model.graph.n_nodes)
         messages = reference.uniform(model)
@@ -409,7 +409,7 @@ def test_potts_messages_are_those_of_the_table_whatever_the_padding(n_states, st
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n_states", [2, 5, 16, 33, 70])
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
-def test_tables_of_single_edges_send_what_a_tied_one_sends_to_the_bit(schedule, n_states, dtype, maximum):
+def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, dtype, maximum):
     rng = np.random.default_rng(n_states)
     nodes = rng.permutation(12)
     edges = np.column_stack([nodes, np.roll(nodes, 5)])  # some to nodes of lower numbers
@@ -423,5 +423,9 @@ def test_tables_of_single_edges_send_what_a_tied_one_sends_to_the_bit(schedule, 
         with range_runner(1) as run:
             sweep = SCHEDULES[schedule](graph, field, messages, 0.0, 0.0, run)
             found.append([sweep(), sweep(), messages])
-    assert found[0][:2] == found[1][:2]
-    assert_array_equal(found[0][2], found[1][2])
+    if maximum:  # to the bit
+        assert found[0][:2] == found[1][:2]
+        assert_array_equal(found[0][2], found[1][2])
+    else:  # a table that is read across adds its products up in another order
+        assert_allclose(found[0][:2], found[1][:2], rtol=0, atol=4 * np.finfo(dtype).eps)
+        assert_allclose(found[0][2], found[1][2], rtol=0, atol=4 * np.finfo(dtype).eps)
