@@ -34,9 +34,11 @@ class ChainList(Sequence):
             return cls._of_arrays(chains, dtype)
         if not kinds <= _KINDS or any(x.data.dtype != dtype for x in chains):
             return None
-        n_features = chains[0].shape[1]
-        lengths = [x.shape[0] for x in chains]
-        if not n_features or not min(lengths) or any(x.shape[1] != n_features for x in chains):
+        # Properties of sparse matrices are slow: of many short ones their shapes are asked for once.
+        shapes = [x.shape for x in chains]
+        n_features = shapes[0][1]
+        lengths = [n for n, _ in shapes]
+        if not n_features or not min(lengths) or any(n != n_features for _, n in shapes):
             return None
         if any(len(x.indptr) != n + 1 for x, n in zip(chains, lengths, strict=True)):
             return None
