@@ -1,6 +1,7 @@
 """Cost of one message by the number of states: what padding, tables of single edges and double precision add.
 
     python benchmarks/message_speed.py [--states 2 3 4] [--side 40]
+    python benchmarks/message_speed.py --tables docs/results/message_speed          # the page's tables
 
 Prints nanoseconds of processor time per message of a sweep over a grid, on one thread, the least of several
 repetitions. The number after each is the ratio to the next multiple of eight states, of which the largest follows. The
@@ -10,8 +11,10 @@ those of a sum over an array of their size.
 
 import argparse
 import time
+from pathlib import Path
 
 import numpy as np
+from _record import write_record
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference._field import initial_messages, make_field
@@ -77,7 +80,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--states", type=int, nargs="+", default=list(range(2, 33)))
     parser.add_argument("--side", type=int, default=40)
+    parser.add_argument("--tables", type=Path, help="folder for tables of the page, one for each precision")
     options = parser.parse_args()
+    pages = {np.dtype(d).name: [["states", *(f"{t}, {s}" for t in TABLES for s in SEMIRINGS)]] for d in DTYPES}
     columns = [(t, s, d) for t in TABLES for s in SEMIRINGS for d in DTYPES]
     print("states", *(f"{t} {s} {np.dtype(d).name}".rjust(19) for t, s, d in columns))
     worst = (0.0, "")
@@ -94,6 +99,15 @@ def main():
                 worst = max(worst, (ratio, what))
         for n_states, row in zip(group, rows, strict=True):
             print(f"{n_states:6d}", *row, flush=True)
+            for name, table in pages.items():
+                table.append(
+                    [
+                        str(n_states),
+                        *(row[k].strip() for k, (_, _, d) in enumerate(columns) if np.dtype(d).name == name),
+                    ]
+                )
+    for name, table in pages.items() if options.tables else ():
+        write_record(options.tables / f"table_{name}.json", table)
     print(f"largest ratio to the next multiple of eight: {worst[0]:.2f} ({worst[1]})")
     for dtype in DTYPES:
         own, plain = read_rates(options.side, max(options.states), dtype)

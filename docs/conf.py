@@ -226,7 +226,7 @@ def write_result_tables():
 # Folders of rows, and what their differences are to.
 RIVALS = {"rtf_denoising": "BM3D", "rtf_experts": "BM3D", "rtf_jpeg": "input", "rtf_dust": "input"}
 # Folders of whole tables.
-TABLES = ["ccg_camvid", "drf_table1", "rtf_bsd68", "rtf_discrete", "rtf_elsewhere", "rtf_pictures"]
+TABLES = ["ccg_camvid", "drf_table1", "message_speed", "rtf_bsd68", "rtf_discrete", "rtf_elsewhere", "rtf_pictures"]
 
 write_result_tables()
 
