@@ -30,6 +30,9 @@ SIDE = 96
 # Iterations for each level of a tree, whether the rounds are one for each level or one alone.
 ITERATIONS = 8
 
+# More than there are.
+ALL_PIXELS = 10**8
+
 # Depth of trees that are not varied.
 DEPTH = 5
 
@@ -59,8 +62,12 @@ def cuts(part, n_images, sigma):
 
 def fitted(loss, depth, X, y, **options):
     """A field, by as many iterations whether its trees grow with it or before it, and seconds of the processor."""
-    rounds = 1 if options.get("split__criterion") == "residual" else depth + 1
+    is_grown_before = options.get("split__criterion") == "residual"
+    rounds = 1 if is_grown_before else depth + 1
     iterations = ITERATIONS * (depth + 1) // rounds
+    if is_grown_before:
+        # The pixels of one round would be all that so many leaves ever see.
+        options["solver__max_samples"] = ALL_PIXELS
     field = field_of(loss, max_depth=depth, max_iter=iterations, **options)
     return field, seconds_of_fit(field, X, y)[1]
 

@@ -47,7 +47,7 @@ def range_of_tables(
 def fill_factors(
     object field,  # IN arrays of a model without stored factors, its edges the rows to fill
     floating[:, :, ::1] factors,  # OUT (m, K, width)
-    const int32_t[:, ::1] place,  # IN (n, 2) where each goes that is read from the first and from the second end, or both
+    const int32_t[:, ::1] place,  # IN (n, 2) where each goes, read from the first and from the second end, or both
     double[::1] shift,  # OUT (n,) score taken out of each
 ):
     """Exponentiated (or, for maxima, plain) tables of edges, for each direction or once for both."""

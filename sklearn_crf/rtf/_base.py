@@ -410,12 +410,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             deepest = int(np.clip(np.log2(n_pixels / share), 0, deepest))
         max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
         seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
+        # Leaves of trees that are grown before anything is trained have no parents to be drawn to.
+        has_parents = in_parts and as_options(self.split, "split").criterion != "residual"
         return ChosenOptions(
             stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
             deepest if self.max_depth == "auto" else self.max_depth,
             (8 if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
             max_samples,
-            (_SHRINKAGE * seen if in_parts else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
+            (_SHRINKAGE * seen if has_parents else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )
 
     def _held_out(self, shapes, is_table, solver, chosen, rng):

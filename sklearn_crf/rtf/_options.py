@@ -155,7 +155,8 @@ class FieldSolver(Options):
     shrinkage : float or "auto", default="auto"
         Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
         factors that agree with the parent. It reduces overfitting where trees are deep and images few. ``"auto"`` is
-        5 % of the pixels of a round for losses of predictions of images, else 0.
+        5 % of the pixels of a round for losses of predictions of images, else 0; also 0 where all trees are grown
+        before anything is trained (``criterion="residual"``), so that leaves would be drawn to where they start.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients.

@@ -209,6 +209,20 @@ def test_shrinkage_keeps_leaves_near_their_parents(loss):
     assert distances[2] < 1e-3 * distances[0]
 
 
+@pytest.mark.parametrize("split", ["gradient", "residual"])
+def test_by_default_leaves_without_trained_parents_are_not_drawn_anywhere(split):
+    X, y = denoising(4)
+    automatic, free = (
+        plain_field(
+            "mse", max_depth=1, max_iter=4, split=split, solver=FieldSolver(shrinkage=shrinkage), random_state=0
+        )
+        .fit(X, y)
+        .predict(X)
+        for shrinkage in ("auto", 0.0)
+    )
+    assert np.array_equal(automatic, free) == (split == "residual")
+
+
 def test_shrinkage_is_a_ridge_towards_the_parent():
     # Without neighbours and with a precision of one the field is a linear model of (x, 1) in each leaf. Inputs are
     # white, so that the curvature by a weight that all factors share is that of the squared error, 2.

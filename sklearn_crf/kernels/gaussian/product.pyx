@@ -25,7 +25,6 @@ def stencil_product(
 ):
     """out[rows] = (J vector)[rows] on a lattice of three axes."""
     cdef:
-        Py_ssize_t D = vector.shape[1], n_offsets = offsets.shape[0]
         Py_ssize_t i
         const floating* weight = &edge_weight[0] if edge_weight.shape[0] else NULL
         const int32_t* kind = &edge_type[0] if edge_type.shape[0] else NULL
