@@ -154,7 +154,7 @@ TASKS = {
     # What a fit to all pixels of half the size reaches, slowly.
     "china.jpg, half": (
         lambda: whole_photograph(2),
-        {"n_jobs": 2, "learning": PMA(reach=None, max_nodes=None), **FEW_LABELS},
+        {"n_jobs": 2, "learning": PMA(max_nodes=None), **FEW_LABELS},
     ),
     "horses": (horses, {}),
 }

@@ -5,7 +5,7 @@ images are cuts of the val part. The thesis trains on up to 5000 images of MIRFL
 figures its text has two numbers, the ends of Figure 56: compare the shapes of curves, not their levels.
 
     python benchmarks/rtf_figures.py measure               # some minutes of one core; goes on where it was
-    python benchmarks/rtf_figures.py measure --images 128 --tests 40    # eight minutes
+    python benchmarks/rtf_figures.py measure --images 128 --tests 40    # twelve minutes
     python benchmarks/rtf_figures.py figure                # draws docs/_static/rtf_figures.png
 
 Curves are kept in `--folder`, one JSON file a figure.

@@ -174,7 +174,7 @@ class _StencilProduct:
 
     @property
     def lattice(self):
-        """What kernels are given of the matrix."""
+        """Arguments of kernels that describe the matrix."""
         return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
 
     def __call__(self, vector, start, stop, out):
