@@ -1,5 +1,6 @@
 """Where few nodes are labelled: lattices at a coarser scale, and the nodes that labels say something about."""
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -15,9 +16,8 @@ MAX_NODES = 20_000
 # Edges between a node and the nearest labelled one that are looked at in graphs of any size.
 _LEAST_REACH = 4
 
-# Edges between blocks have features less by this power of the length of a block, since a border between blocks is many
-# edges of pixels long: chosen on ten photographs with scribbles. With 0 pixels are smoothed too little, with 1 too far.
-# Where tables also prefer states it is 0, or else these preferences would grow beside those of the nodes.
+# Edges between blocks count less by this power of the length of a block, since a border between blocks is many edges of
+# pixels long: chosen on ten photographs with scribbles. With 0 pixels are smoothed too little, with 1 too far.
 _EDGE_POWER = 0.5
 
 
@@ -47,12 +47,22 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
     if not any(can_be_coarse):
         return risk
-    power = _EDGE_POWER if risk.potentials.form.prefers_no_state else 0.0
-    batches = [
-        _coarse(batch, max_nodes, power) if possible else batch
+    lengths = [
+        _length(batch.example.graph.shape, max_nodes) if possible else 1
         for batch, possible in zip(risk.batches, can_be_coarse, strict=True)
     ]
-    return EmpiricalRisk(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    potentials, power = risk.potentials, _EDGE_POWER
+    if not potentials.form.prefers_no_state:
+        # Features would also divide what tables say of single states, which belongs beside the scores of nodes.
+        power = 0.0
+        if len(set(lengths)) == 1:
+            potentials = copy.copy(potentials)
+            potentials.form = potentials.form.softened(lengths[0] ** _EDGE_POWER)
+    batches = [
+        batch if length == 1 else _coarse(batch, length, power)
+        for batch, length in zip(risk.batches, lengths, strict=True)
+    ]
+    return EmpiricalRisk(risk.objective, potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
 def _can_be_coarse(batch, max_nodes):
@@ -71,12 +81,22 @@ def _can_be_coarse(batch, max_nodes):
     )
 
 
-def _coarse(batch, max_nodes, power):
+def _length(shape, max_nodes):
+    """Length of the blocks of a lattice."""
+    length = 2
+    while np.prod(_in_blocks(shape, length)) > max_nodes:
+        length += 1
+    return length
+
+
+def _in_blocks(shape, length):
+    return tuple(-(-n // length) for n in shape)
+
+
+def _coarse(batch, length, power):
     """A lattice of blocks of nodes, with means of their features and the label that most of their nodes have."""
     graph = batch.example.graph
-    length = 2
-    while np.prod(shape := tuple(-(-n // length) for n in graph.shape)) > max_nodes:
-        length += 1
+    shape = _in_blocks(graph.shape, length)
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
     block = np.ravel_multi_index(places, shape).ravel()
     blocks = lattice(shape, graph.offsets)
@@ -86,7 +106,10 @@ def _coarse(batch, max_nodes, power):
         **_coarse_edges(batch.example, block, blocks, length**power),
     )
     labels = _commonest(batch.labels, block, blocks.n_nodes)
-    return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, batch.weight)
+    # The loss of a block stands for those of its labelled nodes, so that the penalty weighs as little as beside these.
+    per_block = np.count_nonzero(batch.labels >= 0) / max(np.count_nonzero(labels >= 0), 1)
+    weight = np.full(1, per_block) if batch.weight is None else batch.weight * per_block
+    return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, weight)
 
 
 def _coarse_edges(example, block, blocks, divisor):

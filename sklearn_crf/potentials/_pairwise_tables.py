@@ -108,6 +108,32 @@ class PairwiseForm:
         sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
         return PairwiseForm(self.name, np.searchsorted(kept, self.index).clip(max=max(len(kept) - 1, 0)), sign)
 
+    def softened(self, divisor):
+        r"""The same weights for tables whose states differ less in what they say of each other.
+
+        .. math:: \theta'_{ab} = \theta^0_{ab} + (\theta_{ab} - \theta^0_{ab}) / d, \qquad
+            \theta^0_{ab} = (\theta_{aa} + \theta_{bb}) / 2
+
+        Parameters
+        ----------
+        divisor : float
+            d; 1 leaves the tables as they are.
+
+        Returns
+        -------
+        PairwiseForm
+            For training: it has no :meth:`contract`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn_crf.potentials import pairwise_form
+        >>> pairwise_form("full", 2).softened(2).expand(np.array([3.0, 0.0, 0.0, 1.0]))
+        array([[3., 1.],
+               [1., 1.]])
+        """
+        return _SoftenedForm(self.name, self.index, self.sign, divisor)
+
     def contract(self, tables):
         """Weights of tables, the inverse of :meth:`expand`.
 
@@ -123,6 +149,23 @@ class PairwiseForm:
         used = self.sign != 0
         weights[..., self.index[used]] = tables[..., used] / self.sign[used]
         return weights
+
+
+@dataclass(frozen=True, eq=False)
+class _SoftenedForm(PairwiseForm):
+    """A form whose tables are drawn towards what they say of each state by itself."""
+
+    divisor: float
+
+    def expand(self, weights):
+        tables = super().expand(weights)
+        preferences = np.diagonal(tables, axis1=-2, axis2=-1)
+        preferences = (preferences[..., :, np.newaxis] + preferences[..., np.newaxis, :]) / 2
+        return preferences + (tables - preferences) / self.divisor
+
+    def adjoint(self, tables):
+        of_states = (tables.sum(axis=-1) + tables.sum(axis=-2)) * (0.5 - 0.5 / self.divisor)
+        return super().adjoint(tables / self.divisor + of_states[..., np.newaxis] * np.eye(tables.shape[-1]))
 
 
 def _ising(n_classes):

@@ -45,6 +45,8 @@ def test_blocks_hold_means_and_the_commonest_labels(shape, max_nodes, length, co
     assert_array_equal(found.graph.offsets, fine.graph.offsets)
     assert_array_equal(found.edge_type, found.graph.lattice_edge_type)
     assert_array_equal(coarse.members, [4])
+    # As many labels as all pixels have, by weight.
+    assert_allclose(coarse.weight * np.sum(coarse.labels >= 0), np.sum(labels >= 0))
     assert_array_equal(coarse.node_ptr, [0, found.n_nodes])
     place = np.stack(np.unravel_index(np.arange(fine.n_nodes), shape), axis=-1) // length
     for node, at in enumerate(np.ndindex(*found.graph.shape)):
@@ -138,21 +140,44 @@ def test_a_relaxation_chosen_automatically_sees_large_images_at_a_coarser_scale(
     assert found.formulation_ == "relaxation"
     blocks = X.reshape(15, 2, 15, 2, 2).mean(axis=(1, 3))
     alone = TRWCRF(formulation="relaxation", **options).fit(blocks[None], y[None, ::2, ::2])
-    assert np.allclose(found.edge_coef_, alone.edge_coef_, rtol=0.1) == (formulation == "auto")
+    by_pixel, by_block = (field.edge_coef_[0, 0] @ [1, -1, -1, 1] for field in (found, alone))
+    assert (abs(by_pixel / np.sqrt(2) - by_block) < 0.03 * by_block) == (formulation == "auto")
     assert np.mean(found.predict(X[None])[0] == truth) > 0.9
 
 
-@pytest.mark.parametrize(
-    ("pairwise", "divisor"), [("ising", np.sqrt(2)), ("potts", np.sqrt(2)), ("full", 1), ("symmetric", 1)]
-)
-def test_edges_between_blocks_count_less_where_tables_prefer_no_state(pairwise, divisor):
-    labels = np.full((4, 6), -1)
-    labels[0, 0] = 1
-    risk = risk_of((4, 6), labels)
-    few = EmpiricalRisk(
-        risk.objective, LinearPotentials(2, 3, pairwise_form(pairwise, 2)), [without_edge_features(risk)]
+@pytest.mark.parametrize("pairwise", ["ising", "potts", "full", "symmetric"])
+def test_edges_between_blocks_count_less(pairwise):
+    risk = risk_of((4, 6), few_labels((4, 6)))
+    form = pairwise_form(pairwise, 2)
+    few = EmpiricalRisk(risk.objective, LinearPotentials(3, 2, form), [without_edge_features(risk)])
+    coarse, length = coarse_risk(few, 6), 2
+    coef = np.random.default_rng(0).normal(size=few.potentials.n_coef)
+    fine_table = few.potentials.model(coef, few.batches[0].example).tables.reshape(2, 2)
+    model = coarse.potentials.model(coef, coarse.batches[0].example)
+    weight = 1.0 if model.edge_weight is None else model.edge_weight[0]
+    table = model.tables.reshape(2, 2) * weight
+    # The same but for what divides them, the probability that neighbours differ.
+    assert_allclose(
+        table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0],
+        (fine_table[0, 0] + fine_table[1, 1] - fine_table[0, 1] - fine_table[1, 0]) / np.sqrt(length),
     )
-    assert_allclose(coarse_risk(few, 6).batches[0].example.edge_features, np.full((7, 1), 1 / divisor))
+    assert_allclose(table[0, 0] - table[1, 1], fine_table[0, 0] - fine_table[1, 1])
+
+
+def test_tables_of_lattices_in_blocks_of_several_lengths_stay_as_they_are():
+    large, small = (risk_of(shape, few_labels(shape)) for shape in ((8, 12), (4, 6)))
+    potentials = LinearPotentials(2, 3, pairwise_form("full", 2), n_edge_features=2, n_edge_types=2)
+    both = EmpiricalRisk(large.objective, potentials, [large.batches[0], small.batches[0]])
+    coarse = coarse_risk(both, 6)
+    assert coarse.potentials is potentials
+    alike = EmpiricalRisk(large.objective, potentials, [large.batches[0]] * 2)
+    assert coarse_risk(alike, 6).potentials is not potentials
+
+
+def few_labels(shape):
+    labels = np.full(shape, -1)
+    labels[0, 0] = 1
+    return labels
 
 
 def without_edge_features(risk):

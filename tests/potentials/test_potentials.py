@@ -93,12 +93,27 @@ def test_sparse_features_give_the_same():
     assert_allclose(potentials.pullback(sparse, statistics), potentials.pullback(example, statistics), rtol=1e-12)
 
 
+@pytest.mark.parametrize("divisor", [None, 3.0])
 @pytest.mark.parametrize("name", sorted(PAIRWISE_FORMS))
-def test_forms_expand_and_adjoint(name):
+def test_forms_expand_and_adjoint(name, divisor):
     rng = np.random.default_rng(0)
     form = pairwise_form(name, 2)
+    if divisor is not None:
+        form = form.softened(divisor)
     weights, tables = rng.normal(size=(3, 2, form.n_weights)), rng.normal(size=(3, 2, 2, 2))
     assert_allclose((form.expand(weights) * tables).sum(), (weights * form.adjoint(tables)).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["potts", "symmetric", "full"])
+def test_softened_forms_keep_what_tables_say_of_single_states(name):
+    rng = np.random.default_rng(0)
+    form = pairwise_form(name, 3)
+    weights = rng.normal(size=form.n_weights)
+    table, softened = form.expand(weights), form.softened(4.0).expand(weights)
+    of_states = (np.diag(table)[:, np.newaxis] + np.diag(table)) / 2
+    assert_allclose(softened - of_states, (table - of_states) / 4, atol=1e-14)
+    assert_allclose(np.diag(softened), np.diag(table))
+    assert_allclose(form.softened(1.0).expand(weights), table)
 
 
 def test_pack_inverts_unpack_and_intercepts_are_free():
