@@ -106,10 +106,7 @@ def _coarse(batch, length, power):
         **_coarse_edges(batch.example, block, blocks, length**power),
     )
     labels = _commonest(batch.labels, block, blocks.n_nodes)
-    # The loss of a block stands for those of its labelled nodes, so that the penalty weighs as little as beside these.
-    per_block = np.count_nonzero(batch.labels >= 0) / max(np.count_nonzero(labels >= 0), 1)
-    weight = np.full(1, per_block) if batch.weight is None else batch.weight * per_block
-    return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, weight)
+    return Batch(example, batch.members, np.array([0, blocks.n_nodes]), labels, batch.weight)
 
 
 def _coarse_edges(example, block, blocks, divisor):

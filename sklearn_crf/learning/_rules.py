@@ -123,8 +123,7 @@ class PMA(SmoothRule):
     max_nodes : int or None, default=20000
         Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
         of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
-        counts; the curves of training are of these, with weights that add up to the number of labelled pixels.
-        Prediction is at full size. None learns at full size too.
+        counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
     early_stopping : bool or "auto", default="auto"
         Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
         that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is

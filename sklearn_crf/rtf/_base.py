@@ -131,6 +131,16 @@ _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 
+def _split_rows(shapes, fraction, rng):
+    """Choices of rows of a table to train on, and of those held out."""
+    n_rows = sum(map(prod, shapes))
+    n_out = max(1, round(fraction * n_rows))
+    if n_out >= n_rows:
+        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
+    order = rng.permutation(n_rows)
+    return ("rows", np.sort(order[n_out:])), ("rows", np.sort(order[:n_out]))
+
+
 class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators that predict by the mean of a regression tree field."""
 
@@ -276,7 +286,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             raise ValueError(f"loss={self.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
         is_table = encoded.lattice_ndim == 0
         chosen = self._chosen(encoded.lattice_ndim, sum(map(prod, images.shapes)), solver)
-        kept, held_out = self._held_out(images.shapes, is_table, solver, chosen, rng)
+        kept, held_out = self._held_out(images, is_table, solver, chosen, rng)
         sampled = None
         if is_table:
             sampled = partial(sampled_rows, max_samples=chosen.max_samples)
@@ -420,18 +430,20 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             (_SHRINKAGE * seen if has_parents else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )
 
-    def _held_out(self, shapes, is_table, solver, chosen, rng):
+    def _held_out(self, images, is_table, solver, chosen, rng):
         """Choices of images to train on, and of those held out, None without early stopping."""
         if not chosen.early_stopping:
             return None, None
-        if not is_table:
-            return split_off(shapes, solver.validation_fraction, rng)
-        n_rows = sum(map(prod, shapes))
-        n_out = max(1, round(solver.validation_fraction * n_rows))
-        if n_out >= n_rows:
-            raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
-        order = rng.permutation(n_rows)
-        return ("rows", np.sort(order[n_out:])), ("rows", np.sort(order[:n_out]))
+        split = _split_rows if is_table else split_off
+        choices = split(images.shapes, solver.validation_fraction, rng)
+        if all(map(images.has_targets, choices)):
+            return choices
+        if solver.early_stopping != "auto":
+            raise ValueError(
+                "early_stopping=True needs known values of y in what it holds out and in the rest, and one of them "
+                "has none: take FieldSolver(early_stopping=False)."
+            )
+        return None, None
 
     def _fitted_bank(self, problem, inputs, targets, noise):
         """The filter bank, fitted to the channels of X, or None."""

@@ -246,7 +246,7 @@ class JointTraining:
         options, stage = as_options(self.estimator.solver, "solver"), self.stages[-1]
         chosen = stage._chosen(n_axes, sum(map(prod, shapes)), options)
         self._max_iter, self._shrinkage = chosen.max_iter, chosen.shrinkage
-        kept, held_out = stage._held_out(shapes, False, options, chosen, check_random_state(stage.random_state))
+        kept, held_out = stage._held_out(last.images, False, options, chosen, check_random_state(stage.random_state))
         choice = kept if is_training or held_out is None else held_out
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
         cuts, made = None, []

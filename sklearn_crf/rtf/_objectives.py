@@ -216,6 +216,11 @@ class FieldRisk:
             weights = [np.ones(len(y)) for y in targets]
         if whole is None:
             whole = Whole(len(images), sum(float(np.mean(weight)) for weight in weights))
+        if not whole.weight:
+            raise ValueError(
+                "y has no known values among the pixels that a round of training looks at: take "
+                "FieldSolver(max_samples=None), or leave out images and regions without any."
+            )
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
         self._take(potentials, images)

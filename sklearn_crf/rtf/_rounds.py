@@ -16,6 +16,9 @@ from sklearn_crf.rtf.images._input import TrainingData, joined
 _SMALLEST_SIDE = 64
 _SMALLEST_EDGE = 24
 
+# Draws of a round's rectangles until one has a known target.
+_MOST_DRAWS = 100
+
 # Most pixels that are held out for early stopping.
 _VALIDATION_PIXELS = 100_000
 
@@ -36,6 +39,11 @@ class Pairs(NamedTuple):
     def shapes(self):
         """Shape of each image, without channels."""
         return [plane.shape[:-1] for plane in self.inputs]
+
+    @property
+    def has_targets(self):
+        """Whether the target of a pixel counts."""
+        return self.weights is None or any(bool(weight.any()) for weight in self.weights)
 
     def square_differences(self, kind):
         """Sum of squared differences of the targets at the two pixels of the factors of a type, and their number."""
@@ -92,9 +100,16 @@ class ImagesHere(NamedTuple):
         """Shape of each image, without channels."""
         return self.pairs.shapes
 
+    def has_targets(self, choice):
+        """Whether the target of a pixel of the chosen images counts."""
+        return self._chosen(choice).has_targets
+
+    def _chosen(self, choice):
+        return self.pairs if choice is None else getattr(self.pairs, choice[0])(*choice[1:])
+
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
         """Data of each round of some of the images; a choice of None is all."""
-        pairs = self.pairs if choice is None else getattr(self.pairs, choice[0])(*choice[1:])
+        pairs = self._chosen(choice)
         return Rounds(pairs, self.graph_of, self.corrupted, self.observe, max_samples, sampled, seed, n_jobs)
 
 
@@ -189,8 +204,20 @@ class Rounds:
             return self.whole_images(level)
         rng = round_of(level, self.seed)
         if self.sampled is None:
-            return self.rectangles(random_rectangles(shapes, self.max_samples, self.pairs.step, rng), level)
+            return self.rectangles(self._drawn(shapes, rng), level)
         return self.sampled(self.whole_images(level), rng=rng)
+
+    def _drawn(self, shapes, rng):
+        """Random rectangles of a round: others where no target counts in the first that are drawn."""
+        for _ in range(_MOST_DRAWS):
+            cuts = random_rectangles(shapes, self.max_samples, self.pairs.step, rng)
+            if self.pairs.weights is None or any(self._weight_of(i, sides).any() for i, *sides in cuts):
+                break
+        return cuts
+
+    def _weight_of(self, i, sides):
+        """Weights of the pixels of a rectangle of an image."""
+        return self.pairs.weights[i].reshape(self.pairs.shapes[i])[tuple(sides)]
 
     def whole_images(self, level):
         """All images as a round sees them."""

@@ -131,6 +131,13 @@ class ShardedImages:
         making = _Making(uuid4().hex, self._plan, choices, firsts, seed)
         return ShardedRounds(self.shards, making, shapes, firsts, self._step, max_samples, n_jobs)
 
+    def has_targets(self, choice):
+        """Whether the target of a pixel of the chosen images counts."""
+        if choice[0] == "rows":
+            return True
+        _, firsts, choices = self._chosen(choice)
+        return any(self.shards.map(_has_targets, _Making("", self._plan, choices, firsts, 0)))
+
     def _chosen(self, choice):
         """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
         ends = np.cumsum([len(part) for part in self._shapes])
@@ -160,13 +167,20 @@ class _Making(NamedTuple):
     bank: Any = None
 
 
+def _images(shard, making):
+    read = _read(shard, making.plan)
+    with shard.named_in_errors():
+        return on_worker(making.plan.estimator, shard)._problem(read, making.plan.common)[0].images
+
+
+def _has_targets(shard, making):
+    return _images(shard, making).has_targets(making.choices[shard.number])
+
+
 def _rounds(shard, making):
     key = "rounds", making.key
     if key not in shard.cache:
-        read = _read(shard, making.plan)
-        estimator = on_worker(making.plan.estimator, shard)
-        with shard.named_in_errors():
-            images = estimator._problem(read, making.plan.common)[0].images
+        images, estimator = _images(shard, making), on_worker(making.plan.estimator, shard)
         rounds = images.rounds(making.choices[shard.number], None, None, making.seed, estimator.n_jobs)
         rounds.first, rounds.bank = making.firsts[shard.number], making.bank
         shard.cache[key] = rounds

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import RegressionTreeFieldClassifier
+from sklearn_crf.rtf import FieldSolver, _rounds
 
 
 def squares(n, rng):
@@ -32,3 +33,39 @@ def test_small_images_are_labelled_better_than_pixel_by_pixel_without_a_warning(
     pixels = LogisticRegression().fit(X.reshape(-1, 1), y.ravel())
     assert field.score(X_test, y_test) > pixels.score(X_test.reshape(-1, 1), y_test.ravel()) + 0.05
     np.testing.assert_allclose(field.predict_proba(X_test).sum(axis=-1), 1.0, rtol=1e-6)
+
+
+def strokes():
+    """A noisy rectangle, of which two strokes are labelled; none in the columns on the right."""
+    truth = np.zeros((40, 60), dtype=int)
+    truth[10:32, 15:45] = 1
+    X = truth + 0.5 * np.random.default_rng(0).normal(size=truth.shape)
+    y = np.full_like(truth, -1)
+    y[2:6, 4:40], y[15:25, 20:24] = 0, 1
+    return X[None, ..., None], y[None], truth
+
+
+def test_strokes_are_learned_from_where_no_label_could_be_held_out():
+    X, y, truth = strokes()
+    field = RegressionTreeFieldClassifier(missing_label=-1).fit(X, y)
+    assert field.validation_curve_.size == 0
+    assert np.mean(field.predict(X)[0] == truth) > 0.9
+    with pytest.raises(ValueError, match="early_stopping=True needs known values of y in what"):
+        field.set_params(solver=FieldSolver(early_stopping=True)).fit(X, y)
+
+
+def test_parts_of_an_image_are_drawn_until_one_has_a_label():
+    X, y, _ = strokes()
+    y[0, :, :20] = -1
+    field = RegressionTreeFieldClassifier(missing_label=-1, solver=FieldSolver(max_samples=60)).fit(X, y)
+    assert np.all(np.isfinite(field.predict_proba(X)))
+
+
+def test_a_round_without_labels_says_so(monkeypatch):
+    monkeypatch.setattr(_rounds, "_MOST_DRAWS", 1)
+    X, y, _ = strokes()
+    y[:] = -1
+    y[0, 0, :2] = 0, 1
+    field = RegressionTreeFieldClassifier(missing_label=-1, solver=FieldSolver(max_samples=60), random_state=0)
+    with pytest.raises(ValueError, match="y has no known values among the pixels that a round"):
+        field.fit(X, y)
