@@ -6,6 +6,7 @@ each, and the quality of its answer. It runs in a process of its own.
 
 import time
 import warnings
+from importlib import import_module
 from itertools import islice
 
 import numpy as np
@@ -290,11 +291,31 @@ def energy(cost, connectivity, labels):
     return float(cost[labels == 1].sum() + COUPLING[connectivity] * n_cut)
 
 
+# Imports
+
+
+CLASSIFIERS = ("TRWCRF", "DRFClassifier", "M3NClassifier", "ContrastiveCRF")
+
+
+def our_import(size, n_jobs):
+    """So many classifiers, beside what scikit-learn's own have loaded already."""
+    import sklearn.linear_model  # noqa: F401
+
+    import sklearn_crf
+
+    return {"import": timed(lambda: [getattr(sklearn_crf, name) for name in CLASSIFIERS[:size]])[0]}, {}
+
+
+def sklearn_import(size, n_jobs):
+    return {"import": timed(lambda: import_module("sklearn.linear_model"))[0]}, {}
+
+
 # Those that read the folder SKLEARN_CRF_DATA.
 NEED_DATA = {"CoNLL-2000"}
 
 # (our side, sizes, peers by the name of their package)
 TASKS = {
+    "classifiers": (our_import, (1, len(CLASSIFIERS)), {"sklearn": sklearn_import}),
     "dict features": (our_conversion, (1000, 3000), {"pycrfsuite": crfsuite_conversion}),
     "tagging from dicts": tagging_task(artificial(9), (500, 1500, 4000)),
     "60 tags": tagging_task(artificial(60), (300,)),

@@ -48,6 +48,8 @@ def run(task, side, size, n_jobs):
     command = [sys.executable, str(Path(__file__).resolve()), "--worker", task, side, str(size), str(n_jobs)]
     # Threads of OpenMP that wait for a core that others use would be charged for.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    # What the first process compiles is there for the next ones, as it is where packages are installed.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder:  # some peers write their models to where they are
         done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
     if done.returncode:

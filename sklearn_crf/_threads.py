@@ -460,7 +460,8 @@ class _SharedLimit:
 
     def acquire(self):
         with self.lock:
-            if not self.n_users and _blas().lib_controllers:
+            # Setting a limit that holds anyhow takes as long as a short prediction's other work.
+            if not self.n_users and any(library.num_threads != 1 for library in _blas().lib_controllers):
                 self.limit = _blas().limit(limits=1, user_api="blas")
             self.n_users += 1
 

@@ -282,6 +282,20 @@ def test_names_at_the_root_are_imported_when_they_are_used():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_classifiers_load_little_beside_linear_models():
+    of_others = "dask matplotlib pandas ray scipy.ndimage scipy.signal scipy.stats skimage sklearn.ensemble"
+    of_this_package = "dense display mfa preprocessing rtf"
+    heavy = {*of_others.split(), *(f"sklearn_crf.{name}" for name in of_this_package.split())}
+    code = (
+        "import sys, sklearn.linear_model\n"
+        "before = set(sys.modules)\n"
+        "from sklearn_crf import ContrastiveCRF, DRFClassifier, M3NClassifier, TRWCRF\n"
+        f"loaded = (set(sys.modules) - before) & {heavy}\n"
+        "assert not loaded, sorted(loaded)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_submodules_are_found_as_attributes():
     found = {path.stem if path.suffix else path.name for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
     assert {name for name in found if not name.startswith("_")} - {"kernels"} == sklearn_crf._SUBMODULES

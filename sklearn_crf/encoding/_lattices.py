@@ -75,7 +75,7 @@ class Encoded:
     shapes: list | None = None
     feature_names: np.ndarray | None = None
 
-    @property
+    @cached_property
     def representatives(self):
         """Examples of a ``"list"`` that have between them whatever one of all has besides nodes; else none."""
         if self.items is None:

@@ -482,7 +482,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             reset=reset,
             allow_factors=self._takes_factors,
         )
-        if encoded.has_sparse_edges and not self._takes_sparse_edges:
+        if not self._takes_sparse_edges and encoded.has_sparse_edges:
             raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")
         return encoded
 
@@ -490,7 +490,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
         check_is_fitted(self)
         encoded = self._with_edge_features(self._encode(X, reset=False), self.classes_)
-        potentials = self._fitted_potentials(encoded)
+        layout = self._fitted_layout
+        potentials = layout.fitted_potentials(self, encoded)
         potentials.check(encoded, type(self).__name__)
         known = None
         if labels is not None:
@@ -498,7 +499,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             known = encode_y(labels, encoded, missing_label=missing, classes=self.classes_, name=name).labels
         prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
         batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
-        return encoded, batches, potentials, self._flat_weights(potentials)
+        return encoded, batches, potentials, layout.flat(self, potentials)
 
 
 # Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.

@@ -219,7 +219,7 @@ class Graph:
         if self.n_edges >= max(self.n_nodes, 1):
             return False
         # Chains, and trees numbered from their roots: no node has edges to two earlier ones.
-        later = self.edges.max(axis=1, initial=0)
+        later = np.maximum(self.edges[:, 0], self.edges[:, 1])
         return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 
     @property

@@ -279,13 +279,17 @@ def _chains(columns, values, token_ptr, lengths, n_columns):
     template = sp.csr_matrix((1, n_columns), dtype=values.dtype).__dict__
     ones = _shared_ones(values, bounds)
     chains, start = [], 0
-    for i, n in enumerate(lengths.tolist()):
+    make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
+    for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
         # Many times as fast as the constructor, whose checks are not needed.
-        chain = sp.csr_matrix.__new__(sp.csr_matrix)
-        part = slice(bounds[i], bounds[i + 1])
-        data = values[part] if ones is None else ones[: bounds[i + 1] - bounds[i]]
-        own = {"data": data, "indices": columns[part], "indptr": ptr[start : start + n + 1]}
-        chain.__dict__ = {**template, **own, "_shape": (n, n_columns)}
+        chain = make(matrix)
+        chain.__dict__ = {
+            **template,
+            "data": values[first:last] if ones is None else ones[: last - first],
+            "indices": columns[first:last],
+            "indptr": ptr[start : start + n + 1],
+            "_shape": (n, n_columns),
+        }
         chains.append(chain)
         start += n + 1
     return object_array(chains)
