@@ -107,9 +107,7 @@ class GaussianModel:
         ``operator(vector, start, stop, out)`` writes nodes or rows start to stop; ``operator.n_items`` says how many
         there are.
         """
-        graph = self.graph
-        is_lattice = graph.offsets is not None and len(graph.shape) <= 3
-        return _StencilProduct(self) if is_lattice else _GraphProduct(self)
+        return _StencilProduct(self) if is_stencil(self.graph) else _GraphProduct(self)
 
     def product(self, vector: ArrayLike) -> np.ndarray:
         """J times a vector.
@@ -157,18 +155,40 @@ class GaussianModel:
         return sp.csc_matrix((values.ravel().astype(np.float64), (rows, columns)), shape=(size, size))
 
 
+def sound_model(graph, h, diagonal, blocks, edge_type, edge_weight):
+    """A model of arrays that are known to be as :class:`GaussianModel` makes them of its arguments: nothing is checked.
+
+    Training makes a model of each image hundreds of times, and checks take a good part of the time of small ones.
+    """
+    # edge_weight: (E,), the block of each edge of a lattice where D is 1, else empty
+    model = object.__new__(GaussianModel)
+    values = {"graph": graph, "h": h, "diagonal": diagonal, "blocks": blocks, "edge_type": edge_type}
+    model.__dict__.update(values, precision_operator=None)
+    if is_stencil(graph):
+        model.__dict__["operator"] = _StencilProduct(model, edge_weight)
+    return model
+
+
+def is_stencil(graph):
+    """Whether products with a matrix go along the rows of a lattice."""
+    return graph.offsets is not None and len(graph.shape) <= 3
+
+
 class _StencilProduct:
     """Rows of a lattice of up to three axes; a chain is a plane of one row, a plane a volume of one slice."""
 
-    def __init__(self, model):
+    def __init__(self, model, edge_weight=None):
         graph = model.graph
         n_added = 3 - len(graph.shape)
         self.shape = (1,) * n_added + tuple(graph.shape)
-        self.offsets = np.ascontiguousarray(np.pad(graph.offsets, ((0, 0), (n_added, 0))), dtype=np.int64)
+        self.offsets = np.zeros((len(graph.offsets), 3), dtype=np.int64)
+        self.offsets[:, n_added:] = graph.offsets
         self.n_items = self.shape[0] * self.shape[1]
         # A number for each edge takes no more memory than its type, and rows of them are multiplied as vectors.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
-        self.edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
+        if edge_weight is None:
+            edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
+        self.edge_weight = edge_weight
         # Not the model, which holds this: a circle would keep both in memory until Python looks for circles.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 

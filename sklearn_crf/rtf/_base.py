@@ -42,7 +42,7 @@ from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templat
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, multiplier_channels
-from sklearn_crf.rtf.losses import mse
+from sklearn_crf.rtf.losses import mse, of_mean_square
 
 
 def _weighted_mse(prediction, target, weight):
@@ -536,7 +536,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _is_prediction_loss(self):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
 
-    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED):
+    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED, data_range=1.0):
         """Objective of the training: a likelihood, or a loss of the prediction out of a dictionary of losses."""
         if not self._is_prediction_loss():
             return LIKELIHOODS[self.loss]()
@@ -544,7 +544,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         weighted = weighted_losses.get(self.loss) if isinstance(self.loss, str) else None
         # What is observed of degraded images takes most of the norm that residuals are compared with.
         tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
-        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted)
+        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, of_mean_square(self.loss, data_range))
 
     def _takes_pixel_weights(self):
         return isinstance(self.loss, str) and self.loss in WEIGHTED

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf._threads import map_tasks, range_runner, split_threads
-from sklearn_crf.kernels.rtf.leaf_models import find_responses
+from sklearn_crf.kernels.rtf.leaf_trees import find_responses
 from sklearn_crf.rtf._potentials import as_plane
 from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
 

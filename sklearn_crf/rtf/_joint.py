@@ -104,7 +104,8 @@ class CascadeRisk:
                 means.append(found.x)
         last = self.stages[-1]
         images.append(self._seeing(last, i, means, images))
-        loss = self.last.loss_of(coefs[-1], images[-1], i, n_threads)
+        parameters = last.potentials.at(coefs[-1], images[-1].features.dtype)
+        loss = self.last.loss_of(parameters, images[-1], i, n_threads)
         gradients, linear = [last.potentials.pullback(images[-1], loss.statistics)], loss.statistics.linear
         for k in range(len(self.stages) - 2, -1, -1):
             after = self.stages[k + 1]

@@ -1,6 +1,7 @@
 """Objectives of Gaussian fields: pseudolikelihood, exact likelihood, losses of predictions, and their mean."""
 
 from copy import copy
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -9,8 +10,10 @@ import scipy.linalg
 
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.inference.gaussian._base import inverse_blocks, not_positive_definite
+from sklearn_crf.inference import ConjugateGradient, convergence_left_to_caller
+from sklearn_crf.inference.gaussian._base import copied, inverse_blocks, not_positive_definite
+from sklearn_crf.inference.gaussian._conjugate_gradient import bounds_of_sums
+from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences, squared_error_of_mean
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
 
@@ -41,9 +44,9 @@ class GaussianPseudolikelihood:
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1):
         """Loss of a field against values."""
-        # y: (N, D); weight: (N,)
+        # y: (N, D); weight: (N,), or a number for all
         n_nodes, n_values = y.shape
-        weight = np.full(n_nodes, 1 / n_nodes) if weight is None else weight / n_nodes
+        weight = np.broadcast_to(1.0 if weight is None else weight, n_nodes) / n_nodes
         diagonal = np.asarray(model.diagonal, dtype=np.float64)
         covariance = inverse_blocks(diagonal)
         y = np.asarray(y, dtype=model.dtype)
@@ -71,9 +74,14 @@ class Adjoint(NamedTuple):
 def statistics_of_mean(mean, adjoint):
     """Derivative by the field of a function of its mean."""
     # mean: (N, D)
-    u, c = mean.astype(np.float64), adjoint.scale * adjoint.x.astype(np.float64)
-    outer = c[:, :, None] * u[:, None, :]
-    return GaussianStatistics(c, u, -0.5 * (outer + outer.transpose(0, 2, 1)))
+    n_nodes, n_values = mean.shape
+    found = GaussianStatistics(np.empty(mean.shape), np.empty(mean.shape), np.empty((n_nodes, n_values, n_values)))
+    field_statistics(np.ascontiguousarray(mean), np.ascontiguousarray(adjoint.x), adjoint.scale, *found[:3])
+    return found
+
+
+# Values of an image for which a kernel solves both systems before it can be interrupted.
+_VALUES_AT_ONCE = 2**16
 
 
 class PredictionLoss:
@@ -88,10 +96,13 @@ class PredictionLoss:
     # offset, scale: (D,), the field predicts ``(value - offset) / scale``
     # weighted_loss: ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
     # ``(*lattice, 1)``
+    # of_mean_square: the loss as a function of the mean squared error that returns its value and derivative, if it is
+    # such
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None):
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None):
         self.loss_function = loss
         self.weighted_loss = weighted_loss
+        self.of_mean_square = of_mean_square
         self.solver = solver
         self.offset = offset
         self.scale = scale
@@ -102,28 +113,85 @@ class PredictionLoss:
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Loss of a field against values."""
-        # y: (N, D); weight: (N,); start: (N, D), where to start from for an observed image
+        # y: (N, D); weight: (N,), or a number for all; start: (N, D), where to start from for an observed image
+        if start is None and n_threads == 1 and self._is_at_once(model, y, weight):
+            found = self._loss_at_once(model, y, weight, state)
+            if found is not None:
+                return found
         first, second = (None, None) if state is None else state
         found = self.solved(model, start, first, n_threads)
+        is_square = self.of_mean_square is not None and np.ndim(weight) == 0 and found.x.dtype == y.dtype
+        value, slope, unit = (self._squared if is_square else self._general)(model, found.x, y, weight)
+        adjoint = self._adjoint(model, slope, unit, second, n_threads)
+        converged = found.converged and adjoint.converged
+        return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
+
+    def _is_at_once(self, model, y, weight):
+        """Whether one kernel computes the prediction of a small image, its squared error, and the adjoint."""
+        return (
+            self.of_mean_square is not None
+            and np.ndim(weight) == 0
+            and type(self.solver) is ConjugateGradient
+            and y.shape == (len(y), 1)
+            and y.dtype == model.dtype
+            and y.size <= _VALUES_AT_ONCE
+            and model.graph.n_edges > 0
+            and model.precision_operator is None
+            and hasattr(model.operator, "lattice")
+        )
+
+    def _loss_at_once(self, model, y, weight, state):
+        """The loss by that kernel; None where the precision is not positive definite."""
+        diagonal, edge_weight, _, _, *lattice = model.operator.lattice
+        x, adjoint = (np.zeros(y.shape, y.dtype), np.zeros(y.shape, y.dtype)) if state is None else map(copied, state)
+        workspace, scale = np.empty((6, y.size), y.dtype), float(np.ravel(self.scale)[0])
+        bounds, y = bounds_of_sums(*y.shape), np.ascontiguousarray(y)
+        matrix = model.h, diagonal, edge_weight, *lattice, bounds
+        total, largest, least, curvature, residual = squared_error_of_mean(
+            self.solver.tol, self.solver.max_iter, scale, *matrix, y, x, adjoint, workspace
+        )
+        if least <= 0 or curvature <= 0:
+            return None
+        value, unit = self._value_of(total, largest, y.size, weight)
+        converged = np.sqrt(residual) <= self.solver.tol
+        return GaussianLoss(value, statistics_of_mean(x, Adjoint(adjoint, unit, True)), (x, adjoint), bool(converged))
+
+    def _value_of(self, total, largest, size, weight):
+        """Value, and largest derivative, from the sum of squares and half of the largest of its derivative."""
+        value, derivative = self.of_mean_square(total / max(size, 1))
+        share = 1.0 if weight is None else float(weight)
+        return share * value, share * derivative * 2 / max(size, 1) * largest
+
+    def _squared(self, model, x, y, weight):
+        """Value of a function of the mean squared error, its derivative by the field's mean, and the unit of that."""
+        x, y, slope = np.ascontiguousarray(x), np.ascontiguousarray(y), np.empty(x.shape, x.dtype)
+        scale = np.array(np.broadcast_to(self.scale, y.shape[1]), dtype=np.float64)
+        total, largest = squared_differences(x, y, scale, slope)
+        value, unit = self._value_of(total, largest, y.size, weight)
+        return value, slope, unit
+
+    def _general(self, model, x, y, weight):
+        """The same of any loss."""
         shape = *model.graph.shape, model.n_values
-        prediction, target = ((self.offset + self.scale * x.astype(np.float64)).reshape(shape) for x in (found.x, y))
+        prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))
         missing = np.isnan(target)
         if missing.any():
             # An unknown target counts as predicted exactly.
             target = np.where(missing, prediction, target)
         value, slope = self._weighted(prediction, target, weight)
         slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
-        adjoint = self.adjoint(model, slope, second, n_threads)
-        converged = found.converged and adjoint.converged
-        return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
+        unit = _unit_of(slope)
+        return value, slope / unit, unit
 
     def adjoint(self, model, slope, init=None, n_threads=1):
         r""":math:`J^{-1}` times the derivative by the prediction."""
         # slope: (N, D)
-        # A slope far from one could leave the range of float32.
-        scale = float(np.abs(slope).max(initial=0.0)) or 1.0
-        found = self.solver.solve(model, slope / scale, init=init, n_threads=n_threads)
-        return Adjoint(found.x, scale, found.converged)
+        unit = _unit_of(slope)
+        return self._adjoint(model, slope / unit, unit, init, n_threads)
+
+    def _adjoint(self, model, slope, unit, init, n_threads):
+        found = self.solver.solve(model, slope, init=init, n_threads=n_threads)
+        return Adjoint(found.x, unit, found.converged)
 
     def solved(self, model, start=None, init=None, n_threads=1):
         """The prediction of a field, in its units."""
@@ -132,11 +200,16 @@ class PredictionLoss:
         return solved_from(self.solver, model, start, init, n_threads)
 
     def _weighted(self, prediction, target, weight):
-        if weight is None or np.all(weight == weight[0]):
+        if np.ndim(weight) == 0:
             value, slope = self.loss_function(prediction, target)
-            share = 1.0 if weight is None else weight[0]
+            share = 1.0 if weight is None else weight
             return share * value, share * slope
         return self.weighted_loss(prediction, target, weight.reshape(*prediction.shape[:-1], 1))
+
+
+def _unit_of(slope):
+    """The largest magnitude: a slope far from one could leave the range of float32."""
+    return float(np.abs(slope).max(initial=0.0)) or 1.0
 
 
 class Whole(NamedTuple):
@@ -192,6 +265,11 @@ def _joined(parts, members):
     return parts[members[0]] if len(members) == 1 else np.concatenate([parts[i] for i in members])
 
 
+def _shared(weight):
+    """The weight of all pixels as one number, if it is the same."""
+    return weight[0] if np.all(weight == weight[0]) else weight
+
+
 class FieldRisk:
     r"""Mean loss over images, and its derivative by the parameters of a field.
 
@@ -226,7 +304,8 @@ class FieldRisk:
         self._take(potentials, images)
         # Losses are means over pixels, those of a stack over the pixels of all its images.
         self._of_stacks = [
-            (_joined(targets, members), len(members) * _joined(self._weights, members)) for members in self.stacks
+            (_joined(targets, members), _shared(len(members) * _joined(self._weights, members)))
+            for members in self.stacks
         ]
 
     def replaced(self, potentials, images):
@@ -238,6 +317,9 @@ class FieldRisk:
     def _take(self, potentials, images):
         self.potentials, self.images, self._leaf_weights = potentials, images, None
         self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
+        if not any(kind.multipliers for kind in potentials.types):
+            # Leaves stay as they are until trees grow.
+            self._stacked = [replace(image, edge_type=potentials.edge_types(image.leaves)) for image in self._stacked]
 
     def parts(self, function, *arguments):
         """Results of a function of the risk, for each part of the images: here they are in one."""
@@ -250,23 +332,32 @@ class FieldRisk:
     def value_grad(self, coef):
         """Mean loss, and its derivative."""
 
+        parameters = self._parameters(coef)
+
         def group(members, n_threads):
-            value, gradient = 0.0, np.zeros(self.potentials.n_coef)
+            value, gradient = 0.0, self.potentials.gradient_sums()
             for k in range(*members):
-                loss = self._loss(coef, k, n_threads)
+                loss = self._loss(parameters, k, n_threads)
                 value += loss.value
-                gradient += self.potentials.pullback(self._stacked[k], loss.statistics)
-            return value, gradient
+                gradient.add(self._stacked[k], loss.statistics)
+            return value, gradient.total()
 
         # Groups of images that do not depend on n_jobs; a gradient for each image could take gigabytes.
-        parts = map_tasks(group, fixed_ranges(len(self.stacks), _N_GROUPS), self.n_jobs)
-        return sum(value for value, _ in parts), np.sum([gradient for _, gradient in parts], axis=0)
+        n_groups = min(_MOST_GROUPS, max(_LEAST_GROUPS, _NUMBERS_OF_GROUPS // self.potentials.n_coef))
+        parts = map_tasks(group, fixed_ranges(len(self.stacks), n_groups), self.n_jobs)
+        total = np.zeros(self.potentials.n_coef)
+        for _, gradient in parts:
+            total += gradient
+        return sum(value for value, _ in parts), total
 
     def value(self, coef):
         """Mean loss."""
-        return sum(
-            map_tasks(lambda k, n_threads: self._loss(coef, k, n_threads).value, range(len(self.stacks)), self.n_jobs)
-        )
+        parameters, stacks = self._parameters(coef), range(len(self.stacks))
+        return sum(map_tasks(lambda k, n_threads: self._loss(parameters, k, n_threads).value, stacks, self.n_jobs))
+
+    def _parameters(self, coef):
+        """The parameters in the precision of the images."""
+        return self.potentials.at(coef, self._stacked[0].features.dtype) if self._stacked else None
 
     def leaf_weights(self):
         """Weight of the factors in each leaf, type by type."""
@@ -299,9 +390,9 @@ class FieldRisk:
 
     def statistics(self, coef):
         """Derivative by the field of each image."""
-        found = [None] * len(self.images)
+        found, parameters = [None] * len(self.images), self._parameters(coef)
         of_stacks = map_tasks(
-            lambda k, n_threads: self._loss(coef, k, n_threads).statistics, range(len(self.stacks)), self.n_jobs
+            lambda k, n_threads: self._loss(parameters, k, n_threads).statistics, range(len(self.stacks)), self.n_jobs
         )
         for members, whole in zip(self.stacks, of_stacks, strict=True):
             parts = [whole] if len(members) == 1 else whole.split(len(members))
@@ -309,12 +400,12 @@ class FieldRisk:
                 found[i] = own
         return found
 
-    def _loss(self, coef, k, n_threads):
-        return self.loss_of(coef, self._stacked[k], k, n_threads)
+    def _loss(self, parameters, k, n_threads):
+        return self.loss_of(parameters, self._stacked[k], k, n_threads)
 
-    def loss_of(self, coef, image, k, n_threads):
+    def loss_of(self, parameters, image, k, n_threads):
         """Loss of a field of stack k, whose image may see other channels than those of this set."""
-        model = self.potentials.model(coef, image, n_threads)
+        model = parameters.model(image, n_threads)
         target, weight = self._of_stacks[k]
         options = {"weight": weight, "state": self.states[k], "n_threads": n_threads}
         observation = image.observation
@@ -327,8 +418,8 @@ class FieldRisk:
         return loss
 
 
-# Partial sums, whatever the number of threads.
-_N_GROUPS = 16
+# Partial sums, whatever the number of threads: more where they are short, so that no thread waits long for the other.
+_LEAST_GROUPS, _MOST_GROUPS, _NUMBERS_OF_GROUPS = 16, 64, 2**20
 
 
 # The inverse of J is dense: at this many values it takes 130 megabytes and seconds.
@@ -372,7 +463,7 @@ class GaussianLikelihood:
         value = 0.5 * (off @ precision @ off - log_det) / n_nodes + 0.5 * n_values * np.log(2 * np.pi)
         blocks = covariance.reshape(n_nodes, n_values, n_nodes, n_values)
         tails, heads = model.graph.edges.T
-        scale = (1.0 if weight is None else weight[0]) / n_nodes
+        scale = (1.0 if weight is None else weight if np.ndim(weight) == 0 else weight[0]) / n_nodes
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
         # The difference of y y' and u u' is a product of linear and values; the covariance is not.

@@ -7,8 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf._threads import cached_property, range_runner, run_alone
 from sklearn_crf.graphs import Graph
+from sklearn_crf.kernels.rtf.eigenvalues import clip_eigenvalues_in_place
 from sklearn_crf.kernels.rtf.leaf_models import (
     CHANNEL_BLOCK,
     add_factors,
@@ -17,6 +19,7 @@ from sklearn_crf.kernels.rtf.leaf_models import (
     linear_values,
 )
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.models._gaussian import sound_model
 from sklearn_crf.rtf.images._degradation import Observation
 
 
@@ -132,12 +135,14 @@ class FieldImage:
     # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
     # chosen: dict of tuple to ndarray, channels of types whose linear models use only some
     # observation: contribution of a degraded image to the field
+    # edge_type: as of ``RegressionTreePotentials.edge_types``, None if it is not kept
 
     features: np.ndarray
     graph: Graph
     leaves: list
     chosen: dict = field(default_factory=dict)
     observation: Observation | None = None
+    edge_type: np.ndarray | None = None
 
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
@@ -197,6 +202,7 @@ class RegressionTreePotentials:
 
     # n_leaves: list of int, leaves of the tree of each type
     # whitening: list of ndarray of shape (B, n_inputs), V of each type
+    # packed: the same in the order of the kernels
     # n_values: values of a pixel D
 
     def __init__(self, types, n_leaves, whitening, n_values):
@@ -205,7 +211,7 @@ class RegressionTreePotentials:
         self.whitening = whitening
         self.n_values = n_values
         self._sizes = [n_values * (2 if kind.paired else 1) for kind in types]
-        self._packed = [packed_inputs(v, kind.paired) for v, kind in zip(whitening, types, strict=True)]
+        self.packed = [packed_inputs(v, kind.paired) for v, kind in zip(whitening, types, strict=True)]
 
     @property
     def n_coef(self):
@@ -267,65 +273,170 @@ class RegressionTreePotentials:
         # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()
         parts = self.unpack(projected)
-        # Types of pairs share the size of their matrices, and one call for all is several times as fast.
-        for size in sorted(set(self._sizes)):
+        for size, (precisions, slopes) in self._starts.items():
+            if size <= 2:
+                clip_eigenvalues_in_place(projected, precisions, size, *bounds)
+                clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
+                continue
+            # Types of pairs share the size of their matrices, and one call for all is several times as fast.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
         return projected
 
+    @cached_property
+    def _starts(self):
+        """Where the precisions and the slopes of all leaves begin in the flat vector, by the size of their matrices."""
+        found = {size: ([], []) for size in sorted(set(self._sizes))}
+        for size, (precisions, _, slopes) in zip(self._sizes, self._places, strict=True):
+            for starts, (_, own) in zip(found[size], (precisions, slopes), strict=True):
+                starts.append(np.arange(own.start, own.stop, size**2))
+        return {size: tuple(np.concatenate(own).astype(np.int64) for own in both) for size, both in found.items()}
+
+    def at(self, coef, dtype):
+        """The parameters as kernels take them, for images of a precision."""
+        return _PackedParameters(self, coef, dtype)
+
     def model(self, coef, image, n_threads=1):
         """The field of an image."""
-        dtype, d = image.features.dtype, self.n_values
+        return self.at(coef, image.features.dtype).model(image, n_threads)
+
+    def pullback(self, image, statistics):
+        """Adjoint of ``model``: derivative by the parameters from the derivative by the field of an image."""
+        # returns (n_coef,)
+        sums = self.gradient_sums()
+        sums.add(image, statistics)
+        return sums.total()
+
+    def gradient_sums(self):
+        """Sums of derivatives by the parameters, zero at first, to which those of images are added."""
+        return _GradientSums(self)
+
+    def edge_types(self, leaves):
+        """Number of each edge's leaf among the leaves of all types of pairs, where precisions are those of leaves."""
+        # leaves: list of (n_factors,); returns (E,) int32
+        parts, start = [np.empty(0, dtype=np.int32)], 0
+        for kind, own, n in zip(self.types, leaves, self.n_leaves, strict=True):
+            if kind.paired:
+                parts.append(own + np.int32(start))
+                start += n
+        return np.concatenate(parts)
+
+
+class _PackedParameters:
+    """Parameters of a field in the order and the precision of the kernels."""
+
+    def __init__(self, potentials, coef, dtype):
+        self.potentials, self.dtype = potentials, dtype
+        self.parts = potentials.unpack(coef)
+        self.weights = [
+            _times(part.weight, white).astype(dtype) for part, white in zip(self.parts, potentials.packed, strict=True)
+        ]
+        self.precisions = [part.precision.astype(dtype) for part in self.parts]
+        self.is_linear = any(kind.multipliers for kind in potentials.types)
+        paired = zip(self.precisions, potentials.types, strict=True)
+        self.blocks = self._joined_blocks([precision for precision, kind in paired if kind.paired])
+        self.are_sound = not self.is_linear and all(map(_is_sound, self.precisions))
+
+    def model(self, image, n_threads=1):
+        """The field of an image."""
+        dtype, d = self.dtype, self.potentials.n_values
         shape = image.features.shape[:-1]
         width, n_rows = shape[-1], prod(shape[:-1])
         h = np.zeros((n_rows * width, d), dtype=dtype)
         diagonal = np.zeros((n_rows * width, d, d), dtype=dtype)
-        blocks, n_blocks = [np.zeros((0, d, d), dtype=dtype)], 0
-        edge_type, n_edges = np.empty(image.graph.n_edges, dtype=np.int32), 0
+        of_factors = self._precisions_of_factors(image) if self.is_linear else None
         types = []
-        for number, (kind, part, white) in enumerate(zip(self.types, self.unpack(coef), self._packed, strict=True)):
-            precision, place = precisions_of_factors(part, kind, image.features, image.leaves[number])
+        for number, (kind, weight) in enumerate(zip(self.potentials.types, self.weights, strict=True)):
             x, placed = _placed(image, kind, number)
-            weight = (part.weight @ white).astype(dtype)
+            precision, place = (self.precisions[number], placed[0]) if of_factors is None else of_factors[number]
             types.append((x, weight, precision, place, kind.rows_of_plane(shape), placed))
-            if kind.paired:
-                blocks.append(precision[:, :d, d:])
-                np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
-                n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
+        edge_weight, squares = None, np.inf
         with range_runner(n_threads) as run:
             if run is run_alone:
-                add_field(types, width, h, diagonal)
+                edge_weight = np.empty(image.graph.n_edges if d == 1 else 0, dtype=dtype)
+                squares = add_field(types, width, h, diagonal, edge_weight)
             else:
                 for own in types:
                     _add_type_in_threads(run, own, h, diagonal)
+        blocks, edge_type = self._blocks_of_edges(image, types)
+        if self.are_sound and image.observation is None and squares < SCORE_LIMITS[dtype] ** 2:
+            return sound_model(image.graph, h, diagonal, blocks, edge_type, edge_weight)
         more = None
         if image.observation is not None:
             h += image.observation.linear
             more = image.observation.precision
             if image.observation.diagonal is not None:
                 diagonal[:, np.arange(d), np.arange(d)] += image.observation.diagonal
-        return GaussianModel(image.graph, h, diagonal, np.concatenate(blocks), edge_type, more)
+        return GaussianModel(image.graph, h, diagonal, blocks, edge_type, more)
 
-    def pullback(self, image, statistics):
-        """Adjoint of ``model``: derivative by the parameters from the derivative by the field of an image."""
-        # returns (n_coef,)
-        gradient = np.zeros(self.n_coef)
+    def _precisions_of_factors(self, image):
+        """Precision of each factor, and its number, type by type."""
+        found = []
+        for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
+            found.append(precisions_of_factors(part, kind, image.features, image.leaves[number]))
+        return found
+
+    def _blocks_of_edges(self, image, types):
+        """Blocks of the precision between pixels, and the number of that of each edge."""
+        if not self.is_linear:
+            edge_type = image.edge_type
+            return self.blocks, self.potentials.edge_types(image.leaves) if edge_type is None else edge_type
+        paired = [own for own, kind in zip(types, self.potentials.types, strict=True) if kind.paired]
+        edge_type, n_edges, n_blocks = np.empty(image.graph.n_edges, dtype=np.int32), 0, 0
+        for _, _, precision, place, *_ in paired:
+            np.add(place, np.int32(n_blocks), out=edge_type[n_edges : n_edges + len(place)])
+            n_blocks, n_edges = n_blocks + len(precision), n_edges + len(place)
+        return self._joined_blocks([own[2] for own in paired]), edge_type
+
+    def _joined_blocks(self, precisions):
+        d = self.potentials.n_values
+        return np.concatenate([np.zeros((0, d, d), dtype=self.dtype), *(own[:, :d, d:] for own in precisions)])
+
+
+def _times(weight, matrix):
+    """Linear models (L, m, B) times a matrix, as one product."""
+    return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
+
+
+def _is_sound(precision):
+    """Whether matrices are symmetric, and within the limits of scores."""
+    largest = np.abs(precision).max(initial=0.0)
+    return largest <= SCORE_LIMITS[precision.dtype] and np.array_equal(precision, precision.transpose(0, 2, 1))
+
+
+class _GradientSums:
+    """Derivatives by the parameters, summed over images; those by linear models are in the order of the kernels."""
+
+    def __init__(self, potentials):
+        self.potentials = potentials
+        self.gradient = np.zeros(potentials.n_coef)
+        self.parts = potentials.unpack(self.gradient)
+        self.of_weights = [
+            np.zeros((*part.weight.shape[:2], white.shape[1]))
+            for part, white in zip(self.parts, potentials.packed, strict=True)
+        ]
+
+    def add(self, image, statistics):
+        """Add the derivative of an image, from that by its field."""
         linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
-        types, of_weights = [], []
-        for number, (kind, part, white) in enumerate(zip(self.types, self.unpack(gradient), self._packed, strict=True)):
-            leaf = image.leaves[number]
+        types = []
+        for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
             x, placed = _placed(image, kind, number)
-            of_weights.append(np.zeros((*part.weight.shape[:2], white.shape[1])))
-            cross = _cross_of(statistics, image, self.types, number)
-            types.append((x, of_weights[-1], part.precision, cross, placed))
+            cross = _cross_of(statistics, image, self.potentials.types, number)
+            types.append((x, self.of_weights[number], part.precision, cross, placed))
+            leaf = image.leaves[number]
             if kind.multipliers and len(leaf):
-                of_factors = factor_terms(statistics, image, self.types, number)[1]
-                part.slopes[:] = slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
+                of_factors = factor_terms(statistics, image, self.potentials.types, number)[1]
+                part.slopes[:] += slope_gradient(kind, image.features, leaf, of_factors, len(part.slopes))
         add_gradients(types, image.features.shape[-2], as_plane(image.features), linear, values, square)
-        for part, white, own in zip(self.unpack(gradient), self._packed, of_weights, strict=True):
-            part.weight[:] = own @ white.T
-        return gradient
+
+    def total(self):
+        """The sum."""
+        # returns (n_coef,)
+        for part, white, own in zip(self.parts, self.potentials.packed, self.of_weights, strict=True):
+            part.weight[:] = _times(own, white.T)
+        return self.gradient
 
 
 def _placed(image, kind, number):

@@ -389,8 +389,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def _problem_of(self, images, planes, missing, common):
         mean, scale, attributes = common
         low, high = attributes["target_range_"].tolist()
-        losses = {name: loss_function(name, (high - low) or 1.0) for name in _LOSSES}
-        objective = self._objective(losses, mean, scale)
+        data_range = (high - low) or 1.0
+        losses = {name: loss_function(name, data_range) for name in _LOSSES}
+        objective = self._objective(losses, mean, scale, data_range=data_range)
         keeps_known = attributes["keeps_known_"]
         is_observed = keeps_known or self.degradation is not None
         made = images, planes.encoded, planes.offsets, objective, mean, scale, missing

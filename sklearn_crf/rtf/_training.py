@@ -179,10 +179,10 @@ def _moments(squares, weight, white):
 def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
 
-    def of_type(number, n_threads):
-        return _sums_of_type(risk, number, risk.whole.random_state(seeds[number]), n_threads)
-
-    return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
+    # One type after the other, as there are few types and the first is the shortest.
+    return [
+        _sums_of_type(risk, number, risk.whole.random_state(seed), risk.n_jobs) for number, seed in enumerate(seeds)
+    ]
 
 
 def _sums_of_type(risk, number, rng, n_jobs):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone
-from sklearn_crf.kernels.rtf.leaf_models import add_to_bins, find_leaves, find_responses
+from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, factor_terms, slope_terms
 
 

@@ -4,6 +4,7 @@ Each returns the value, smaller is better, and the derivative by the prediction.
 """
 
 from functools import partial
+from math import log, log10
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -99,9 +100,15 @@ def psnr(prediction, target, data_range=1.0):
     """
     _check_positive(data_range, "data_range")
     error, slope = mse(prediction, target)
+    value, derivative = _decibels(error, data_range)
+    return value, derivative * slope
+
+
+def _decibels(error, data_range):
+    """Negative peak signal-to-noise ratio of a mean squared error, and its derivative by that."""
     if error == 0:
-        return -np.inf, np.zeros_like(slope)
-    return float(10 * np.log10(error / data_range**2)), 10 / np.log(10) / error * slope
+        return -np.inf, 0.0
+    return 10 * log10(error / data_range**2), 10 / log(10) / error
 
 
 def ssim(prediction, target, data_range=1.0, window=8):
@@ -342,6 +349,14 @@ def loss_function(loss, data_range=1.0):
     if loss in _WITH_RANGE:
         return partial(LOSSES[loss], data_range=data_range)
     return partial(mae, smoothing=1e-3 * data_range) if loss == "mae" else LOSSES[loss]
+
+
+def of_mean_square(loss, data_range=1.0):
+    """The value and derivative of a named loss as a function of the mean squared error, None if it is not one."""
+    if not isinstance(loss, str):
+        return None
+    functions = {"mse": lambda error: (error, 1.0), "psnr": partial(_decibels, data_range=data_range)}
+    return functions.get(loss)
 
 
 class _Windows:

@@ -275,6 +275,19 @@ def test_projection_is_the_nearest_point(seed, size):
     assert_array_equal(found[0], matrices[0])
 
 
+@pytest.mark.parametrize("n_values", [1, 2, 3])
+def test_parameters_are_projected_matrix_by_matrix(n_values):
+    _, potentials, coef, _, _ = random_field((3, 3), n_values, multipliers=(0, 2))
+    coef = 10 * np.random.RandomState(0).normal(size=len(coef))
+    found = potentials.unpack(potentials.project(coef, (0.5, 9.0)))
+    for part, own in zip(found, potentials.unpack(coef), strict=True):
+        for name, low in (("precision", 0.5), ("slopes", 0.0)):
+            matrices = getattr(own, name)
+            expected = clip_eigenvalues((matrices + matrices.swapaxes(-1, -2)) / 2, low, 9.0)
+            assert_allclose(getattr(part, name), expected, atol=1e-12)
+        assert_array_equal(part.weight, own.weight)
+
+
 def split_gain(trees, potentials, coef, images, targets, number, splits):
     """Growth of the squared norm of the projected gradient when a tree is split, by splitting it."""
 

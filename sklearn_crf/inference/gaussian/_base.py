@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert
 from sklearn_crf.models import GaussianModel
 
 
@@ -135,7 +136,7 @@ class GaussianInference(Inference):
 
     def _solution(self, model, right_hand_side, init, n_threads):
         b = check_vectors(model, right_hand_side, "right_hand_side")
-        x = np.zeros_like(b) if init is None else check_vectors(model, init, "init").copy()
+        x = np.zeros(b.shape, b.dtype) if init is None else copied(check_vectors(model, init, "init"))
         if x.shape != b.shape:
             raise ValueError(f"init must have the shape of the right-hand side, {b.shape}, got {x.shape}.")
         several = [a if a.ndim == 3 else a[None] for a in (b, x)]
@@ -183,8 +184,10 @@ def inverse_blocks(diagonal, dtype=np.float64):
         If one is not positive definite: then the whole precision is not either.
     """
     if diagonal.shape[1] == 1:
-        _check_least(diagonal[:, 0, 0])
-        return np.divide(1.0, diagonal, dtype=dtype)
+        found = np.empty(diagonal.shape, dtype)
+        if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:
+            _check_least(diagonal[:, 0, 0])
+        return found
     diagonal = np.asarray(diagonal, dtype=np.float64)
     try:
         # A tenth of the time of eigenvalues, which tell which block it was.
@@ -207,6 +210,13 @@ def check_vectors(model, vectors, name):
         raise ValueError(
             f"{name} must have shape ({n_nodes}, {n_values}) or (R, {n_nodes}, {n_values}), got {vectors.shape}."
         )
-    if not np.all(np.isfinite(vectors)):
+    if not all_finite(np.ascontiguousarray(vectors).ravel()):
         raise ValueError(f"{name} must be finite, found NaN or infinity.")
     return vectors
+
+
+def copied(vectors):
+    """A contiguous copy."""
+    out = np.empty(vectors.shape, vectors.dtype)
+    copy_values(np.ascontiguousarray(vectors).ravel(), out.ravel())
+    return out

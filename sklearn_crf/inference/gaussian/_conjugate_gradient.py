@@ -127,6 +127,12 @@ def _whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
+def bounds_of_sums(n_nodes, n_values):
+    """Bounds of the ranges of nodes that have partial sums of their own."""
+    ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _SMALLEST_RANGE)))
+    return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
+
+
 class _System:
     """The matrix, its preconditioner, and the vectors that iterations work on."""
 
@@ -137,9 +143,8 @@ class _System:
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
         self.inverse = inverse_blocks(_whole_diagonal(model), model.dtype)
         self.n_nodes = len(model.h)
-        ranges = fixed_ranges(self.n_nodes, max(1, min(16, model.h.size // _SMALLEST_RANGE)))
-        self.bounds = np.array([start for start, _ in ranges] + [self.n_nodes], dtype=np.int64)
-        self.sums = np.zeros((len(ranges), 2))
+        self.bounds = bounds_of_sums(*model.h.shape)
+        self.sums = np.zeros((len(self.bounds) - 1, 2))
         self.scaled, self.product = np.empty_like(model.h), np.empty_like(model.h)
 
     def solve(self, b, x, tol, max_iter):

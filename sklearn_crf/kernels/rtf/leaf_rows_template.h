@@ -119,8 +119,8 @@ LEAF_INLINE REAL NAME(kept_bits)(REAL x, BITS kept)
 }
 
 /* Without branches, as nobody knows which way a pixel goes; several pixels, so that none waits for another. */
-static void NAME(leaf_walk)(const REAL *x, ptrdiff_t F, const NAME(leaf_test) *tests, ptrdiff_t depth,
-                            const int32_t *leaf, ptrdiff_t n, int32_t *out)
+static inline void NAME(leaf_walk)(const REAL *x, ptrdiff_t F, const NAME(leaf_test) *tests, ptrdiff_t depth,
+                                   const int32_t *leaf, ptrdiff_t n, int32_t *out)
 {
     int32_t node[LEAF_WALKERS];
     for (ptrdiff_t start = 0; start < n; start += LEAF_WALKERS, x += LEAF_WALKERS * F) {
@@ -256,8 +256,8 @@ LEAF_AVX2 static void NAME(wide_gradient)(const REAL *first, const REAL *second,
 }
 #endif
 
-static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size, const int32_t *leaf,
-                              const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
+static inline void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                     const int32_t *leaf, const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
 {
 #if LEAF_DISPATCH
     if (use_avx2()) {
@@ -268,9 +268,9 @@ static void NAME(leaf_values)(const REAL *first, const REAL *second, ptrdiff_t F
     NAME(values_body)(first, second, F, size, leaf, weight, m, n, out);
 }
 
-static void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
-                                const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
-                                REAL *part, int32_t *count, double *out)
+static inline void NAME(leaf_gradient)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
+                                       const int32_t *leaf, const double *d, const double *e, ptrdiff_t D,
+                                       ptrdiff_t n, REAL *part, int32_t *count, double *out)
 {
 #if LEAF_DISPATCH
     if (use_avx2()) {

@@ -1,0 +1,137 @@
+"""Iterations of preconditioned conjugate gradients, for kernels that solve systems.
+
+Nodes are in ranges whose sums are kept apart, so that a total does not depend on which thread added what.
+"""
+
+from cython cimport floating
+from libc.math cimport sqrt
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memset
+
+from sklearn_crf.kernels.gaussian.stencil cimport stencil_row
+
+
+cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
+    """Sum of a * b in float64, in an order that depends on n alone.
+
+    Eight sums run side by side, as one would wait for each addition.
+    """
+    cdef:
+        double[8] lane
+        double total = 0.0
+        Py_ssize_t i, k
+    for k in range(8):
+        lane[k] = 0.0
+    for i in range(n // 8):
+        for k in range(8):
+            lane[k] += <double> a[8 * i + k] * <double> b[8 * i + k]
+    for k in range(8):
+        total += lane[k]
+    for i in range(n - n % 8, n):
+        total += <double> a[i] * <double> b[i]
+    return total
+
+
+cdef inline void add_multiple(floating factor, const floating* a, Py_ssize_t n, floating* out) noexcept nogil:
+    """out += factor * a."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        out[i] += factor * a[i]
+
+
+cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_ssize_t n, Py_ssize_t D,
+                                 floating* out) noexcept nogil:
+    """out = blocks times a, node by node."""
+    cdef Py_ssize_t s, i, j
+    if D == 1:
+        for s in range(n):
+            out[s] = blocks[s] * a[s]
+        return
+    for s in range(n):
+        for i in range(D):
+            out[s * D + i] = 0
+            for j in range(D):
+                out[s * D + i] += blocks[(s * D + i) * D + j] * a[s * D + j]
+
+
+cdef inline void step_along(
+    floating length, Py_ssize_t n, Py_ssize_t D, const floating* direction, const floating* product,
+    const floating* inverse, floating* solution, floating* residual, floating* scaled, double* sums,
+) noexcept nogil:
+    """Move the solution of n nodes along the direction; sums of residual * scaled and of residual ** 2."""
+    add_multiple(length, direction, n * D, solution)
+    add_multiple(-length, product, n * D, residual)
+    multiply_blocks(inverse, residual, n, D, scaled)
+    sums[0] = dot(residual, scaled, n * D)
+    sums[1] = dot(residual, residual, n * D)
+
+
+cdef inline void turned(floating share, const floating* scaled, Py_ssize_t n, floating* direction) noexcept nogil:
+    """direction = scaled + share * direction."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        direction[i] = scaled[i] + share * direction[i]
+
+
+# A precision matrix on a lattice of three axes.
+cdef struct Lattice:
+    const void* diagonal  # (N, D, D)
+    const void* edge_weight  # (E,) where D is 1
+    const int32_t* edge_type  # (E,)
+    const void* blocks  # (T, D, D)
+    const int64_t* offsets  # (n_offsets, 3) slices, rows and columns; edges are grouped by offset
+    Py_ssize_t n_offsets, depth, height, width, D
+
+
+# Where iterations stand: inner products of the residual with the scaled one and with itself, the norm of the right-hand
+# side, and the curvature along the last direction.
+cdef struct Progress:
+    double weighted, squared, scale, curvature
+    bint begins
+
+
+cdef inline Py_ssize_t iterate(
+    const Lattice* of, const floating* b, const floating* inverse, const int64_t* bounds,
+    Py_ssize_t n_ranges, Py_ssize_t n_iter, double tol, Progress* at, floating* solution, floating* residual,
+    floating* direction, floating* product, floating* scaled,
+) noexcept nogil:
+    """Iterations made, at most n_iter, until the residual is tol times the right-hand side.
+
+    They end at a direction without curvature.
+    """
+    cdef:
+        Py_ssize_t i, k, made = 0, D = of.D, n = of.depth * of.height * of.width * of.D
+        double former
+        double[2] sums
+    while at.begins or (made < n_iter and not at.squared <= (tol * at.scale) * (tol * at.scale)):
+        for i in range(of.depth * of.height):
+            stencil_row(i, <const floating*> of.diagonal, <const floating*> of.edge_weight, of.edge_type,
+                        <const floating*> of.blocks, of.offsets, of.n_offsets, of.depth, of.height, of.width, D,
+                        solution if at.begins else direction, product)
+        at.curvature = 0.0
+        for k in range(n_ranges):
+            i = bounds[k] * D
+            at.curvature += dot(b + i if at.begins else direction + i, b + i if at.begins else product + i,
+                                bounds[k + 1] * D - i)
+        if at.begins:
+            at.scale = sqrt(at.curvature)
+            if at.scale == 0.0:
+                memset(solution, 0, n * sizeof(floating))
+                break
+            for i in range(n):
+                residual[i] = b[i] - product[i]
+            memset(direction, 0, n * sizeof(floating))
+        elif at.curvature <= 0.0:
+            break
+        former, at.weighted, at.squared = at.weighted, 0.0, 0.0
+        for k in range(n_ranges):
+            i = bounds[k]
+            step_along(<floating> (0.0 if at.begins else former / at.curvature), bounds[k + 1] - i, D,
+                       direction + i * D, product + i * D, inverse + i * D * D, solution + i * D, residual + i * D,
+                       scaled + i * D, &sums[0])
+            at.weighted += sums[0]
+            at.squared += sums[1]
+        turned(<floating> (0.0 if at.begins else at.weighted / former), scaled, n, direction)
+        made += 0 if at.begins else 1
+        at.begins, at.curvature = False, 1.0
+    return made

@@ -1,0 +1,244 @@
+"""Trees over the pixels of a plane: leaves of factors, responses to tests, and sums by which splits are compared.
+
+A factor sits at a pixel, or at a pixel and the one at an offset from it; the first pixels of the factors of one type
+are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border. A volume is a
+plane of its slices one below the other: the first pixels are then a rectangle in each of some slices.
+"""
+
+import numpy as np
+
+from cython cimport floating
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "leaf_rows.h" nogil:
+    ctypedef struct leaf_test_float:
+        double threshold
+        Py_ssize_t first
+        Py_ssize_t other
+        int32_t next[2]
+        uint32_t of_other
+        uint32_t of_difference
+    ctypedef struct leaf_test_double:
+        double threshold
+        Py_ssize_t first
+        Py_ssize_t other
+        int32_t next[2]
+        uint64_t of_other
+        uint64_t of_difference
+    void leaf_walk_float(
+        const float*, Py_ssize_t, const leaf_test_float*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
+    void leaf_walk_double(
+        const double*, Py_ssize_t, const leaf_test_double*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
+
+# What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset; or the
+# magnitude of that. Offsets between slices are only in tests of volumes.
+cdef enum:
+    CHANNEL = 0
+    DOWN = 1
+    RIGHT = 2
+    OTHER_CHANNEL = 3
+    OTHER_DOWN = 4
+    OTHER_RIGHT = 5
+    MAGNITUDE = 6
+    SLICES = 7
+    OTHER_SLICES = 8
+
+
+cdef inline Py_ssize_t within(Py_ssize_t position, Py_ssize_t length) noexcept nogil:
+    return 0 if position < 0 else length - 1 if position >= length else position
+
+
+cdef inline Py_ssize_t row_at(Py_ssize_t row, Py_ssize_t down, Py_ssize_t slices, Py_ssize_t height,
+                              Py_ssize_t n_rows) noexcept nogil:
+    """The row at an offset, within the slice and the volume."""
+    cdef Py_ssize_t own
+    if height == n_rows:
+        return within(row + down, n_rows)
+    own = row // height
+    return within(own + slices, n_rows // height) * height + within(row - own * height + down, height)
+
+
+cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j, const int32_t* test, bint deep,
+                              Py_ssize_t height) noexcept nogil:
+    cdef floating value = x[row_at(i, test[DOWN], test[SLICES] if deep else 0, height, x.shape[0]),
+                            within(j + test[RIGHT], x.shape[1]), test[CHANNEL]]
+    if test[OTHER_CHANNEL] >= 0:
+        value -= x[row_at(i, test[OTHER_DOWN], test[OTHER_SLICES] if deep else 0, height, x.shape[0]),
+                   within(j + test[OTHER_RIGHT], x.shape[1]), test[OTHER_CHANNEL]]
+    return -value if test[MAGNITUDE] and value < 0 else value
+
+
+cdef inline Py_ssize_t leaf_of(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j,
+                               const int32_t[:, ::1] children, const int32_t[:, ::1] test,
+                               const double[::1] threshold, Py_ssize_t height) noexcept nogil:
+    """The node that one pixel ends at."""
+    cdef:
+        Py_ssize_t node = 0
+        bint deep = test.shape[1] > SLICES
+    while children[node, 0] >= 0:
+        node = children[node, response(x, i, j, &test[node, 0], deep, height) > threshold[node]]
+    return node
+
+
+cdef inline Py_ssize_t place_of(const int32_t* test, bint other, Py_ssize_t row, bint deep, Py_ssize_t height,
+                                Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t F) noexcept nogil:
+    """Numbers from the first channel of a pixel of a row to what is compared, or subtracted from that."""
+    cdef:
+        Py_ssize_t channel = test[OTHER_CHANNEL] if other else test[CHANNEL]
+        Py_ssize_t down = test[OTHER_DOWN] if other else test[DOWN]
+        Py_ssize_t right = test[OTHER_RIGHT] if other else test[RIGHT]
+        Py_ssize_t slices = 0
+    if channel < 0:
+        return 0
+    if deep:
+        slices = test[OTHER_SLICES] if other else test[SLICES]
+    return ((row_at(row, down, slices, height, n_rows) - row) * width + right) * F + channel
+
+
+cdef fused walking:
+    leaf_test_float
+    leaf_test_double
+
+
+cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_t[:, ::1] test,
+                    const double[::1] threshold, Py_ssize_t row, Py_ssize_t height, Py_ssize_t n_rows,
+                    Py_ssize_t width, Py_ssize_t F) noexcept nogil:
+    """Tests of the pixels of a row that are away from the borders of columns."""
+    cdef:
+        Py_ssize_t node
+        bint deep = test.shape[1] > SLICES
+        const int32_t* own
+        walking* to
+    for node in range(children.shape[0]):
+        own, to = &test[node, 0], &tests[node]
+        to.threshold = threshold[node]
+        to.first = to.other = 0
+        to.next[0] = to.next[1] = <int32_t>node
+        to.of_other = to.of_difference = 0
+        if children[node, 0] < 0:
+            continue
+        to.next[0], to.next[1] = children[node, 0], children[node, 1]
+        to.first = place_of(own, False, row, deep, height, n_rows, width, F)
+        to.other = place_of(own, True, row, deep, height, n_rows, width, F)
+        if own[OTHER_CHANNEL] >= 0:
+            to.of_other = ~to.of_other
+        to.of_difference = ~to.of_difference
+        if own[MAGNITUDE]:
+            to.of_difference >>= 1
+
+
+def find_leaves(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    Py_ssize_t height,  # rows of a slice
+    const int32_t[::1] first,  # IN (rows,) row of the first pixels of each row of factors
+    Py_ssize_t left,
+    Py_ssize_t columns,
+    const int32_t[:, ::1] children,  # IN (n_nodes, 2) for responses up to the threshold and above; -1 at a leaf
+    const int32_t[:, ::1] test,  # IN (n_nodes, 7), or (n_nodes, 9) for volumes
+    const double[::1] threshold,  # IN (n_nodes,)
+    const int32_t[::1] leaf,  # IN (n_nodes,) number of the leaf, -1 at inner nodes
+    Py_ssize_t start,
+    Py_ssize_t stop,  # rows start to stop of factors
+    int32_t[::1] out,  # OUT (n_factors,)
+):
+    """The leaf of each factor."""
+    cdef:
+        Py_ssize_t i, j, k, node, slice_of, depth = 0, n_nodes = children.shape[0], n_slices = x.shape[0] // height
+        Py_ssize_t width = x.shape[1], F = x.shape[2]
+        # Rows, columns and slices from where, and until where, offsets lead beyond no border.
+        Py_ssize_t above = 0, below = 0, before = 0, behind = 0, outer = 0, inner = 0
+        bint deep = test.shape[1] > SLICES, is_inside, are_inside = False
+        int64_t[::1] level = np.zeros(n_nodes, dtype=np.int64)
+        uint8_t[::1] memory = np.empty(
+            n_nodes * (sizeof(leaf_test_float) if floating is float else sizeof(leaf_test_double)), dtype=np.uint8
+        )
+        const int32_t* own
+    with nogil:
+        for node in range(n_nodes):
+            if children[node, 0] < 0:
+                continue
+            own = &test[node, 0]
+            # Parents come before their children.
+            for k in range(2):
+                level[children[node, k]] = level[node] + 1
+            depth = max(depth, level[node] + 1)
+            above, below = max(above, -own[DOWN], -own[OTHER_DOWN]), max(below, own[DOWN], own[OTHER_DOWN])
+            before, behind = max(before, -own[RIGHT], -own[OTHER_RIGHT]), max(behind, own[RIGHT], own[OTHER_RIGHT])
+            if deep:
+                outer = max(outer, -own[SLICES], -own[OTHER_SLICES])
+                inner = max(inner, own[SLICES], own[OTHER_SLICES])
+        before = min(max(before - left, 0), columns)
+        behind = max(min(width - behind - left, columns), before)
+        for i in range(start, stop):
+            slice_of = first[i] // height
+            is_inside = (
+                above <= first[i] - slice_of * height < height - below and outer <= slice_of < n_slices - inner
+            )
+            j = 0
+            # Where rows are few and short it takes longer to prepare tests than to do them one by one.
+            if (is_inside and are_inside) or n_nodes <= columns:
+                while j < before:
+                    out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
+                    j += 1
+                if not (is_inside and are_inside):
+                    if floating is float:
+                        set_tests(<leaf_test_float*>&memory[0], children, test, threshold, first[i], height,
+                                  x.shape[0], width, F)
+                    else:
+                        set_tests(<leaf_test_double*>&memory[0], children, test, threshold, first[i], height,
+                                  x.shape[0], width, F)
+                are_inside = is_inside
+                if behind > before:
+                    if floating is float:
+                        leaf_walk_float(&x[first[i], left + j, 0], F, <leaf_test_float*>&memory[0], depth, &leaf[0],
+                                        behind - before, &out[i * columns + j])
+                    else:
+                        leaf_walk_double(&x[first[i], left + j, 0], F, <leaf_test_double*>&memory[0], depth, &leaf[0],
+                                         behind - before, &out[i * columns + j])
+                    j = behind
+            while j < columns:
+                out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
+                j += 1
+
+
+def find_responses(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    Py_ssize_t height,  # rows of a slice
+    const int32_t[:, ::1] pixels,  # IN (n, 2)
+    const int32_t[:, ::1] tests,  # IN (T, 7), or (T, 9) for volumes
+    const int64_t[::1] place,  # IN (n,)
+    floating[:, ::1] out,  # OUT (T, ...) column place[k] has the responses at pixel k
+):
+    """The response to each test at some pixels."""
+    cdef:
+        Py_ssize_t first, k, t, block = 64
+        bint deep = tests.shape[1] > SLICES
+    with nogil:
+        # Some pixels at a time, which are close together: their channels stay in the cache from test to test.
+        for first in range(0, pixels.shape[0], 64):
+            for t in range(tests.shape[0]):
+                for k in range(first, min(first + block, pixels.shape[0])):
+                    out[t, place[k]] = response(x, pixels[k, 0], pixels[k, 1], &tests[t, 0], deep, height)
+
+
+cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, double* out) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(n):
+        out[i] += factor * a[i]
+
+
+def add_to_bins(
+    const floating[:, ::1] terms,  # IN (n, q)
+    const uint8_t[:, ::1] bins,  # IN (T, n)
+    Py_ssize_t start,
+    Py_ssize_t stop,  # tests start to stop
+    double[:, :, ::1] out,  # IN OUT (T, n_bins, q)
+):
+    """Sum the rows of terms by the bin that each test puts them into."""
+    cdef Py_ssize_t first, k, t, n = terms.shape[0], q = terms.shape[1], block = 64
+    with nogil:
+        # Some rows at a time, so that they stay in the cache from test to test.
+        for first in range(0, n, 64):
+            for t in range(start, stop):
+                for k in range(first, min(first + block, n)):
+                    add_multiple(1.0, &terms[k, 0], q, &out[t, bins[t, k], 0])

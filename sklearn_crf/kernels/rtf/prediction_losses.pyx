@@ -1,0 +1,154 @@
+"""Squared errors of the means of Gaussian fields, and what a function of a mean says about its field."""
+
+from cython cimport floating
+from libc.math cimport fabs
+from libc.stdint cimport int64_t
+
+from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, iterate
+
+
+cdef enum:
+    SHORT = 8192
+
+
+cdef inline double differences(
+    const floating* mean, const floating* target, const double* scale, Py_ssize_t n, Py_ssize_t D, floating* out,
+    double* largest,
+) noexcept nogil:
+    """The sum of squared differences; half of its derivative by the mean, divided by the largest magnitude in it."""
+    cdef:
+        Py_ssize_t s, i, k
+        double difference, total = 0.0, inverse
+        # Eight side by side, as one would wait for each addition.
+        double[8] sums, most
+    for k in range(8):
+        sums[k] = most[k] = 0.0
+    for k in range(D):
+        for s in range(n):
+            i = s * D + k
+            difference = scale[k] * (<double> mean[i] - <double> target[i])
+            if target[i] != target[i]:
+                difference = 0.0
+            sums[s & 7] += difference * difference
+            difference *= scale[k]
+            most[s & 7] = max(most[s & 7], fabs(difference))
+            out[i] = <floating> difference
+    largest[0] = 0.0
+    for k in range(8):
+        total += sums[k]
+        largest[0] = max(largest[0], most[k])
+    inverse = 1 / largest[0] if largest[0] > 0 else 0.0
+    for i in range(n * D):
+        out[i] = <floating> (out[i] * inverse)
+    return total
+
+
+def squared_differences(
+    const floating[:, ::1] mean,  # IN (N, D)
+    const floating[:, ::1] target,  # IN (N, D), NaN where it is not known, which counts as no difference
+    const double[::1] scale,  # IN (D,) of the units in which squares are taken
+    floating[:, ::1] out,  # OUT (N, D) half of the derivative of their sum by the mean, divided by the largest
+):
+    """The sum of squares, and the largest magnitude of half of its derivative."""
+    cdef double total = 0.0, largest = 0.0
+    if mean.shape[0]:
+        with nogil:
+            total = differences(&mean[0, 0], &target[0, 0], &scale[0], mean.shape[0], mean.shape[1], &out[0, 0],
+                                &largest)
+    return total, largest
+
+
+cdef inline void statistics(
+    const floating* mean, const floating* adjoint, double scale, Py_ssize_t n, Py_ssize_t D, double* linear,
+    double* values, double* square,
+) noexcept nogil:
+    cdef Py_ssize_t s, a, b
+    for s in range(n * D):
+        linear[s], values[s] = scale * adjoint[s], mean[s]
+    for s in range(n):
+        for a in range(D):
+            for b in range(D):
+                square[(s * D + a) * D + b] = -0.5 * (
+                    linear[s * D + a] * values[s * D + b] + linear[s * D + b] * values[s * D + a]
+                )
+
+
+def field_statistics(
+    const floating[:, ::1] mean,  # IN (N, D)
+    const floating[:, ::1] adjoint,  # IN (N, D)
+    double scale,
+    double[:, ::1] linear,  # OUT (N, D) scale times the adjoint
+    double[:, ::1] values,  # OUT (N, D) the mean
+    double[:, :, ::1] square,  # OUT (N, D, D) minus the symmetric part of their outer product
+):
+    """Derivatives by a field of a function of its mean, from the solution of the adjoint system.
+
+    A short array is done before a thread that waits for Python's lock would be awake.
+    """
+    cdef Py_ssize_t n = mean.shape[0], D = mean.shape[1]
+    if n * D > SHORT:
+        with nogil:
+            statistics(&mean[0, 0], &adjoint[0, 0], scale, n, D, &linear[0, 0], &values[0, 0], &square[0, 0, 0])
+    elif n:
+        statistics(&mean[0, 0], &adjoint[0, 0], scale, n, D, &linear[0, 0], &values[0, 0], &square[0, 0, 0])
+
+
+def squared_error_of_mean(
+    double tol,
+    Py_ssize_t n_iter,  # most iterations of a solve
+    double scale,  # of the units in which squares are taken
+    const floating[:, ::1] h,  # IN (N, 1)
+    const floating[:, :, ::1] diagonal,  # IN (N, 1, 1)
+    const floating[::1] edge_weight,  # IN (E,)
+    const int64_t[:, ::1] offsets,  # IN (n_offsets, 3) slices, rows and columns; edges are grouped by offset
+    Py_ssize_t depth,
+    Py_ssize_t height,
+    Py_ssize_t width,
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes whose sums are kept apart
+    const floating[:, ::1] target,  # IN (N, 1), NaN where it is not known
+    floating[:, ::1] mean,  # IN OUT (N, 1) where iterations start, and the mean
+    floating[:, ::1] adjoint,  # IN OUT (N, 1) the same of the adjoint system
+    floating[:, ::1] workspace,  # OUT (6, N)
+):
+    """The squared error of the mean of a field of one value a node on a lattice, and the adjoint of its derivative.
+
+    Returns the sum of squares, the largest magnitude of half of its derivative by the mean, by which the right-hand
+    side of the adjoint system is divided, the least of the diagonal, the least curvature met, and the larger residual
+    as a share of the right-hand side. The same numbers as one call after the other, none of which would be long enough
+    to give Python's lock away.
+    """
+    cdef:
+        Py_ssize_t i, k, n = h.shape[0]
+        double total = 0.0, largest = 0.0, least = 1.0, curvature = 1.0, worst = 0.0
+        double[1] scales
+        const floating* right
+        floating* solution
+        floating* inverse
+        floating* slope
+        Lattice of
+        Progress at
+    if n == 0:
+        return 0.0, 0.0, 1.0, 1.0, 0.0
+    scales[0] = scale
+    inverse, slope = &workspace[0, 0], &workspace[1, 0]
+    of.diagonal, of.D, of.edge_type, of.blocks = &diagonal[0, 0, 0], 1, NULL, NULL
+    of.edge_weight = &edge_weight[0] if edge_weight.shape[0] else NULL
+    of.offsets, of.n_offsets = &offsets[0, 0] if offsets.shape[0] else NULL, offsets.shape[0]
+    of.depth, of.height, of.width = depth, height, width
+    with nogil:
+        for i in range(n):
+            least = min(least, <double> diagonal[i, 0, 0])
+            inverse[i] = 1 / diagonal[i, 0, 0]
+        for k in range(2 if least > 0 else 0):
+            right, solution = <const floating*> slope, &adjoint[0, 0]
+            if k == 0:
+                right, solution = &h[0, 0], &mean[0, 0]
+            at.begins, at.weighted, at.squared, at.scale, at.curvature = True, 0.0, 0.0, 0.0, 1.0
+            iterate(&of, right, <const floating*> inverse, &bounds[0], bounds.shape[0] - 1, n_iter, tol, &at, solution,
+                    &workspace[2, 0], &workspace[3, 0], &workspace[4, 0], &workspace[5, 0])
+            if at.scale > 0:
+                curvature = min(curvature, at.curvature)
+                worst = max(worst, at.squared / (at.scale * at.scale))
+            if k == 0:
+                total = differences(<const floating*> &mean[0, 0], &target[0, 0], &scales[0], n, 1, slope, &largest)
+    return total, largest, least, curvature, worst

@@ -1,0 +1,142 @@
+"""Losses of the means of Gaussian fields: kernels against dense solves, and in one call or one after the other."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from regression_tree_problems import random_field
+
+from sklearn_crf._numbers import SCORE_LIMITS
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import ConjugateGradient
+from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert
+from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf._objectives import PredictionLoss
+from sklearn_crf.rtf._potentials import FieldImage
+from sklearn_crf.rtf.losses import loss_function, of_mean_square
+
+OFFSET, SCALE = 0.2, 1.5
+
+
+def squared(name, **options):
+    solver = ConjugateGradient(**{"tol": 1e-12} | options)
+    return PredictionLoss(loss_function(name, 3.0), solver, OFFSET, SCALE, None, of_mean_square(name, 3.0))
+
+
+def model_and_target(shape, n_values=1, dtype=np.float64, missing=False, seed=3):
+    trees, potentials, coef, images, targets = random_field(shape, n_values, n_images=1, seed=seed)
+    image = FieldImage.of(images[0].features.astype(dtype), images[0].graph, potentials.types, trees)
+    target = targets[0].astype(dtype)
+    if missing:
+        target[::3] = np.nan
+    target.flags.writeable = False
+    return potentials.model(coef, image), target
+
+
+def reference(name, model, target, weight):
+    """Value and derivatives by dense solves."""
+    matrix = model.precision_matrix().toarray()
+    mean = np.linalg.solve(matrix, model.h.ravel().astype(float)).reshape(model.h.shape)
+    y = np.where(np.isnan(target), mean, target).astype(float)
+    value, slope = loss_function(name, 3.0)(OFFSET + SCALE * mean, OFFSET + SCALE * y)
+    adjoint = weight * SCALE * np.linalg.solve(matrix, slope.ravel()).reshape(model.h.shape)
+    outer = adjoint[:, :, None] * mean[:, None, :]
+    return weight * value, adjoint, mean, -0.5 * (outer + outer.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("name", ["mse", "psnr"])
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shape", "n_values"), [((6, 5), 1), ((1, 7), 1), ((3, 4, 5), 1), ((1, 1), 1), ((6, 5), 2)])
+def test_squared_errors_are_those_of_dense_solves(name, missing, dtype, shape, n_values):
+    model, target = model_and_target(shape, n_values, dtype, missing)
+    value, *expected = reference(name, model, target, 0.7)
+    if shape == (1, 1) and missing:
+        assert squared(name).loss(model, target, weight=0.7).value == value
+        return
+    tolerance = 1e-9 if dtype == np.float64 else 1e-4
+    found = squared(name, tol=1e-12 if dtype == np.float64 else 1e-6).loss(model, target, weight=0.7)
+    assert found.converged
+    assert found.value == pytest.approx(value, rel=tolerance)
+    for part, own in zip(found.statistics[:3], expected, strict=True):
+        assert_allclose(part, own, rtol=0, atol=tolerance * max(1.0, np.abs(own).max()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(6, 5), (1, 7), (3, 4, 5), (130, 140)])
+def test_one_call_has_the_bits_of_one_after_the_other(dtype, shape, monkeypatch):
+    model, target = model_and_target(shape, 1, dtype, missing=True)
+    objective, found = squared("psnr", tol=1e-4), []
+    for at_once in (True, False):
+        if not at_once:
+            monkeypatch.setattr(objective, "_is_at_once", lambda *arguments: False)
+        first = objective.loss(model, target)
+        found.append((first, objective.loss(model, target, state=[part / 2 for part in first.state], weight=2.0)))
+    for one, other in zip(*found, strict=True):
+        assert one.value == other.value
+        assert one.converged == other.converged
+        for part, own in zip((*one.statistics[:3], *one.state), (*other.statistics[:3], *other.state), strict=True):
+            assert_array_equal(part, own)
+
+
+def test_what_starts_a_solve_is_not_changed():
+    model, target = model_and_target((6, 5))
+    state = [np.ones_like(target), np.ones_like(target)]
+    squared("mse").loss(model, target, state=state)
+    assert all(np.all(part == 1) for part in state)
+
+
+def test_one_iteration_has_not_converged():
+    model, target = model_and_target((6, 5))
+    assert not squared("mse", max_iter=1).loss(model, target).converged
+
+
+@pytest.mark.parametrize(("diagonal", "block"), [(-1.0, 0.0), (0.0, 0.1), (1.0, 2.0)])
+def test_a_precision_that_is_not_positive_definite_is_an_error(diagonal, block):
+    model = GaussianModel(lattice((3, 3)), np.arange(9.0), np.full(9, diagonal), [block])
+    with pytest.raises(ValueError, match="precision is not positive definite"):
+        squared("mse").loss(model, np.zeros((9, 1)))
+
+
+@pytest.mark.parametrize(("n_values", "shape"), [(1, (6, 5)), (1, (3, 4, 5)), (2, (6, 5))])
+def test_models_of_leaves_are_those_that_are_checked(n_values, shape):
+    model, _ = model_and_target(shape, n_values)
+    checked = GaussianModel(model.graph, model.h, model.diagonal, model.blocks, model.edge_type)
+    for name in ("h", "diagonal", "blocks", "edge_type"):
+        assert_array_equal(getattr(model, name), getattr(checked, name))
+        assert getattr(model, name).dtype == getattr(checked, name).dtype
+    for own, other in zip(model.operator.lattice, checked.operator.lattice, strict=True):
+        assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("factor", [10.0, np.inf, np.nan])
+def test_scores_beyond_the_limits_are_an_error(dtype, factor):
+    trees, potentials, coef, images, _ = random_field((6, 5), 1, n_images=1, seed=3)
+    image = FieldImage.of(images[0].features.astype(dtype), images[0].graph, potentials.types, trees)
+    for name in ("weight", "precision"):
+        other = coef.copy()
+        getattr(potentials.unpack(other)[0], name)[:] = factor * SCORE_LIMITS[np.dtype(dtype)]
+        with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=r"(h|diagonal) must"):
+            potentials.model(other, image)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 7, 500, 70_000])
+def test_short_and_long_vectors(dtype, n):
+    values = np.random.default_rng(0).uniform(0.5, 2.0, n).astype(dtype)
+    values.flags.writeable = False
+    out = np.empty(n, dtype)
+    copy_values(values, out)
+    assert_array_equal(out, values)
+    assert invert(values, out) == values.min()
+    assert_array_equal(out, 1 / values)
+    assert all_finite(values)
+    for wrong in (np.nan, np.inf, -np.inf):
+        other = values.copy()
+        other[n // 2] = wrong
+        assert not all_finite(other)
+
+
+def test_nothing_is_finite_and_copied():
+    copy_values(np.empty(0), np.empty(0))
+    assert all_finite(np.empty(0))
