@@ -22,7 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from sklearn_crf import TRWCRF, DRFClassifier
+from sklearn_crf import TRWCRF, DRFClassifier, RegressionTreeFieldClassifier
 from sklearn_crf.datasets import load_grabcut
 from sklearn_crf.preprocessing import NodeTransformer
 
@@ -73,6 +73,7 @@ METHODS = {
     "pixels": by_pixel(lambda: LogisticRegression(max_iter=1000)),
     "DRFClassifier": by_field(lambda: DRFClassifier(missing_label=-1)),
     "TRWCRF": by_field(lambda: TRWCRF(missing_label=-1)),
+    "RegressionTreeFieldClassifier": by_field(lambda: RegressionTreeFieldClassifier(missing_label=-1, random_state=0)),
     "pixels, squares": by_pixel(lambda: make_pipeline(squares(), LogisticRegression(max_iter=1000))),
     "DRFClassifier, squares": by_field(
         lambda: make_pipeline(NodeTransformer(squares()), DRFClassifier(missing_label=-1))
@@ -108,12 +109,12 @@ def measure(args):
 
 def show(record):
     done = [rows for rows in record.values() if len(rows) == len(METHODS)]
-    print(f"{len(done)} photographs          mean error  median  worst  worse than pixels alone  CPU s")
+    print(f"{len(done)} photographs                 mean error  median  worst  worse than pixels alone  CPU s")
     for method in METHODS:
         errors, seconds = (np.array([rows[method][key] for rows in done]) for key in ("error", "seconds"))
         n_worse = np.sum(errors > [rows["pixels"]["error"] for rows in done])
         figures = f"{errors.mean():10.3f} {np.median(errors):8.3f} {errors.max():6.3f} {n_worse:20d}"
-        print(f"{method:22s} {figures} {seconds.mean():16.2f}")
+        print(f"{method:29s} {figures} {seconds.mean():16.2f}")
 
 
 def main():

@@ -163,7 +163,8 @@ class FieldSolver(Options):
     early_stopping : bool or "auto", default="auto"
         Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop after two rounds
         in a row that do not lower the loss on them. The field is that of the best round, see Notes. ``"auto"`` holds
-        out for losses of predictions of images, if there are at least 20,000 pixels.
+        out for losses of predictions of images, if there are at least 20,000 pixels and some values of y are known both
+        in what is held out and in the rest.
     validation_fraction : float, default=0.1
         Share of the images to hold out.
 
