@@ -179,17 +179,28 @@ def _moments(squares, weight, white):
 def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
 
+    def chosen_of(number, n_threads):
+        return _chosen_factors(risk, number, risk.whole.random_state(seeds[number]))
+
     # One type after the other, as there are few types and the first is the shortest.
-    return [
-        _sums_of_type(risk, number, risk.whole.random_state(seed), risk.n_jobs) for number, seed in enumerate(seeds)
-    ]
+    chosen = enumerate(map_tasks(chosen_of, range(len(seeds)), risk.n_jobs))
+    return [_sums_of_type(risk, number, own, risk.n_jobs) for number, own in chosen]
 
 
-def _sums_of_type(risk, number, rng, n_jobs):
+def _chosen_factors(risk, number, rng):
+    """Numbers of some factors of a type on each image."""
+    limit, chosen = max(1, _SAMPLES // risk.whole.n_images), []
+    for image in risk.images:
+        n = len(image.leaves[number])
+        chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
+    return chosen
+
+
+def _sums_of_type(risk, number, chosen, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    inputs, leaf, weight = _sampled_inputs(risk, number, rng, n_jobs)
+    inputs, leaf, weight = _sampled_inputs(risk, number, chosen, n_jobs)
     order = by_leaf(leaf)
     bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
     pieces = [
@@ -209,13 +220,9 @@ def _sums_of_type(risk, number, rng, n_jobs):
     return sums, np.bincount(leaf, weight, minlength=n_leaves)
 
 
-def _sampled_inputs(risk, number, rng, n_jobs):
+def _sampled_inputs(risk, number, chosen, n_jobs):
     """Inputs, leaves and weights of some factors of a type."""
-    kind, limit = risk.potentials.types[number], max(1, _SAMPLES // risk.whole.n_images)
-    chosen = []
-    for image in risk.images:
-        n = len(image.leaves[number])
-        chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
+    kind = risk.potentials.types[number]
 
     def of_image(k, n_threads):
         image, own = risk.images[k], chosen[k]
