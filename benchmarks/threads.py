@@ -3,6 +3,7 @@
     python benchmarks/threads.py --json docs/results/threads/threads.json --again    # the page's record: all rows, on
                                                                              # an idle machine, some five minutes
     python benchmarks/threads.py --rows "TRWCRF, images" "DenseCRF"          # some
+    python benchmarks/threads.py --profile "TRWCRF, graphs" predict          # where the processor is, on one thread
     python benchmarks/threads.py --rows memory                               # what the memory gives to one and to two
 
 Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
@@ -17,8 +18,10 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -325,6 +328,40 @@ def compare(name, rounds, repetitions):
         }
 
 
+# Where the processor is, by the names of libraries.
+PLACES = {"interpreter": ("libpython", "python3"), "NumPy": ("_multiarray", "libm.", "openblas", "_sparsetools")}
+
+
+def profile(name, step, seconds=3.0):
+    """Share of the processor's time of a step on one thread in this package's kernels, in NumPy, in the interpreter."""
+    warnings.simplefilter("ignore")
+    make, options, train, test = ROWS[name]
+    (X, y), (Z, _) = train(), test()
+    estimator = make(n_jobs=1, **options).fit(X, y)
+    job = {"fit": lambda: estimator.fit(X, y), "predict": lambda: estimator.predict(Z)}[step]
+    job()
+    with tempfile.TemporaryDirectory() as folder:
+        samples = Path(folder) / "samples"
+        record = ["perf", "record", "-q", "-F", "400", "-e", "cpu-clock", "-o", str(samples), "-p", str(os.getpid())]
+        with subprocess.Popen(record, stderr=subprocess.DEVNULL) as recorder:
+            time.sleep(0.5)
+            end = time.process_time() + seconds
+            while time.process_time() < end:
+                job()
+            recorder.send_signal(signal.SIGINT)
+        report = ["perf", "report", "-q", "--stdio", "--sort", "dso", "-i", str(samples)]
+        lines = subprocess.run(report, capture_output=True, text=True, check=True).stdout.splitlines()
+    kernels = {path.name for path in (Path(__file__).resolve().parents[1] / "sklearn_crf").rglob("*.so")}
+    shares = dict.fromkeys(("kernels", *PLACES, "rest"), 0.0)
+    for line in filter(str.strip, lines):
+        share, library = line.split()[:2]
+        known = [place for place, parts in PLACES.items() if any(part in library for part in parts)]
+        shares["kernels" if library in kernels else known[0] if known else "rest"] += float(share.rstrip("%"))
+    print(
+        f"{name:32s}{step:10s}" + "".join(f"{place:>14s}{share:>5.0f} %" for place, share in shares.items()), flush=True
+    )
+
+
 def show(row):
     print(
         f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
@@ -341,8 +378,12 @@ def main():
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where rows are recorded")
     parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
+    parser.add_argument("--profile", nargs=2, metavar=("ROW", "STEP"), help="where one thread is, by perf of Linux")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.profile:
+        profile(*options.profile)
+        return
     if options.worker:
         name, n_jobs = options.worker
         print(json.dumps(work(name, int(n_jobs), options.repetitions)))

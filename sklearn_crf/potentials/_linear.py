@@ -110,7 +110,8 @@ class LinearPotentials:
         """
         for i, example in enumerate(encoded.representatives):
             # Their weights would be looked up beyond the last.
-            if example.node_type is not None and example.node_type.max() >= self.n_node_types:
+            has_more_types = encoded.n_node_types > self.n_node_types and example.node_type is not None
+            if has_more_types and example.node_type.max() >= self.n_node_types:
                 raise ValueError(
                     f"X[{i}] has nodes of type {example.node_type.max()}, but {name} was fitted with "
                     f"{self.n_node_types} types of nodes, numbered from 0."
