@@ -122,7 +122,6 @@ class PairwiseForm:
         Returns
         -------
         PairwiseForm
-            For training: it has no :meth:`contract`.
 
         Examples
         --------
@@ -158,14 +157,21 @@ class _SoftenedForm(PairwiseForm):
     divisor: float
 
     def expand(self, weights):
-        tables = super().expand(weights)
-        preferences = np.diagonal(tables, axis1=-2, axis2=-1)
-        preferences = (preferences[..., :, np.newaxis] + preferences[..., np.newaxis, :]) / 2
-        return preferences + (tables - preferences) / self.divisor
+        return _with_scaled_differences(super().expand(weights), 1 / self.divisor)
+
+    def contract(self, tables):
+        return super().contract(_with_scaled_differences(tables, self.divisor))
 
     def adjoint(self, tables):
         of_states = (tables.sum(axis=-1) + tables.sum(axis=-2)) * (0.5 - 0.5 / self.divisor)
         return super().adjoint(tables / self.divisor + of_states[..., np.newaxis] * np.eye(tables.shape[-1]))
+
+
+def _with_scaled_differences(tables, factor):
+    """Tables whose entries differ by a factor more from the means of the entries on the diagonal."""
+    of_states = np.diagonal(tables, axis1=-2, axis2=-1)
+    of_states = (of_states[..., :, np.newaxis] + of_states[..., np.newaxis, :]) / 2
+    return of_states + (tables - of_states) * factor
 
 
 def _ising(n_classes):

@@ -114,6 +114,7 @@ def test_softened_forms_keep_what_tables_say_of_single_states(name):
     assert_allclose(softened - of_states, (table - of_states) / 4, atol=1e-14)
     assert_allclose(np.diag(softened), np.diag(table))
     assert_allclose(form.softened(1.0).expand(weights), table)
+    assert_allclose(form.softened(4.0).contract(softened), weights)
 
 
 def test_pack_inverts_unpack_and_intercepts_are_free():
