@@ -59,7 +59,7 @@ def invert(
     const floating[::1] values,  # IN (n,), not empty
     floating[::1] out,  # OUT (n,)
 ):
-    """The inverses of values, and the least of these."""
+    """Write the inverse of each value; returns the least value."""
     cdef floating least
     if values.shape[0] > LONG:
         with nogil:
