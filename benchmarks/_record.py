@@ -18,3 +18,12 @@ def write_record(path, record):
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def recorded(path, key, run):
+    """What a file holds under a key, or else what ``run()`` returns, which the file then holds; ``path`` may be None."""
+    record = read_record(path, {})
+    if key not in record:
+        record[key] = run()
+        write_record(path, record)
+    return record[key]

@@ -1,6 +1,7 @@
 """Best labeling and bound against time, for every algorithm that maximises, on the problems of a figure.
 
-    python benchmarks/map_solvers.py [--runs 5] [--seconds 20] [--limit 60] [--figure docs/_static/map_solvers.png]
+    python benchmarks/map_solvers.py [--runs 5] [--seconds 20] [--limit 60] [--figure docs/_static/map_solvers.png] \
+        [--json docs/results/jancsary_2012/map_solvers.json]
 
 Figure 27 of J. Jancsary, "Approximate discriminative training of graphical models" (2012), compares IncMP with dual
 decomposition over trees and with tree-reweighted max-product on three random problems, which are drawn here as its
@@ -18,14 +19,17 @@ are used up for one run; its random parts differ from run to run, and scores and
 of one thread and contain everything, trees too. "as printed" are the constants and candidates of the thesis for
 IncMP, and the same for dual decomposition; ICM with restarts is local search without any relaxation, which tells what
 local search adds to the others. toulbar2 proves the optimum, where it does so within ``--limit`` seconds.
+``--json`` keeps every problem, so that a run that was stopped goes on where it was.
 """
 
 import argparse
+import functools
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from _record import recorded
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import (
@@ -152,6 +156,11 @@ def prove(model, seconds):
     return f"toulbar2: {kind} {score(model, labels):.2f} in {used:.1f} s"
 
 
+def solved(model, options):
+    """Rows by algorithm, what those say that do not take the model, and the words of a proof."""
+    return *traces(model, options.runs, options.seconds), prove(model, options.limit)
+
+
 def draw(results, path):
     import matplotlib as mpl
 
@@ -186,14 +195,16 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the problems")
     parser.add_argument("--problems", nargs="*", default=[])
     parser.add_argument("--figure", type=Path, help="where to save a picture")
+    parser.add_argument("--json", type=Path, help="where to keep the figures")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = {}
     for name, model in problems(options.seed):
         if options.problems and name not in options.problems:
             continue
-        found, refused = traces(model, options.runs, options.seconds)
-        show(name, model, found, refused, prove(model, options.limit))
+        key = f"{name}, seed {options.seed}, {options.runs} runs of {options.seconds:g} s"
+        found, refused, proof = recorded(options.json, key, functools.partial(solved, model, options))
+        show(name, model, found, refused, proof)
         results[name] = found
         if options.figure:
             draw(results, options.figure)

@@ -1,6 +1,7 @@
 """Figures 23 to 25 of Jancsary 2012: direct minimisation of the tree-reweighted bound next to message passing.
 
-    python benchmarks/trw_convergence.py [--part solvers] [--part accuracy] [--part optimal] [--figures docs/_static]
+    python benchmarks/trw_convergence.py [--part solvers] [--part accuracy] [--part optimal] [--figures docs/_static] \
+        [--json docs/results/jancsary_2012/trw_convergence.json]
 
 ``solvers`` draws the bound against iterations (Figure 23, few covering trees) and seconds (Figure 24, for each choice
 of trees) on the families of random models at the thesis's large sizes: spectral projected gradient, projected
@@ -10,7 +11,8 @@ minimisation with ``start_sweeps=1000`` at the loosest tolerance that leads ther
 optimal trees with and without warm starts and threads, and with damped message passing inside (Figure 25).
 
 The regular graph is there twice, as described and with couplings from N(0, 9), to which the thesis's errors belong
-(see trw_table1.py). On the latter plain messages diverge, as in the thesis's panel (c).
+(see trw_table1.py). On the latter plain messages diverge, as in the thesis's panel (c). ``--json`` keeps the curves and
+figures of every family and choice of trees, so that a run that was stopped goes on where it was.
 
 Differences to the thesis: one run on one instance, processor time of a whole run spread evenly over its iterations, two
 threads at most (it had 8 cores); messages go along a fixed order of the nodes and back (along edges in random order
@@ -19,12 +21,14 @@ the thesis draws that of the free energy, which is none.
 """
 
 import argparse
+import functools
 import time
 import warnings
 from pathlib import Path
 
 import matplotlib
 import numpy as np
+from _record import recorded
 from _trw_families import FAMILIES
 from sklearn.exceptions import ConvergenceWarning
 
@@ -94,11 +98,11 @@ def curves(model, trees, n_iter):
     best, found = optimum(model, trees), {}
     for name, algorithm in algorithms(trees).items():
         iterations, values, seconds = values_of(algorithm, model, n_iter)
-        found[name] = iterations, np.abs(values - best) / abs(best), seconds
+        found[name] = iterations.tolist(), (np.abs(values - best) / abs(best)).tolist(), seconds
     return found
 
 
-def draw_solvers(folder, n_iter, rules):
+def draw_solvers(folder, n_iter, rules, record):
     size = (15, 0.4 + 2.6 * len(rules))
     by_iteration, firsts = plt.subplots(1, len(FAMILIES), figsize=(15, 3), layout="constrained", sharey=True)
     by_seconds, axes = plt.subplots(
@@ -111,7 +115,9 @@ def draw_solvers(folder, n_iter, rules):
             if trees is None:
                 panel.set_axis_off()
                 continue
-            for name, (iterations, apart, seconds) in curves(model, trees, n_iter).items():
+            key = f"solvers: {family}, {rule}, {n_iter} iterations"
+            found = recorded(record, key, functools.partial(curves, model, trees, n_iter))
+            for name, (iterations, apart, seconds) in found.items():
                 style = {"color": COLORS[name], "lw": 1.2, "label": name}
                 # What there is before the first iteration has a place on a logarithmic axis too.
                 panel.loglog(1e3 * seconds * np.maximum(iterations, 0.5), apart, **style)
@@ -137,7 +143,14 @@ def first_within(iterations, values, best):
     return int(near[0]) if len(near) else None
 
 
-def print_accuracy(n_iter):
+def accuracies(model, trees, n_iter):
+    """The optimum, and a line of print for each algorithm."""
+    best = optimum(model, trees)
+    lines = {name: reached(algorithm, model, trees, best, n_iter) for name, algorithm in algorithms(trees).items()}
+    return best, lines | {"SPG after sweeps": reached_after_sweeps(model, trees, best)}
+
+
+def print_accuracy(n_iter, record):
     print(
         f"to {ACCURACY:g} of the optimum: iterations, message updates; ms of the processor on 1 thread; ms by the clock"
     )
@@ -148,11 +161,11 @@ def print_accuracy(n_iter):
             trees = trees_by(rule, model.graph)
             if trees is None:
                 continue
-            best = optimum(model, trees)
+            key = f"accuracy: {family}, {rule}, {n_iter} iterations"
+            best, lines = recorded(record, key, functools.partial(accuracies, model, trees, n_iter))
             print(f"{family}, {rule.upper()} ({trees.n_trees} trees), optimum {best:.4f}")
-            for name, algorithm in algorithms(trees).items():
-                print(f"  {name:18s} {reached(algorithm, model, trees, best, n_iter)}", flush=True)
-            print(f"  {'SPG after sweeps':18s} {reached_after_sweeps(model, trees, best)}", flush=True)
+            for name, line in lines.items():
+                print(f"  {name:18s} {line}", flush=True)
 
 
 def reached(algorithm, model, trees, best, n_iter):
@@ -214,10 +227,10 @@ def search(model, outer_iter, n_threads=1, warm=True, start_sweeps=0, messages=F
                 trees = trees.stepped(tree, 1 / n_trees).merged()
             else:
                 scores, given = stepped(tightening, tight, tree, 1 / n_trees)
-    return np.array(curve).T
+    return np.array(curve).T.tolist()
 
 
-def draw_optimal(folder, outer_iter):
+def draw_optimal(folder, outer_iter, record):
     model = instance("GRID ISINGUNIFORM")
     variants = {
         "warm starts": {},
@@ -228,24 +241,19 @@ def draw_optimal(folder, outer_iter):
     }
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.2), layout="constrained")
     for name, options in variants.items():
-        processor, clock, bounds = searched(model, outer_iter, name, options)
+        key = f"optimal: {name}, {outer_iter} trees"
+        processor, clock, bounds = recorded(record, key, functools.partial(search, model, outer_iter, **options))
+        print(
+            f"optimal trees, {name}: {outer_iter} distributions in {processor[-1]:.1f} s of the processor, "
+            f"{clock[-1]:.1f} s by the clock, bound {bounds[-1]:.4f}",
+            flush=True,
+        )
         for axis, values in zip(axes, (processor, clock, bounds), strict=True):
             axis.plot(values, label=name, ls="--" if "n_threads" in options else "-")
     for axis, label in zip(axes, ("seconds of the processor", "seconds by the clock", "bound"), strict=True):
         axis.set(xlabel="trees added", ylabel=label)
     axes[0].legend(fontsize=8)
     figure.savefig(folder / "trw_optimal_trees.png", dpi=70)
-
-
-def searched(model, outer_iter, name, options):
-    """A search, with a line of print."""
-    processor, clock, bounds = search(model, outer_iter, **options)
-    print(
-        f"optimal trees, {name}: {outer_iter} distributions in {processor[-1]:.1f} s of the processor, "
-        f"{clock[-1]:.1f} s by the clock, bound {bounds[-1]:.4f}",
-        flush=True,
-    )
-    return processor, clock, bounds
 
 
 def main():
@@ -255,15 +263,16 @@ def main():
     parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--rule", choices=RULES, action="append", help="trees of Figure 24, default all")
     parser.add_argument("--outer", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="where to keep the figures")
     options = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     parts = options.part or ("solvers", "accuracy", "optimal")
     if "solvers" in parts:
-        draw_solvers(options.figures, options.iterations, options.rule or RULES)
+        draw_solvers(options.figures, options.iterations, options.rule or RULES, options.json)
     if "accuracy" in parts:
-        print_accuracy(10 * options.iterations)
+        print_accuracy(10 * options.iterations, options.json)
     if "optimal" in parts:
-        draw_optimal(options.figures, options.outer)
+        draw_optimal(options.figures, options.outer, options.json)
 
 
 if __name__ == "__main__":
