@@ -21,7 +21,7 @@ def write_record(path, record):
 
 
 def recorded(path, key, run):
-    """What a file holds under a key, or else what ``run()`` returns, which the file then holds; ``path`` may be None."""
+    """What a file holds under a key, or else what ``run()`` returns, which it then holds; ``path`` may be None."""
     record = read_record(path, {})
     if key not in record:
         record[key] = run()
