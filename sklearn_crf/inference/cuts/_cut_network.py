@@ -16,6 +16,9 @@ WORK_PER_CALL = 1 << 21
 _NO_PARENT = 254
 # Parts of a lattice solved first, each by itself: small enough for the cache, and one for each thread.
 _NODES_PER_BLOCK = 1 << 16
+# Nodes with excess after the flow along lines. Where more than half have some, paths are so short that parts save less
+# than growing their forests twice takes; where few have, spreading it takes longer than it saves.
+_MOST_IN_BOXES, _LEAST_TO_SPREAD = 1 / 2, 1 / 3
 
 
 class LatticeFlow:
@@ -58,18 +61,18 @@ class LatticeFlow:
 
     def solve(self, n_threads=1):
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
-        # Seeds among nodes without scores stay where they are.
-        if 2 * np.count_nonzero(self.excess) > len(self.excess):
-            spread_excess(self.residual, self.excess, self.delta, True)
-            spread_excess(self.residual, self.excess, self.delta, False)
         arriving = np.empty_like(self.excess)
         for direction in range(len(self.counts)):
             step = int(self.delta[direction])
             used = np.empty(step, dtype=arriving.dtype)
             flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
         del arriving
+        share_left = np.count_nonzero(self.excess) / len(self.excess)
+        if _LEAST_TO_SPREAD < share_left <= _MOST_IN_BOXES:
+            spread_excess(self.residual, self.excess, self.delta, True)
+            spread_excess(self.residual, self.excess, self.delta, False)
         boxes = self._boxes()
-        if len(boxes) > 1:
+        if len(boxes) > 1 and (n_threads > 1 or share_left <= _MOST_IN_BOXES):
             closed = self._close_borders()
             # A box looks over its border for children; those of the cut before must not be taken for such.
             self._parent.fill(_NO_PARENT)

@@ -120,6 +120,26 @@ cdef inline void binary_edge(
         edge.there = edge.back = 0.0
 
 
+cdef inline bint plain_edge(
+    Edge* terms,
+    const floating* table,
+    Py_ssize_t n_states,
+    double factor,
+    int32_t keep_i,
+    int32_t take_i,
+    int32_t keep_j,
+    int32_t take_j,
+) noexcept nogil:
+    """Terms of an edge with one table if it is finite and submodular; small enough to be inlined."""
+    cdef:
+        double a = factor * table[keep_i * n_states + keep_j]
+        double b = factor * table[keep_i * n_states + take_j]
+        double c = factor * table[take_i * n_states + keep_j]
+        double q = a + factor * table[take_i * n_states + take_j] - b - c
+    finite_edge(terms, a, b, c, q)
+    return 0.0 <= q < INFINITY
+
+
 cdef inline bint move_edge(
     Edge* terms,
     const floating[:, :, :, ::1] tables,

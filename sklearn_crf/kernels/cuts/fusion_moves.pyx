@@ -7,7 +7,7 @@ from cython cimport floating
 from libc.math cimport INFINITY, isinf, llrint
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.cuts.binary_edge cimport STOP, TRUNCATE, Edge, move_edge, pair_score
+from sklearn_crf.kernels.cuts.binary_edge cimport STOP, TRUNCATE, Edge, move_edge, pair_score, plain_edge
 
 ctypedef fused capacity:
     int32_t
@@ -75,22 +75,29 @@ def lattice_terms(
         Py_ssize_t edge, guard = (residual.shape[0] - cost.shape[0]) // 2
         int back = <int> residual.shape[1] - 1 - direction
         int32_t i, j
-        double truncated = 0.0
+        bint is_weighted = edge_weight.shape[0] > 0, has_one_table = tables.shape[1] == 1
+        double truncated = 0.0, factor = 1.0
         Edge terms
     with nogil:
         for edge in range(start, stop):
             i, j = edges[edge, 0], edges[edge, 1]
-            if not move_edge(
-                &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision, mode
+            if is_weighted:
+                factor = edge_weight[edge, 0]
+            if not has_one_table or not plain_edge(
+                &terms, &tables[edge_type[edge], 0, 0, 0], tables.shape[3], factor, keep[i], take[i], keep[j], take[j]
             ):
-                residual[guard + i, direction] = 0
-                residual[guard + j, back] = 0
-                continue
-            if terms.lacking > 0.0:
-                if mode == STOP or isinf(terms.lacking):
-                    with gil:
-                        return edge, truncated
-                truncated += terms.lacking
+                if not move_edge(
+                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
+                    mode
+                ):
+                    residual[guard + i, direction] = 0
+                    residual[guard + j, back] = 0
+                    continue
+                if terms.lacking > 0.0:
+                    if mode == STOP or isinf(terms.lacking):
+                        with gil:
+                            return edge, truncated
+                    truncated += terms.lacking
             cost[i] += terms.first
             cost[j] += terms.second
             residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)

@@ -107,7 +107,7 @@ def spread_excess(
     const int64_t[::1] delta,  # IN (D,)
     bint down,  # IN with the numbering of nodes, or against it
 ):
-    """Carry all excess along the lattice as far as it goes: where most nodes have some, lattice_flow is faster then."""
+    """Carry all excess along the lattice as far as it goes: where many nodes have some, lattice_flow is faster then."""
     cdef:
         Buffers[capacity] buffers
         int64_t guard = (residual.shape[0] - excess.shape[0]) // 2

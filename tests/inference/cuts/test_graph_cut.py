@@ -111,6 +111,21 @@ def test_lattice_agrees_with_general_graph():
         np.testing.assert_array_equal(on_lattice.labels, threaded.labels)
 
 
+@pytest.mark.parametrize("coupling", [0.3, 0.75, 1.5])
+def test_lattice_whatever_flow_along_lines_leaves(coupling):
+    """Weak couplings leave excess at most nodes, strong ones at few: boxes and what is spread before them may differ."""
+    graph = lattice((300, 290))
+    values = {
+        "unary": np.random.default_rng(3).normal(size=(graph.n_nodes, 2)),
+        "tables": coupling * np.eye(2)[None],
+    }
+    labels = GraphCut().map(PairwiseModel(graph, **values)).labels
+    in_general = GraphCut().map(PairwiseModel(Graph(graph.n_nodes, graph.edges), **values))
+    threaded = GraphCut().map(PairwiseModel(graph, **values), n_threads=2)
+    np.testing.assert_array_equal(labels, in_general.labels)
+    np.testing.assert_array_equal(labels, threaded.labels)
+
+
 def test_sparse_seeds_on_a_lattice():
     """Few nodes with scores: flow must travel far, and through the borders of blocks."""
     rng = np.random.default_rng(2)
