@@ -113,7 +113,7 @@ def test_lattice_agrees_with_general_graph():
 
 @pytest.mark.parametrize("coupling", [0.3, 0.75, 1.5])
 def test_lattice_whatever_flow_along_lines_leaves(coupling):
-    """Weak couplings leave excess at most nodes, strong ones at few: boxes and what is spread before them may differ."""
+    """Weak couplings leave excess at most nodes, strong ones at few: boxes or none, and what is spread before them."""
     graph = lattice((300, 290))
     values = {
         "unary": np.random.default_rng(3).normal(size=(graph.n_nodes, 2)),
