@@ -46,7 +46,9 @@ def _grown(tests, responses, errors, run):
 
     def splits_of(*leaves):
         members = ((k, np.flatnonzero(leaf == k)) for k in leaves)
-        found = ((k, best_split(terms[own], responses[:, own], explained_variance, **options)) for k, own in members)
+        found = (
+            (k, best_split(terms[own], responses, explained_variance, members=own, **options)) for k, own in members
+        )
         return {k: split for k, split in found if split is not None}
 
     splits = splits_of(0)

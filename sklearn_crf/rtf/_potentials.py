@@ -105,15 +105,10 @@ def precisions_of_factors(part, kind, features, leaf):
 def slope_gradient(kind, features, leaf, square, n_leaves):
     """Derivative by the slopes of leaves from the derivative by the precision of each factor."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
-    terms = slope_terms(kind.multiplied_by(features).astype(np.float64), square)
+    terms = kind.multiplied_by(features).astype(np.float64)[:, :, None, None] * square[:, None]
     # Factor by factor, so that the order of the sums does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
-
-
-def slope_terms(multipliers, square):
-    """Derivative by the slopes of each factor, (n, I, m, m), from its multipliers (n, I)."""
-    return multipliers[:, :, None, None] * square[:, None]
 
 
 def as_plane(features):
@@ -419,11 +414,11 @@ class _GradientSums:
 
     def add(self, image, statistics):
         """Add the derivative of an image, from that by its field."""
-        linear, values, square = (np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3])
+        linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
             x, placed = _placed(image, kind, number)
-            cross = _cross_of(statistics, image, self.potentials.types, number)
+            cross = cross_of(statistics, image, self.potentials.types, number)
             types.append((x, self.of_weights[number], part.precision, cross, placed))
             leaf = image.leaves[number]
             if kind.multipliers and len(leaf):
@@ -475,7 +470,7 @@ def factor_terms(statistics, image, types, number):
         return linear[0], square[0]
     cross = linear[0][:, :, None] * values[1][:, None, :] + values[0][:, :, None] * linear[1][:, None, :]
     if statistics.cross is not None:
-        cross = cross - _cross_of(statistics, image, types, number)
+        cross = cross - cross_of(statistics, image, types, number)
     n, d = linear[0].shape
     whole = np.empty((n, 2 * d, 2 * d), dtype=square[0].dtype)
     whole[:, :d, :d], whole[:, d:, d:] = square
@@ -490,7 +485,12 @@ def at_ends(values, kind, shape):
     return [plane[end].reshape(-1, *values.shape[1:]) for end in kind.ends(shape)]
 
 
-def _cross_of(statistics, image, types, number):
+def contiguous(statistics):
+    """Those of pixels as kernels take them."""
+    return [np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3]]
+
+
+def cross_of(statistics, image, types, number):
     """The part of ``cross`` of one type; empty if there is none."""
     if statistics.cross is None or not types[number].paired:
         return np.zeros((0, 1, 1))

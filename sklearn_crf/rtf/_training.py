@@ -37,12 +37,8 @@ class InputMoments(NamedTuple):
     def of(cls, features, kind, rng, weights=None, n_images=None):
         """Those of some pixels of images, of which there may be more elsewhere."""
         # features: list of (H, W, F), not empty; weights: list of (N,)
-        samples, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
-        if not samples:
-            size = kind.n_inputs(features[0].shape[-1]) - 1
-            return cls(0.0, np.zeros(size), np.zeros((size, size)))
-        inputs = np.concatenate(samples).astype(np.float64)
-        weight = np.concatenate(weight)[:, None]
+        inputs, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
+        weight, inputs = weight[:, None], inputs[:, 1:]
         total = float(weight.sum())
         mean = np.sum(weight * inputs, axis=0) / (total or 1.0)
         inputs -= mean
@@ -73,18 +69,22 @@ def _input_moments(data, part, types, seeds, n_images, n_jobs):
 
 
 def _samples_of_inputs(features, kind, rng, weights, n_images):
-    """Inputs of some pixels of each image, and their weights."""
-    samples, weight = [], []
+    """Inputs of some factors of each image, and their weights."""
+    # returns (n, n_inputs), (n,)
+    chosen, weight = [], []
     for k, plane in enumerate(features):
         rows = kind.rows(plane.shape[:-1])
         n = min(rows.n_factors, max(1, _WHITENING_SAMPLES // n_images))
         own = np.arange(n) if n == rows.n_factors else rng.randint(rows.n_factors, size=n)
-        if n:
-            pixels = rows.pixels(own)
-            samples.append(kind.inputs(kind.seen(plane), pixels)[:, 1:])
-            own_weight = 1.0 if weights is None else weights[k].reshape(-1, plane.shape[-2])[tuple(pixels.T)]
-            weight.append(np.broadcast_to(own_weight, n))
-    return samples, weight
+        chosen.append(own)
+        if n and weights is not None:
+            own_weight = weights[k].reshape(-1, plane.shape[-2])[tuple(rows.pixels(own).T)]
+            weight.append(np.asarray(own_weight, dtype=np.float64))
+    stops = np.cumsum([len(own) for own in chosen])
+    inputs = np.empty((stops[-1], kind.n_inputs(features[0].shape[-1])))
+    for plane, own, stop in zip(features, chosen, stops, strict=True):
+        kind.write_inputs(kind.seen(plane), own, np.arange(stop - len(own), stop), inputs)
+    return inputs, np.concatenate(weight) if weight else np.ones(len(inputs))
 
 
 def whitening_of(moments):
@@ -179,30 +179,50 @@ def _moments(squares, weight, white):
 def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
 
-    def chosen_of(number, n_threads):
-        return _chosen_factors(risk, number, risk.whole.random_state(seeds[number]))
+    def drawn(number, n_threads):
+        return _drawn_factors(risk, number, risk.whole.random_state(seeds[number]))
 
-    # One type after the other, as there are few types and the first is the shortest.
-    chosen = enumerate(map_tasks(chosen_of, range(len(seeds)), risk.n_jobs))
-    return [_sums_of_type(risk, number, own, risk.n_jobs) for number, own in chosen]
+    # One type after the other, as the inputs of one take some ten megabytes.
+    factors = enumerate(map_tasks(drawn, range(len(seeds)), risk.n_jobs) if risk.images else seeds)
+    return [_sums_of_type(risk, number, own, risk.n_jobs) for number, own in factors]
 
 
-def _chosen_factors(risk, number, rng):
-    """Numbers of some factors of a type on each image."""
-    limit, chosen = max(1, _SAMPLES // risk.whole.n_images), []
+class DrawnFactors(NamedTuple):
+    """Some factors of a type, and their order leaf by leaf."""
+
+    chosen: list  # of each image, numbers of factors
+    place: list  # of each image, their places in that order
+    leaf: np.ndarray  # in that order
+    weight: np.ndarray
+
+
+def _drawn_factors(risk, number, rng):
+    limit, chosen, kind = max(1, _SAMPLES // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])
         chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
-    return chosen
+    leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, chosen, strict=True)])
+    weight = np.concatenate([risk.factor_weights(k, kind)[own] for k, own in enumerate(chosen)])
+    order = by_leaf(leaf)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return DrawnFactors(
+        chosen, np.split(place, np.cumsum([len(own) for own in chosen[:-1]])), leaf[order], weight[order]
+    )
 
 
-def _sums_of_type(risk, number, chosen, n_jobs):
+def _sums_of_type(risk, number, factors, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    inputs, leaf, weight = _sampled_inputs(risk, number, chosen, n_jobs)
-    order = by_leaf(leaf)
-    bounds = np.searchsorted(leaf[order], np.arange(n_leaves + 1))
+    kind, leaf, weight = risk.potentials.types[number], factors.leaf, factors.weight
+    inputs = np.empty((len(leaf), size), dtype=risk.images[0].features.dtype)
+
+    def write(k, n_threads):
+        kind.write_inputs(risk.images[k].seen(kind), factors.chosen[k], factors.place[k], inputs)
+
+    map_tasks(write, range(len(risk.images)), n_jobs)
+    bounds = np.searchsorted(leaf, np.arange(n_leaves + 1))
     pieces = [
         (k, slice(start, min(start + _PIECE, bounds[k + 1])))
         for k in range(n_leaves)
@@ -210,27 +230,13 @@ def _sums_of_type(risk, number, chosen, n_jobs):
     ]
 
     def moment(piece, n_threads):
-        members = order[piece[1]]
-        seen = np.sqrt(weight[members])[:, None] * inputs[members]
+        seen = np.sqrt(weight[piece[1]])[:, None] * inputs[piece[1]]
         return seen.T @ seen
 
-    sums = np.zeros((n_leaves, inputs.shape[1], inputs.shape[1]))
+    sums = np.zeros((n_leaves, size, size))
     for (k, _), part in zip(pieces, map_tasks(moment, pieces, n_jobs), strict=True):
         sums[k] += part
     return sums, np.bincount(leaf, weight, minlength=n_leaves)
-
-
-def _sampled_inputs(risk, number, chosen, n_jobs):
-    """Inputs, leaves and weights of some factors of a type."""
-    kind = risk.potentials.types[number]
-
-    def of_image(k, n_threads):
-        image, own = risk.images[k], chosen[k]
-        pixels = kind.rows(image.features.shape[:-1]).pixels(own)
-        return kind.inputs(image.seen(kind), pixels), image.leaves[number][own], risk.factor_weights(k, kind)[own]
-
-    parts = map_tasks(of_image, range(len(risk.images)), n_jobs)
-    return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
 
 # Length of the finite difference that measures curvature, in units of whitened weights.
@@ -309,9 +315,9 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
     for k, plane in enumerate(data.features):
         free = _values_to_find(data, k)
         n = min(len(free), max(1, _WHITENING_SAMPLES // n_images))
+        # Factors of single pixels have the numbers of these.
         own = free if n == len(free) else rng.choice(free, n, replace=False)
-        pixels = np.stack(np.divmod(own, plane.shape[-2]), axis=1)
-        inputs.append(kind.inputs(kind.seen(plane), pixels) @ white.T)
+        inputs.append(kind.inputs(kind.seen(plane), own) @ white.T)
         targets.append(data.targets[k][own])
     if not targets:
         return 0, 0.0, 0.0, 0.0

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone
+from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
-from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, factor_terms, slope_terms
+from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 
 
 class FactorRows(NamedTuple):
@@ -76,15 +77,17 @@ class FactorTemplate(NamedTuple):
         ends = [own[end].reshape(n_factors, own.shape[-1]) for end in self.ends(features.shape[:-1])]
         return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
 
-    def inputs(self, features, pixels):
-        """Inputs of the linear models of factors, given the row and column of their first pixels."""
-        # features: (H, W, F) or (D, H, W, F), contiguous; pixels: (n, 2); returns (n, n_inputs)
-        i, j = pixels.T
-        plane = as_plane(features)
-        parts = [np.ones((len(pixels), 1), dtype=features.dtype), plane[i, j]]
-        if self.paired:
-            parts.append(plane[i + self.slices * features.shape[-3] + self.down, j + self.right])
-        return np.concatenate(parts, axis=1)
+    def inputs(self, features, own):
+        """Inputs of the linear models of some factors: 1, and the channels of their pixels."""
+        # features: (H, W, F) or (D, H, W, F), contiguous; own: (n,); returns (n, n_inputs)
+        out = np.empty((len(own), 1 + features.shape[-1] * (2 if self.paired else 1)), dtype=features.dtype)
+        self.write_inputs(features, own, np.arange(len(own)), out)
+        return out
+
+    def write_inputs(self, features, own, place, out):
+        """The same, written to rows of an array."""
+        own, place = (np.asarray(numbers, dtype=np.int64) for numbers in (own, place))
+        factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, out)
 
 
 def _region(offset, shape):
@@ -306,24 +309,22 @@ def explained_variance(sums):
     return np.divide(np.sum(sums[..., 1:] ** 2, axis=-1), weight, out=np.zeros(weight.shape), where=weight > 0)
 
 
-def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone):
+def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone, members=None):
     """The test and threshold with the largest criterion for one leaf, None if no split is allowed."""
-    # terms: (n, q); responses: (T, n)
+    # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses if there are more
     checkpoint()
     # Ranks among many factors are nearly those among some of them, at a tenth of the time.
     ranked = slice(None, None, max(1, len(terms) // _LEAST_RANKED))
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
-    bins = np.zeros(responses.shape, dtype=np.uint8)
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
 
     def of_tests(start, stop):
-        own = slice(start, stop)
-        thresholds[own] = _quantiles(responses[own, ranked], terms[ranked, 0], n_thresholds)
-        for k in range(n_thresholds):
-            bins[own] += responses[own] > thresholds[own, k : k + 1]
-        add_to_bins(terms, bins, start, stop, sums)
+        seen, own = responses[start:stop], slice(start, stop)
+        seen = seen if members is None else np.take(seen, members, axis=1)
+        thresholds[own] = _quantiles(seen[:, ranked], terms[ranked, 0], n_thresholds)
+        add_to_bins(terms, seen, thresholds[own], sums[own])
 
-    run(of_tests, len(responses), smallest_range=1)
+    run(of_tests, len(responses), smallest_range=max(1, _SMALLEST_SEARCH // len(terms)))
     left = np.cumsum(sums, axis=1)
     total = left[:, -1:]
     left = left[:, :-1]
@@ -341,6 +342,9 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
 
 
+# Fewest responses that are worth another thread.
+_SMALLEST_SEARCH = 2**15
+
 # Factors of a leaf that thresholds are quantiles of, at least.
 _LEAST_RANKED = 2048
 
@@ -354,7 +358,8 @@ def _quantiles(responses, weight, n_thresholds):
     steps = np.arange(1, n_thresholds + 1)
     if np.all(weight == weight[0]):
         ranks = -(-steps * n // (n_thresholds + 1)) - 1
-        return np.partition(responses, np.unique(ranks), axis=1)[:, ranks]
+        # Where vectors are sorted by vector units, several ranks cost more than all of them.
+        return np.sort(responses, axis=1)[:, ranks]
     order = np.argsort(responses, axis=1, kind="stable")
     below = np.cumsum(weight[order], axis=1, dtype=np.float64)
     wanted = steps / (n_thresholds + 1) * (1 - _ROUNDING)
@@ -470,7 +475,7 @@ def _in_order_of_leaves(parts):
     terms, responses, leaf = zip(*parts, strict=True)
     leaf = np.concatenate(leaf)
     order = by_leaf(leaf)
-    return np.concatenate(terms)[order], np.concatenate(responses, axis=1)[:, order], leaf[order]
+    return np.concatenate(terms)[order], np.take(np.concatenate(responses, axis=1), order, axis=1), leaf[order]
 
 
 def _splits_of_type(sample, gathered, parameters, options, n_jobs):
@@ -529,10 +534,9 @@ def _gather(risk, statistics, sample):
         pixels = kind.rows(image.features.shape[:-1]).pixels(own)
         weight = risk.factor_weights(k, kind)[own]
         if statistics is None:
-            parts = weight[:, None] * _factor_values(risk, k, kind)[own]
+            terms[target] = np.column_stack([weight, weight[:, None] * _factor_values(risk, k, kind)[own]])
         else:
-            parts = _gradient_terms(risk, statistics[k], image, number, own, pixels) / share
-        terms[target] = np.concatenate([weight[:, None], parts], axis=1)
+            _write_gradient_terms(risk, statistics[k], image, number, own, weight, share, target, terms)
         find_responses(as_plane(image.features), image.features.shape[-3], pixels, tests, target, responses)
 
     map_tasks(of_image, np.flatnonzero(np.diff(bounds)).tolist(), risk.n_jobs)
@@ -548,15 +552,16 @@ def _n_terms(risk, statistics, number):
     return 1 + size * (size * (1 + len(kind.multipliers)) + len(risk.potentials.whitening[number]))
 
 
-def _gradient_terms(risk, statistics, image, number, own, pixels):
-    """Terms of each factor in the derivatives by precision, slopes and linear model."""
-    kind, white = risk.potentials.types[number], risk.potentials.whitening[number]
-    slope, square = (part[own] for part in factor_terms(statistics, image, risk.potentials.types, number))
-    inputs = kind.inputs(image.seen(kind), pixels) @ white.T.astype(image.features.dtype)
-    linear = slope[:, :, None] * inputs[:, None, :]
-    multipliers = kind.multiplied_by(image.features)[own]
-    parts = square, slope_terms(multipliers, square), linear
-    return np.concatenate([part.reshape(len(own), -1) for part in parts], axis=1)
+def _write_gradient_terms(risk, statistics, image, number, own, weight, share, place, terms):
+    """Terms of some factors in the derivatives by precision, slopes and linear model, after their weights."""
+    types, white = risk.potentials.types, risk.potentials.whitening[number]
+    kind, dtype, shape = types[number], image.features.dtype, image.features.shape[:-1]
+    inputs = kind.inputs(image.seen(kind), own) @ white.T.astype(dtype)
+    n_multipliers = len(kind.multipliers)
+    multipliers = kind.multiplied_by(image.features)[own] if n_multipliers else np.empty((len(own), 0), dtype=dtype)
+    cross = cross_of(statistics, image, types, number)
+    where = shape[-1], kind.paired, *kind.rows(shape), np.asarray(own, dtype=np.int64)
+    split_terms(*contiguous(statistics), cross, *where, weight, share, inputs, multipliers, place, terms)
 
 
 def _factor_values(risk, k, kind):

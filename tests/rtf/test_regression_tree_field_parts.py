@@ -459,7 +459,7 @@ def test_whitened_inputs_are_uncorrelated(kind):
     plane = np.concatenate([plane, plane.sum(axis=2, keepdims=True), np.ones((30, 40, 1))], axis=2)
     white = whitening_of(InputMoments.of([plane], kind, rng))
     n_factors = kind.rows(plane.shape[:2]).n_factors
-    inputs = kind.inputs(plane, np.array(pixels_of(kind, plane.shape[:2]))) @ white.T
+    inputs = kind.inputs(plane, np.arange(n_factors)) @ white.T
     assert inputs.shape == (n_factors, 1 + 3 * (2 if kind.paired else 1))
     assert_allclose(inputs.T @ inputs / len(inputs), np.eye(inputs.shape[1]), atol=1e-6)
 
@@ -568,7 +568,8 @@ def test_leaves_are_scaled_by_their_inputs(channels):
     )
     # The inputs that weights in these units stand before are uncorrelated, but for the share of all leaves in them.
     for number, (kind, white) in enumerate(zip(potentials.types, potentials.whitening, strict=True)):
-        seen = [kind.inputs(image.seen(kind), np.array(pixels_of(kind, (9, 8)))) @ white.T for image in images]
+        every = np.arange(kind.rows((9, 8)).n_factors)
+        seen = [kind.inputs(image.seen(kind), every) @ white.T for image in images]
         leaf = np.concatenate([image.leaves[number] for image in images])
         weight = np.concatenate([np.full(len(part), w) for part, w in zip(seen, (1.0, 2.0), strict=True)])
         for own in range(potentials.n_leaves[number]):

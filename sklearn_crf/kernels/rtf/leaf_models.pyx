@@ -8,7 +8,7 @@ some slices.
 import numpy as np
 
 from cython cimport floating
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from sklearn_crf.kernels.gaussian.iterations cimport dot
@@ -67,6 +67,45 @@ def linear_values(
     with nogil:
         values_of_rows(&x[0, 0, 0], x.shape[1], x.shape[2], &leaf[0], &weight[0, 0, 0], weight.shape[1],
                        weight.shape[2] > 1 + size, size, &row[0], left, columns, down, right, start, stop, &out[0, 0])
+
+
+# Inputs may be written in a higher precision than that of the channels.
+ctypedef fused writing:
+    float
+    double
+
+
+def factor_inputs(
+    const floating[:, :, ::1] x,  # IN (H, W, F)
+    bint paired,
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
+    Py_ssize_t left,
+    Py_ssize_t columns,
+    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
+    Py_ssize_t right,
+    const int64_t[::1] own,  # IN (n,) numbers of some factors
+    const int64_t[::1] place,  # IN (n,) rows of out
+    writing[:, ::1] out,  # OUT (..., 1 + F), or (..., 1 + 2 F) for pairs
+):
+    """1, the channels of the first pixel, and those of the second, for some factors of a type."""
+    cdef:
+        Py_ssize_t k, f, first, F = x.shape[2], width = x.shape[1]
+        const floating* channels
+        writing* to
+    with nogil:
+        for k in range(own.shape[0]):
+            first = row[own[k] // columns] * width + left + own[k] % columns
+            to = &out[place[k], 0]
+            to[0] = 1
+            if F == 0:
+                continue
+            channels = &x[0, 0, 0] + first * F
+            for f in range(F):
+                to[1 + f] = channels[f]
+            if paired:
+                channels += (down * width + right) * F
+                for f in range(F):
+                    to[1 + F + f] = channels[f]
 
 
 cdef inline void add_row_of_ends(const floating* values, const floating* precision, const int32_t* place,
@@ -373,3 +412,76 @@ def add_gradients(
                     own.of_weight[k] += part[own.of_values + k]
     finally:
         free(all_types)
+
+
+cdef inline void terms_of_factor(
+    const double* linear, const double* values, const double* square, const double* cross, Py_ssize_t D, Py_ssize_t s,
+    Py_ssize_t t, Py_ssize_t m, double* slope, double* whole,
+) noexcept nogil:
+    """Derivatives by the linear values and by the precision of one factor, of pixels s and t where it has two."""
+    cdef:
+        Py_ssize_t a, b
+        double product
+    for a in range(D):
+        slope[a] = linear[s * D + a]
+        for b in range(D):
+            whole[a * m + b] = square[(s * D + a) * D + b]
+    if m == D:
+        return
+    for a in range(D):
+        slope[D + a] = linear[t * D + a]
+        for b in range(D):
+            whole[(D + a) * m + D + b] = square[(t * D + a) * D + b]
+            product = linear[s * D + a] * values[t * D + b] + values[s * D + a] * linear[t * D + b]
+            if cross != NULL:
+                product -= cross[a * D + b]
+            whole[a * m + D + b] = whole[(D + b) * m + a] = -product / 2
+
+
+def split_terms(
+    const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
+    const double[:, ::1] values,  # IN (N, D)
+    const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
+    const double[:, :, ::1] cross,  # IN (n_factors, D, D) what the derivative by an edge has more, or none
+    Py_ssize_t width,  # pixels of a row of the plane
+    bint paired,
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
+    Py_ssize_t left,
+    Py_ssize_t columns,
+    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
+    Py_ssize_t right,
+    const int64_t[::1] own,  # IN (n,) numbers of some factors
+    const double[::1] weight,  # IN (n,)
+    double share,  # by which derivatives are divided
+    const floating[:, ::1] inputs,  # IN (n, B) whitened
+    const floating[:, ::1] multipliers,  # IN (n, I)
+    const int64_t[::1] place,  # IN (n,) rows of out
+    floating[:, ::1] out,  # OUT (..., 1 + m m (1 + I) + m B) weight, derivatives by precision, slopes, linear model
+):
+    """Terms of some factors of a type in the sums by which splits are compared."""
+    cdef:
+        Py_ssize_t k, a, b, i, s, n = own.shape[0], D = linear.shape[1], m = 2 * D if paired else D
+        double[::1] workspace = np.empty(m + m * m)
+        double* slope = &workspace[0]
+        double* whole = slope + m
+        floating* to
+    with nogil:
+        for k in range(n):
+            s = row[own[k] // columns] * width + left + own[k] % columns
+            terms_of_factor(&linear[0, 0], &values[0, 0], &square[0, 0, 0],
+                            &cross[own[k], 0, 0] if cross.shape[0] else NULL, D, s, s + down * width + right, m, slope,
+                            whole)
+            to = &out[place[k], 0]
+            to[0] = <floating> weight[k]
+            to += 1
+            for a in range(m * m):
+                to[a] = <floating> (whole[a] / share)
+            to += m * m
+            for i in range(multipliers.shape[1]):
+                for a in range(m * m):
+                    to[a] = <floating> (multipliers[k, i] * whole[a] / share)
+                to += m * m
+            for a in range(m):
+                for b in range(inputs.shape[1]):
+                    to[b] = <floating> (slope[a] * inputs[k, b] / share)
+                to += inputs.shape[1]

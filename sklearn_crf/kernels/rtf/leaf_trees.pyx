@@ -227,18 +227,37 @@ cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, do
         out[i] += factor * a[i]
 
 
+# Responses may be of another precision than what is summed.
+ctypedef fused responding:
+    float
+    double
+
+
 def add_to_bins(
     const floating[:, ::1] terms,  # IN (n, q)
-    const uint8_t[:, ::1] bins,  # IN (T, n)
-    Py_ssize_t start,
-    Py_ssize_t stop,  # tests start to stop
+    const responding[:, :] responses,  # IN (T, n), each row contiguous
+    const responding[:, ::1] thresholds,  # IN (T, n_bins - 1), ascending
     double[:, :, ::1] out,  # IN OUT (T, n_bins, q)
 ):
-    """Sum the rows of terms by the bin that each test puts them into."""
-    cdef Py_ssize_t first, k, t, n = terms.shape[0], q = terms.shape[1], block = 64
+    """Sum the rows of terms by the number of thresholds that the response to each test is above."""
+    cdef:
+        Py_ssize_t first, k, t, n_here, own, n = terms.shape[0], q = terms.shape[1]
+        responding above
+        const responding* row
+        int32_t[64] bins
+    if responses.strides[1] != sizeof(responding):
+        raise ValueError("responses must have contiguous rows.")
     with nogil:
         # Some rows at a time, so that they stay in the cache from test to test.
         for first in range(0, n, 64):
-            for t in range(start, stop):
-                for k in range(first, min(first + block, n)):
-                    add_multiple(1.0, &terms[k, 0], q, &out[t, bins[t, k], 0])
+            n_here = min(64, n - first)
+            for t in range(responses.shape[0]):
+                row = &responses[t, first]
+                for k in range(n_here):
+                    bins[k] = 0
+                for own in range(thresholds.shape[1]):
+                    above = thresholds[t, own]
+                    for k in range(n_here):
+                        bins[k] += row[k] > above
+                for k in range(n_here):
+                    add_multiple(1.0, &terms[first + k, 0], q, &out[t, bins[k], 0])
