@@ -488,6 +488,12 @@ def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: Train
         record = train(risk, start, setting, run, show)
     if not record.found.success:
         _warn(record.found, name)
+    elif not np.any(record.coef) and record.found.fun > 0:
+        warn_caller(
+            "Training ended with all weights zero, since hardly any have a lower objective: where no label is likelier "
+            "than all others together, margins prefer none. Take TRWCRF or DRFClassifier, which learn probabilities.",
+            UserWarning,
+        )
     return record
 
 

@@ -138,6 +138,20 @@ def test_unconverged_training_warns_and_names_what_to_change():
         m3n_classifier(max_iter=2).fit(X, y)
 
 
+def test_zero_weights_say_what_learns_where_no_label_has_a_majority():
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(300, 2))
+    # Six labels, the first twice as likely as each of the others, whatever the features.
+    y = np.maximum(rng.randint(-1, 6, 300), 0)
+    with pytest.warns(UserWarning, match="all weights zero.*Take TRWCRF or DRFClassifier"):
+        model = m3n_classifier(solver="bmrm").fit(X, y)
+    assert not model.coef_.any() and not model.intercept_.any()
+    # One feature that tells the labels apart is enough.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        m3n_classifier(solver="bmrm").fit(np.column_stack([X, np.eye(6)[y]]), y)
+
+
 def test_the_gap_counts_what_inference_cannot_prove():
     X, y = noisy_blobs(6)
     proven = m3n_classifier(tol=1e-3, random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
