@@ -145,7 +145,8 @@ def test_zero_weights_say_what_learns_where_no_label_has_a_majority():
     y = np.maximum(rng.randint(-1, 6, 300), 0)
     with pytest.warns(UserWarning, match="all weights zero.*Take TRWCRF or DRFClassifier"):
         model = m3n_classifier(solver="bmrm").fit(X, y)
-    assert not model.coef_.any() and not model.intercept_.any()
+    assert not model.coef_.any()
+    assert not model.intercept_.any()
     # One feature that tells the labels apart is enough.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
