@@ -50,16 +50,16 @@ class PronunciationTask:
 
     Chains of phonemes and of stress marks; a factor for a phoneme, its stress mark and the next; and factors of
     three nodes up to ``order`` along the phonemes. With ``letters_on_edges`` the pairs of both chains have the features
-    of their later letter beside a constant.
+    of their later letter beside a constant; without ``letters_on_nodes`` nodes have a constant alone.
     """
 
-    def __init__(self, n_train, n_test, order=6, letters_on_edges=False):
+    def __init__(self, n_train, n_test, order=6, letters_on_edges=False, letters_on_nodes=True):
         rows = read_words()
         # Label spaces are those of the whole corpus.
         self.phonemes = np.unique([symbol for row in rows for symbol in row[1]])
         self.stresses = np.unique([symbol for row in rows for symbol in row[2]])
         self.classes = np.arange(max(len(self.phonemes), len(self.stresses)))
-        self.order, self.letters_on_edges = order, letters_on_edges
+        self.order, self.letters_on_edges, self.letters_on_nodes = order, letters_on_edges, letters_on_nodes
         self.train, self.test = split_words(rows, n_train, n_test)
         vectorizer = SequenceVectorizer()
         vectorizer.fit([letter_features(row[0]) for row in self.train])
@@ -85,8 +85,9 @@ class PronunciationTask:
         for order in range(3, self.order + 1):
             starts = np.arange(max(n - order + 1, 0))
             factors[f"{order} phonemes"] = starts[:, None] + np.arange(order)
+        seen = letters if self.letters_on_nodes else sp.csr_matrix(np.ones((n, 1)))
         return Example(
-            sp.vstack((letters, letters), format="csr"),
+            sp.vstack((seen, seen), format="csr"),
             np.concatenate((chain, n + chain)),
             self._edge_features(letters),
             node_type=np.repeat([PHONEME, STRESS], n),

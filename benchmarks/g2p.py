@@ -11,7 +11,7 @@ stress is a hard constraint at prediction alone. Labels are those of MPLP.
 
 What differs from the thesis: its 8,000 German words (and 2,000 to test) with binary stress and glottal stops are not
 public, so this is English with five stress marks; letters are aligned in the data; runs of letters are features of
-nodes, and of the pairs of a chain only with ``--edges letters``, as there.
+nodes, and of the pairs of a chain only with ``--edges letters``, as there; with ``--edges alone`` of pairs alone.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--train", type=int, default=1000, help="words")
     parser.add_argument("--test", type=int, default=300, help="words")
     parser.add_argument("--order", type=int, default=6, help="most phonemes of a factor")
-    parser.add_argument("--edges", choices=("constant", "letters"), default="constant", help="features of pairs")
+    parser.add_argument("--edges", choices=("constant", "letters", "alone"), default="constant", help="of pairs")
     parser.add_argument("--iterations", type=int, default=60, help="most iterations of L-BFGS")
     parser.add_argument("--inner", type=int, default=5, help="most iterations of messages in each; they start warm")
     parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which they stop")
@@ -131,7 +131,9 @@ def main():
     for formulation, strength in pairs:
         key = key_of(formulation, strength, options)
         if formulation in options.formulations or (not options.formulations and key not in record):
-            task = task or PronunciationTask(options.train, options.test, options.order, options.edges == "letters")
+            task = task or PronunciationTask(
+                options.train, options.test, options.order, options.edges != "constant", options.edges != "alone"
+            )
             record[key] = run(formulation, strength, task, options)
             write_record(options.json, record)
             print(f"{key}: {record[key]['errors']['free']}", flush=True)
