@@ -74,10 +74,15 @@ class Adjoint(NamedTuple):
 def statistics_of_mean(mean, adjoint):
     """Derivative by the field of a function of its mean."""
     # mean: (N, D)
-    n_nodes, n_values = mean.shape
-    found = GaussianStatistics(np.empty(mean.shape), np.empty(mean.shape), np.empty((n_nodes, n_values, n_values)))
+    found = _statistics_of(*mean.shape)
     field_statistics(np.ascontiguousarray(mean), np.ascontiguousarray(adjoint.x), adjoint.scale, *found[:3])
     return found
+
+
+def _statistics_of(n_nodes, n_values):
+    """Arrays for the statistics of a field, not filled."""
+    n_squares = n_nodes, n_values, n_values
+    return GaussianStatistics(np.empty((n_nodes, n_values)), np.empty((n_nodes, n_values)), np.empty(n_squares))
 
 
 # Values of an image for which a kernel solves both systems before it can be interrupted.
@@ -147,14 +152,15 @@ class PredictionLoss:
         workspace, scale = np.empty((6, y.size), y.dtype), float(np.ravel(self.scale)[0])
         bounds, y = bounds_of_sums(*y.shape), np.ascontiguousarray(y)
         matrix = model.h, diagonal, edge_weight, *lattice, bounds
-        total, largest, least, curvature, residual = squared_error_of_mean(
-            self.solver.tol, self.solver.max_iter, scale, *matrix, y, x, adjoint, workspace
+        statistics = _statistics_of(*y.shape)
+        loss = scale, 1.0 if weight is None else float(weight), self.of_mean_square.in_decibels
+        total, least, curvature, residual = squared_error_of_mean(
+            self.solver.tol, self.solver.max_iter, *loss, *matrix, y, x, adjoint, workspace, *statistics[:3]
         )
         if least <= 0 or curvature <= 0:
             return None
-        value, unit = self._value_of(total, largest, y.size, weight)
-        converged = np.sqrt(residual) <= self.solver.tol
-        return GaussianLoss(value, statistics_of_mean(x, Adjoint(adjoint, unit, True)), (x, adjoint), bool(converged))
+        value, converged = self._value_of(total, 0.0, y.size, weight)[0], np.sqrt(residual) <= self.solver.tol
+        return GaussianLoss(value, statistics, (x, adjoint), bool(converged))
 
     def _value_of(self, total, largest, size, weight):
         """Value, and largest derivative, from the sum of squares and half of the largest of its derivative."""

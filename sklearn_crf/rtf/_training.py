@@ -182,7 +182,7 @@ def _sums_of_squares(risk, seeds):
     def drawn(number, n_threads):
         return _drawn_factors(risk, number, risk.whole.random_state(seeds[number]))
 
-    # One type after the other, as the inputs of one take some ten megabytes.
+    # One type after the other, as the inputs of one take some tens of megabytes.
     factors = enumerate(map_tasks(drawn, range(len(seeds)), risk.n_jobs) if risk.images else seeds)
     return [_sums_of_type(risk, number, own, risk.n_jobs) for number, own in factors]
 
@@ -216,10 +216,11 @@ def _sums_of_type(risk, number, factors, n_jobs):
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
     kind, leaf, weight = risk.potentials.types[number], factors.leaf, factors.weight
-    inputs = np.empty((len(leaf), size), dtype=risk.images[0].features.dtype)
+    root, inputs = np.sqrt(weight), np.empty((len(leaf), size))
 
     def write(k, n_threads):
-        kind.write_inputs(risk.images[k].seen(kind), factors.chosen[k], factors.place[k], inputs)
+        own, place = factors.chosen[k], factors.place[k]
+        kind.write_inputs(risk.images[k].seen(kind), own, place, inputs, root[place])
 
     map_tasks(write, range(len(risk.images)), n_jobs)
     bounds = np.searchsorted(leaf, np.arange(n_leaves + 1))
@@ -230,7 +231,7 @@ def _sums_of_type(risk, number, factors, n_jobs):
     ]
 
     def moment(piece, n_threads):
-        seen = np.sqrt(weight[piece[1]])[:, None] * inputs[piece[1]]
+        seen = inputs[piece[1]]
         return seen.T @ seen
 
     sums = np.zeros((n_leaves, size, size))

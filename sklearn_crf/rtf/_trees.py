@@ -11,6 +11,9 @@ from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 
+# Factors of weight one, for kernels.
+_UNSCALED = np.empty(0)
+
 
 class FactorRows(NamedTuple):
     """Where the factors of a type are on a plane, or on the slices of a volume one below the other."""
@@ -84,10 +87,11 @@ class FactorTemplate(NamedTuple):
         self.write_inputs(features, own, np.arange(len(own)), out)
         return out
 
-    def write_inputs(self, features, own, place, out):
-        """The same, written to rows of an array."""
+    def write_inputs(self, features, own, place, out, scale=_UNSCALED):
+        """The same, written to rows of an array, and multiplied."""
+        # place: (n,), rows of out; scale: (n,) float64
         own, place = (np.asarray(numbers, dtype=np.int64) for numbers in (own, place))
-        factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, out)
+        factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, scale, out)
 
 
 def _region(offset, shape):

@@ -5,6 +5,7 @@ Each returns the value, smaller is better, and the derivative by the prediction.
 
 from functools import partial
 from math import log, log10
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
@@ -355,8 +356,18 @@ def of_mean_square(loss, data_range=1.0):
     """The value and derivative of a named loss as a function of the mean squared error, None if it is not one."""
     if not isinstance(loss, str):
         return None
-    functions = {"mse": lambda error: (error, 1.0), "psnr": partial(_decibels, data_range=data_range)}
-    return functions.get(loss)
+    return OfMeanSquare(loss == "psnr", data_range) if loss in ("mse", "psnr") else None
+
+
+class OfMeanSquare(NamedTuple):
+    """A loss that is the mean squared error, or 10 log10 of it."""
+
+    in_decibels: bool
+    data_range: float
+
+    def __call__(self, error):
+        """Value, and derivative by the mean squared error."""
+        return _decibels(error, self.data_range) if self.in_decibels else (error, 1.0)
 
 
 class _Windows:

@@ -52,12 +52,16 @@ def test_inputs_of_factors(shape, dtype, written):
         own, place = rng.randint(n_factors, size=9), rng.permutation(11)[:9]
         out = np.full((11, kind.n_inputs(3)), -7, dtype=written)
         plane, own, place = frozen(as_plane(features), own, place)
-        factor_inputs(plane, kind.paired, *kind.rows(shape), own, place, out)
+        factor_inputs(plane, kind.paired, *kind.rows(shape), own, place, np.empty(0), out)
         ends = [features[end].reshape(n_factors, 3)[own] for end in kind.ends(shape)]
         expected = np.full_like(out, -7)
         expected[place] = np.concatenate([np.ones((9, 1)), *ends], axis=1)
         assert_array_equal(out, expected)
-        factor_inputs(plane[..., :0], kind.paired, *kind.rows(shape), own, place, out)
+        factor_inputs(plane[..., :0], kind.paired, *kind.rows(shape), own, place, np.empty(0), out)
+        assert_array_equal(out, expected)
+        (scale,) = frozen(rng.random_sample(9))
+        factor_inputs(plane, kind.paired, *kind.rows(shape), own, place, scale, out)
+        expected[place] = scale[:, None] * np.concatenate([np.ones((9, 1)), *ends], axis=1)
         assert_array_equal(out, expected)
 
 

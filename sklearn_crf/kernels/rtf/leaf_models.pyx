@@ -85,27 +85,31 @@ def factor_inputs(
     Py_ssize_t right,
     const int64_t[::1] own,  # IN (n,) numbers of some factors
     const int64_t[::1] place,  # IN (n,) rows of out
+    const double[::1] scale,  # IN (n,) by which rows are multiplied, or empty for ones
     writing[:, ::1] out,  # OUT (..., 1 + F), or (..., 1 + 2 F) for pairs
 ):
     """1, the channels of the first pixel, and those of the second, for some factors of a type."""
     cdef:
         Py_ssize_t k, f, first, F = x.shape[2], width = x.shape[1]
+        double own_scale = 1.0
         const floating* channels
         writing* to
     with nogil:
         for k in range(own.shape[0]):
             first = row[own[k] // columns] * width + left + own[k] % columns
+            if scale.shape[0]:
+                own_scale = scale[k]
             to = &out[place[k], 0]
-            to[0] = 1
+            to[0] = <writing> own_scale
             if F == 0:
                 continue
             channels = &x[0, 0, 0] + first * F
             for f in range(F):
-                to[1 + f] = channels[f]
+                to[1 + f] = <writing> (own_scale * channels[f])
             if paired:
                 channels += (down * width + right) * F
                 for f in range(F):
-                    to[1 + F + f] = channels[f]
+                    to[1 + F + f] = <writing> (own_scale * channels[f])
 
 
 cdef inline void add_row_of_ends(const floating* values, const floating* precision, const int32_t* place,

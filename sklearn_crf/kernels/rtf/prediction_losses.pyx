@@ -1,7 +1,7 @@
 """Squared errors of the means of Gaussian fields, and what a function of a mean says about its field."""
 
 from cython cimport floating
-from libc.math cimport fabs
+from libc.math cimport fabs, log
 from libc.stdint cimport int64_t
 
 from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, iterate
@@ -97,6 +97,8 @@ def squared_error_of_mean(
     double tol,
     Py_ssize_t n_iter,  # most iterations of a solve
     double scale,  # of the units in which squares are taken
+    double share,  # by which the loss is multiplied
+    bint in_decibels,  # whether the loss is 10 log10 of the mean squared error
     const floating[:, ::1] h,  # IN (N, 1)
     const floating[:, :, ::1] diagonal,  # IN (N, 1, 1)
     const floating[::1] edge_weight,  # IN (E,)
@@ -109,17 +111,19 @@ def squared_error_of_mean(
     floating[:, ::1] mean,  # IN OUT (N, 1) where iterations start, and the mean
     floating[:, ::1] adjoint,  # IN OUT (N, 1) the same of the adjoint system
     floating[:, ::1] workspace,  # OUT (6, N)
+    double[:, ::1] linear,  # OUT (N, 1) as of field_statistics
+    double[:, ::1] values,  # OUT (N, 1)
+    double[:, :, ::1] square,  # OUT (N, 1, 1)
 ):
-    """The squared error of the mean of a field of one value a node on a lattice, and the adjoint of its derivative.
+    """The squared error of the mean of a field of one value a node on a lattice, and derivatives by the field.
 
-    Returns the sum of squares, the largest magnitude of half of its derivative by the mean, by which the right-hand
-    side of the adjoint system is divided, the least of the diagonal, the least curvature met, and the larger residual
-    as a share of the right-hand side. The same numbers as one call after the other, none of which would be long enough
-    to give Python's lock away.
+    Returns the sum of squares, the least of the diagonal, the least curvature met, and the larger residual as a share
+    of the right-hand side, which is divided by its largest magnitude in the adjoint system. The same numbers as one
+    call after the other, none of which would be long enough to give Python's lock away.
     """
     cdef:
         Py_ssize_t i, k, n = h.shape[0]
-        double total = 0.0, largest = 0.0, least = 1.0, curvature = 1.0, worst = 0.0
+        double total = 0.0, largest = 0.0, least = 1.0, curvature = 1.0, worst = 0.0, derivative = 1.0
         double[1] scales
         const floating* right
         floating* solution
@@ -128,7 +132,7 @@ def squared_error_of_mean(
         Lattice of
         Progress at
     if n == 0:
-        return 0.0, 0.0, 1.0, 1.0, 0.0
+        return 0.0, 1.0, 1.0, 0.0
     scales[0] = scale
     inverse, slope = &workspace[0, 0], &workspace[1, 0]
     of.diagonal, of.D, of.edge_type, of.blocks = &diagonal[0, 0, 0], 1, NULL, NULL
@@ -151,4 +155,8 @@ def squared_error_of_mean(
                 worst = max(worst, at.squared / (at.scale * at.scale))
             if k == 0:
                 total = differences(<const floating*> &mean[0, 0], &target[0, 0], &scales[0], n, 1, slope, &largest)
-    return total, largest, least, curvature, worst
+        if in_decibels:
+            derivative = 10 / log(10) / (total / n) if total > 0 else 0.0
+        statistics(&mean[0, 0], &adjoint[0, 0], share * derivative * 2 / n * largest, n, 1, &linear[0, 0],
+                   &values[0, 0], &square[0, 0, 0])
+    return total, least, curvature, worst
