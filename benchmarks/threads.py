@@ -4,6 +4,7 @@
                                                                              # an idle machine, some five minutes
     python benchmarks/threads.py --rows "TRWCRF, images" "DenseCRF"          # some
     python benchmarks/threads.py --profile "TRWCRF, graphs" predict          # where the processor is, on one thread
+    python benchmarks/threads.py --limits "TRWCRF, graphs" predict           # how far kernels are from what it could do
     python benchmarks/threads.py --rows memory                               # what the memory gives to one and to two
 
 Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
@@ -362,6 +363,61 @@ def profile(name, step, seconds=3.0):
     )
 
 
+def arrays_of(arguments):
+    """All arrays in the arguments of a kernel."""
+    for each in arguments:
+        if isinstance(each, np.ndarray):
+            yield each
+        elif isinstance(each, tuple | list):
+            yield from arrays_of(each)
+
+
+def watched(kernel, calls):
+    """The same kernel, which appends its time, the bytes of its arrays and those of the largest to ``calls``."""
+
+    def call(*arguments, **options):
+        start = time.thread_time()
+        result = kernel(*arguments, **options)
+        spent = time.thread_time() - start
+        sizes = [array.nbytes for array in arrays_of((*arguments, *options.values()))]
+        calls.append((spent, sum(sizes), max(sizes, default=0)))
+        return result
+
+    return call
+
+
+def limits(name, step):
+    """What kernels of a step read and write a second, each array once a call, beside what memory and cores give."""
+    warnings.simplefilter("ignore")
+    make, options, train, test = ROWS[name]
+    (X, y), (Z, _) = train(), test()
+    estimator = make(n_jobs=1, **options).fit(X, y)
+    job = {"fit": lambda: estimator.fit(X, y), "predict": lambda: estimator.predict(Z)}[step]
+    job()
+    calls = []
+    for module in [each for key, each in sys.modules.items() if key.startswith("sklearn_crf.")]:
+        for key, value in list(vars(module).items()):
+            if "cython_function" in type(value).__name__ and module.__name__ != value.__module__:
+                setattr(module, key, watched(value, calls))
+    start = time.process_time()
+    job()
+    elapsed = time.process_time() - start
+    spent, moved, largest = np.array(calls).T
+    matrix = np.ones((768, 768))
+    matrix @ matrix
+    start = time.thread_time()
+    for _ in range(4):
+        matrix @ matrix
+    operations = 4 * 2 * len(matrix) ** 3 / (time.thread_time() - start) / 1e9
+    print(
+        f"{name:32s}{step:10s}{len(calls) / elapsed:>7.0f} calls of kernels/s, {1e6 * spent.mean():.0f} us each, "
+        f"{100 * spent.sum() / elapsed:.0f} % of the time; largest array {largest.max() / 1e6:.2f} MB, "
+        f"{moved.sum() / spent.sum() / 1e9:.1f} GB/s within kernels; "
+        f"the machine: {bandwidth(1, True):.1f} GB/s, {operations:.0f} GFlop/s",
+        flush=True,
+    )
+
+
 def show(row):
     print(
         f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
@@ -379,10 +435,14 @@ def main():
     parser.add_argument("--json", type=Path, help="where rows are recorded")
     parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
     parser.add_argument("--profile", nargs=2, metavar=("ROW", "STEP"), help="where one thread is, by perf of Linux")
+    parser.add_argument("--limits", nargs=2, metavar=("ROW", "STEP"), help="distance of kernels to memory and cores")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.profile:
         profile(*options.profile)
+        return
+    if options.limits:
+        limits(*options.limits)
         return
     if options.worker:
         name, n_jobs = options.worker

@@ -10,7 +10,7 @@ RECORD = Path("..") / ".." / "benchmarks" / "peers.json"  # pictures are drawn i
 rows = json.loads(RECORD.read_text(encoding="utf-8"))
 
 names = {"sklearn_crfsuite": "sklearn-crfsuite", "pycrfsuite": "python-crfsuite", "maxflow": "PyMaxflow"}
-names |= {"sklearn": "LogisticRegression"}
+names |= {"sklearn": "scikit-learn"}
 labels = [f"{row['task']}, {row['size']:,}: {row['step']}" for row in rows]
 places = list(dict.fromkeys(labels))[::-1]
 peers = list(dict.fromkeys(row["peer"] for row in rows))
