@@ -118,6 +118,8 @@ cdef inline void binary_edge(
     elif not isinf(q):
         finite_edge(edge, a, b, c, q)
         edge.there = edge.back = 0.0
+    else:
+        edge.first = edge.second = edge.there = edge.back = 0.0
 
 
 cdef inline bint plain_edge(
