@@ -9,9 +9,9 @@
 Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
 of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"
 is our time by the clock on one thread over that on two, of steps that take 0.4 s and more: ``--threads-only`` takes it
-on an idle machine, where alone it means something. Memory is the peak of a process less what its imports and data took,
-and taggers a first training of twenty sentences, which loads what is loaded on first use. Peers that are not installed
-are skipped.
+on an idle machine, where alone it means something. Memory is the peak of a process less what it uses after its imports
+and data, and taggers after a first training of twenty sentences, which loads what is loaded on first use. Peers that
+are not installed are skipped.
 """
 
 import argparse
