@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import prod
+from math import inf, prod
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -71,9 +71,10 @@ _SOLVERS = {
 # Images that filters are learned from.
 _IMAGES_OF_BANK = 20
 
-# Pixels that a round looks at where parts of images suffice, and fewest pixels for early stopping.
+# Pixels that a round looks at where parts of images suffice, and fewest nodes for early stopping by the axes of
+# lattices: rows of tables are too few of their kind to spare any.
 _PIXELS_OF_ROUND = 100_000
-_LEAST_TO_HOLD_OUT = 20_000
+_LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
 
 # Shrinkage of leaves towards their parents, as a share of the factors of a round.
 _SHRINKAGE = 0.05
@@ -412,8 +413,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _chosen(self, lattice_ndim, n_pixels, solver):
         """Values of the parameters that are "auto", chosen by the amount of data."""
         # Losses of predictions need no more than parts of images, with few iterations on each.
-        in_parts = lattice_ndim >= 2 and self._is_prediction_loss()
-        stopping = in_parts and n_pixels >= _LEAST_TO_HOLD_OUT
+        by_prediction = self._is_prediction_loss()
+        in_parts = lattice_ndim >= 2 and by_prediction
+        stopping = by_prediction and n_pixels >= _LEAST_TO_HOLD_OUT[lattice_ndim]
         deepest = 5
         if in_parts:
             share, deepest = (20_000, 6) if stopping else (50_000, 4)
@@ -421,13 +423,14 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
         seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
         # Leaves of trees that are grown before anything is trained have no parents to be drawn to.
-        has_parents = in_parts and as_options(self.split, "split").criterion != "residual"
+        has_parents = as_options(self.split, "split").criterion != "residual"
+        is_drawn = has_parents and (in_parts or stopping)
         return ChosenOptions(
             stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
             deepest if self.max_depth == "auto" else self.max_depth,
-            (8 if in_parts else 50) if self.max_iter == "auto" else self.max_iter,
+            (8 if in_parts else 20 if by_prediction else 50) if self.max_iter == "auto" else self.max_iter,
             max_samples,
-            (_SHRINKAGE * seen if has_parents else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
+            (_SHRINKAGE * seen if is_drawn else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
         )
 
     def _held_out(self, images, is_table, solver, chosen, rng):

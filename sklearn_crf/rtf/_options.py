@@ -155,16 +155,17 @@ class FieldSolver(Options):
     shrinkage : float or "auto", default="auto"
         Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
         factors that agree with the parent. It reduces overfitting where trees are deep and images few. ``"auto"`` is
-        5 % of the pixels of a round for losses of predictions of images, else 0; also 0 where all trees are grown
-        before anything is trained (``criterion="residual"``), so that leaves would be drawn to where they start.
+        5 % of the pixels of a round for losses of predictions of images and of 2,000 nodes of chains, else 0; also 0
+        where all trees are grown before anything is trained (``criterion="residual"``), so that leaves would be drawn
+        to where they start.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop after two rounds
         in a row that do not lower the loss on them. The field is that of the best round, see Notes. ``"auto"`` holds
-        out for losses of predictions of images, if there are at least 20,000 pixels and some values of y are known both
-        in what is held out and in the rest.
+        out for losses of predictions, if there are at least 20,000 pixels of images or 2,000 nodes of chains and some
+        values of y are known both in what is held out and in the rest.
     validation_fraction : float, default=0.1
         Share of the images to hold out.
 

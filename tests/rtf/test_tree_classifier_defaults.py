@@ -1,13 +1,15 @@
-"""What the classifier of tree fields does without options."""
+"""What tree fields of labels, and of values on chains, do without options."""
 
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import mean_squared_error
 
-from sklearn_crf import RegressionTreeFieldClassifier
-from sklearn_crf.rtf import FieldSolver, _rounds
+from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
+from sklearn_crf.rtf import FieldSolver, Window, _rounds
 
 
 def squares(n, rng):
@@ -69,3 +71,27 @@ def test_a_round_without_labels_says_so(monkeypatch):
     field = RegressionTreeFieldClassifier(missing_label=-1, solver=FieldSolver(max_samples=60), random_state=0)
     with pytest.raises(ValueError, match="y has no known values among the pixels that a round"):
         field.fit(X, y)
+
+
+def levels(n, rng):
+    """Sequences that jump between two levels, and these with noise."""
+    y = np.where(np.cumsum(rng.random((n, 200)) < 0.02, axis=1) % 2, 1.0, -1.0) * rng.uniform(0.5, 1.5, size=(n, 1))
+    return (y + 0.7 * rng.normal(size=y.shape))[..., np.newaxis], y
+
+
+def test_trees_on_chains_stop_growing_by_what_is_held_out():
+    rng = np.random.default_rng(0)
+    (X, y), (X_test, y_test) = levels(30, rng), levels(20, rng)
+    window = Window(5, lattice_ndim=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field = RegressionTreeField(window=window, random_state=0).fit(X, y)
+    assert field.validation_curve_.size > 0
+    options = {"max_iter": 50, "solver": FieldSolver(early_stopping=False, shrinkage=0.0)}
+    grown = RegressionTreeField(window=window, random_state=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        grown.fit(X, y)
+    assert mean_squared_error(y_test, field.predict(X_test)) < mean_squared_error(y_test, grown.predict(X_test))
+    # Of fewer nodes none is held out.
+    assert RegressionTreeField(window=window, random_state=0).fit(X[:9], y[:9]).validation_curve_.size == 0
