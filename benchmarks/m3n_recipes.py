@@ -8,12 +8,13 @@ of the linear relaxation at temperature zero (by dual decomposition, so that it 
 highest dual value that any of them proved. Results are kept in ``--json`` as they come and drawn by ``figure``.
 
 ``size`` trains on 1,000 examples of 200 nodes and 8 states with the default solver, on one thread and on two.
+``chains`` trains the solvers with their default tolerance of 0.01 on artificial chains of several sizes, at C=1.
 ``threads`` times the passes of the solvers that work in mini-batches or passes, least of three, one thread and two by
 turns, as the machine may be shared.
 
     python benchmarks/m3n_recipes.py multi|binary [--limit 30] [--json m3n_recipes.json]
     python benchmarks/m3n_recipes.py figure [--json m3n_recipes.json] [--output docs/_static/m3n_recipes.png]
-    python benchmarks/m3n_recipes.py size|threads
+    python benchmarks/m3n_recipes.py size|chains|threads
 """
 
 import argparse
@@ -192,6 +193,47 @@ def size():
             report_fit(f"1,000 {name} of 200 nodes, 8 states", X, y, n_jobs=n_jobs, tol=1e-2, **options)
 
 
+# Chains, their nodes, states and features, and the noise of these.
+CHAINS = [
+    (60, 150, 3, 2, 1.0),
+    (1000, 10, 3, 5, 1.5),
+    (300, 30, 5, 10, 2.0),
+    (20, 500, 2, 4, 2.0),
+    (2000, 20, 4, 3, 1.0),
+    (100, 40, 8, 20, 2.5),
+    (200, 25, 10, 8, 1.5),
+]
+
+
+def noisy_chains(n, n_nodes, n_states, n_features, noise):
+    """Chains for training and half as many for a test, whose states change at one node in twenty."""
+    rng = np.random.default_rng(1)
+    centres, changes = rng.normal(size=(n_states, n_features)), rng.random((n * 3 // 2, n_nodes)) < 0.05
+    changes[:, 0] = True
+    latest = np.maximum.accumulate(np.where(changes, np.arange(n_nodes), 0), axis=1)
+    y = np.take_along_axis(rng.integers(n_states, size=changes.shape), latest, axis=1)
+    X = centres[y] + noise * rng.normal(size=(*y.shape, n_features))
+    return X[:n], y[:n], X[n:], y[n:]
+
+
+def chains(only):
+    """Seconds, objective and accuracy of every solver on chains."""
+    for sizes in CHAINS:
+        X, y, X_test, y_test = noisy_chains(*sizes)
+        for solver in ("cutting_plane", "one_slack", "bmrm"):
+            if only not in solver:
+                continue
+            model = M3NClassifier(solver=solver, tol=0.01)
+            start = time.process_time()
+            model.fit(X, y)
+            print(
+                f"{sizes[0]} x {sizes[1]} nodes, {sizes[2]} states, {sizes[3]} features, {solver:14s}"
+                f"{time.process_time() - start:7.2f} s  objective {model.loss_curve_[-1]:9.2f}  gap "
+                f"{model.duality_gap_ / model.loss_curve_[-1]:.3f}  right {model.score(X_test, y_test):.4f}",
+                flush=True,
+            )
+
+
 def seconds_of_passes(X, y, options, n_repeats=3):
     """Least time of three passes, less that of one, on one thread and on two, a repeat of each in turn."""
     least = {}
@@ -225,7 +267,7 @@ def threads(only):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=[*TASKS, "figure", "size", "threads"])
+    parser.add_argument("part", choices=[*TASKS, "figure", "size", "chains", "threads"])
     parser.add_argument("--limit", type=float, default=30.0, help="seconds of the processor for each contender")
     parser.add_argument("--only", default="", help="part of the names of contenders that run")
     parser.add_argument("--json", type=Path, default=Path("m3n_recipes.json"))
@@ -238,6 +280,8 @@ def main():
         draw(options.json, options.output)
     elif options.part == "size":
         size()
+    elif options.part == "chains":
+        chains(options.only)
     else:
         threads(options.only)
 

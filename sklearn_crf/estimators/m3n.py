@@ -82,8 +82,7 @@ class M3NClassifier(FieldClassifier):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
-        sparse features; up to 1,000 weights one slack where examples have cycles and cutting planes on forests;
-        Frank-Wolfe otherwise. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
+        sparse features, one slack up to 1,000 weights, and Frank-Wolfe otherwise. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -291,7 +290,7 @@ class M3NClassifier(FieldClassifier):
         # It is in the matrix of costs.
         return None
 
-    def _solver(self, encoded, n_coef=None, has_cycles=False):
+    def _solver(self, encoded, n_coef=None):
         """The solver; None for formulations with steps of their own."""
         formulation = self._formulation()
         if self.solver != "auto":
@@ -302,8 +301,7 @@ class M3NClassifier(FieldClassifier):
             return BundleMethod()
         if n_coef is None or n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
-        # Planes of single examples are cheap on forests alone, where a kernel finds them.
-        return OneSlack() if has_cycles else CuttingPlane()
+        return OneSlack()
 
     def _packing(self, encoded):
         return {"max_nodes": self._batch_nodes(encoded)}
@@ -375,7 +373,7 @@ class M3NClassifier(FieldClassifier):
         if examples.are_sharded and formulation.by_planes and self.solver == "auto":
             solver = BundleMethod()
         else:
-            solver = self._solver(encoded, potentials.n_coef, examples.graphs.have_cycles)
+            solver = self._solver(encoded, potentials.n_coef)
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
             entropy=formulation.entropy,
