@@ -82,7 +82,8 @@ class M3NClassifier(FieldClassifier):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
-        sparse features, one slack up to 1,000 weights, and Frank-Wolfe otherwise. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
+        sparse features, one slack up to 1,000 weights, and Frank-Wolfe otherwise. Formulations with a temperature
+        have "lbfgs" alone, and "dual" has steps of its own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
