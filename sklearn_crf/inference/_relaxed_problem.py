@@ -223,3 +223,16 @@ def marginals_by_descent(algorithm, run, bound):
         )
     kind = "upper" if bound == "exact" and not converged else bound
     return run.marginals(bound=kind, n_iter=n_iter, converged=converged)
+
+
+def is_coarse(model):
+    """Whether float32 rounds scores by more than one: powers of messages would then rule out all states of a node."""
+    if model.dtype == np.float64:
+        return False
+    most = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).max(initial=1.0))
+    largest = max(_largest_score(model.unary), most * _largest_score(model.tables))
+    return largest * np.finfo(np.float32).eps > 1
+
+
+def _largest_score(scores):
+    return float(np.abs(scores).max(where=np.isfinite(scores), initial=0.0))
