@@ -490,8 +490,8 @@ class TRWMessagePassing(MessagePassing):
     The bound is the average of that, with the worse end for each edge; at a fixed point the sums are one. For labels,
     maxima take the place of sums.
 
-    Marginals of connected graphs of more than 4,096 nodes take fewer sweeps: without damping every second is followed by
-    the combination of the latest four that another would change least if it were linear (Anderson 1965).
+    Marginals of connected graphs of more than 4,096 nodes take fewer sweeps: without damping every second is followed
+    by the combination of the latest four that another would change least if it were linear (Anderson 1965).
 
     Where every node passes on no more than one to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and receives no
     more than one from earlier ones, the edge probabilities are those of chains that ascend through the nodes and
