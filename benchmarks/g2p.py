@@ -117,7 +117,9 @@ def main():
     parser.add_argument("--train", type=int, default=1000, help="words")
     parser.add_argument("--test", type=int, default=300, help="words")
     parser.add_argument("--order", type=int, default=6, help="most phonemes of a factor")
-    parser.add_argument("--edges", choices=("constant", "letters", "alone"), default="constant", help="of pairs")
+    parser.add_argument(
+        "--edges", choices=("constant", "letters", "alone"), default="constant", help="features of pairs"
+    )
     parser.add_argument("--iterations", type=int, default=60, help="most iterations of L-BFGS")
     parser.add_argument("--inner", type=int, default=5, help="most iterations of messages in each; they start warm")
     parser.add_argument("--inner-tol", type=float, default=1e-2, help="change of probabilities at which they stop")

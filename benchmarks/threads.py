@@ -333,14 +333,20 @@ def compare(name, rounds, repetitions):
 PLACES = {"interpreter": ("libpython", "python3"), "NumPy": ("_multiarray", "libm.", "openblas", "_sparsetools")}
 
 
-def profile(name, step, seconds=3.0):
-    """Share of the processor's time of a step on one thread in this package's kernels, in NumPy, in the interpreter."""
+def job_of(name, step):
+    """A step of a row on one thread, run once."""
     warnings.simplefilter("ignore")
     make, options, train, test = ROWS[name]
     (X, y), (Z, _) = train(), test()
     estimator = make(n_jobs=1, **options).fit(X, y)
     job = {"fit": lambda: estimator.fit(X, y), "predict": lambda: estimator.predict(Z)}[step]
     job()
+    return job
+
+
+def profile(name, step, seconds=3.0):
+    """Share of the processor's time of a step on one thread in this package's kernels, in NumPy, in the interpreter."""
+    job = job_of(name, step)
     with tempfile.TemporaryDirectory() as folder:
         samples = Path(folder) / "samples"
         record = ["perf", "record", "-q", "-F", "400", "-e", "cpu-clock", "-o", str(samples), "-p", str(os.getpid())]
@@ -388,12 +394,7 @@ def watched(kernel, calls):
 
 def limits(name, step):
     """What kernels of a step read and write a second, each array once a call, beside what memory and cores give."""
-    warnings.simplefilter("ignore")
-    make, options, train, test = ROWS[name]
-    (X, y), (Z, _) = train(), test()
-    estimator = make(n_jobs=1, **options).fit(X, y)
-    job = {"fit": lambda: estimator.fit(X, y), "predict": lambda: estimator.predict(Z)}[step]
-    job()
+    job = job_of(name, step)
     calls = []
     for module in [each for key, each in sys.modules.items() if key.startswith("sklearn_crf.")]:
         for key, value in list(vars(module).items()):

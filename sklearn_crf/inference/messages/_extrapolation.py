@@ -27,7 +27,7 @@ _LARGEST_GROWTH = 4.0
 
 
 def extrapolation_of(graph, field, values, as_odds):
-    """What extrapolates sweeps, or None where it gains little or there may be no single point ahead."""
+    """Extrapolation of sweeps, or None where it gains little or there may be no single point ahead."""
     # values: as sweeps write them, log-odds where as_odds, else probabilities or scores
     n_messages, n_columns = len(field.neighbor), field.tables.shape[3]
     size = n_messages if as_odds else n_messages * n_columns
@@ -114,7 +114,7 @@ class Extrapolation:
     # D. G. Anderson. Iterative procedures for nonlinear integral equations. Journal of the ACM 12, 1965.
     # H. F. Walker, P. Ni. Anderson acceleration for fixed-point iterations. SIAM J. Numerical Analysis 49, 2011.
 
-    def __init__(self, form):
+    def __init__(self, form: _Form):
         shape = _SWEEPS_COMBINED, form.values.size
         self._form = form
         self._after, self._changes = np.empty(shape, form.values.dtype), np.empty(shape, form.values.dtype)
