@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import inf, prod
+from math import prod
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +23,7 @@ from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, P
 from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._deviations import held_out_errors
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
-from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
+from sklearn_crf.rtf._options import OPTION_CLASSES, ChosenOptions, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units, slices_of
 from sklearn_crf.rtf._rounds import (
     DEFAULT_BANKS,
@@ -70,24 +70,6 @@ _SOLVERS = {
 
 # Images that filters are learned from.
 _IMAGES_OF_BANK = 20
-
-# Pixels that a round looks at where parts of images suffice, and fewest nodes for early stopping by the axes of
-# lattices: rows of tables are too few of their kind to spare any.
-_PIXELS_OF_ROUND = 100_000
-_LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
-
-# Shrinkage of leaves towards their parents, as a share of the factors of a round.
-_SHRINKAGE = 0.05
-
-
-class ChosenOptions(NamedTuple):
-    """Values of the parameters that are "auto", chosen by the amount of data."""
-
-    early_stopping: bool
-    max_depth: int
-    max_iter: int
-    max_samples: int | None
-    shrinkage: float
 
 
 class ReadImages(NamedTuple):
@@ -315,6 +297,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         start = self._start(types, whitening, len(problem.mean), solver, differences, n_node_types)
         if problem.is_observed and not self._continues():
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
+        n_numbers = sum(map(prod, images.shapes)) * len(problem.mean)
+        chosen = chosen.with_depth(n_numbers, start.potentials.n_coef_of_leaves)
         options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types)
         attributes = attributes | {
             "offsets_": offsets,
@@ -412,26 +396,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _chosen(self, lattice_ndim, n_pixels, solver):
         """Values of the parameters that are "auto", chosen by the amount of data."""
-        # Losses of predictions need no more than parts of images, with few iterations on each.
         by_prediction = self._is_prediction_loss()
-        in_parts = lattice_ndim >= 2 and by_prediction
-        stopping = by_prediction and n_pixels >= _LEAST_TO_HOLD_OUT[lattice_ndim]
-        deepest = 5
-        if in_parts:
-            share, deepest = (20_000, 6) if stopping else (50_000, 4)
-            deepest = int(np.clip(np.log2(n_pixels / share), 0, deepest))
-        max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
-        seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
-        # Leaves of trees that are grown before anything is trained have no parents to be drawn to.
         has_parents = as_options(self.split, "split").criterion != "residual"
-        is_drawn = has_parents and (in_parts or stopping)
-        return ChosenOptions(
-            stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
-            deepest if self.max_depth == "auto" else self.max_depth,
-            (8 if in_parts else 20 if by_prediction else 50) if self.max_iter == "auto" else self.max_iter,
-            max_samples,
-            (_SHRINKAGE * seen if is_drawn else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
-        )
+        chosen = ChosenOptions.by_amount(lattice_ndim, n_pixels, by_prediction, has_parents, solver)
+        own = {"max_depth": self.max_depth, "max_iter": self.max_iter}
+        return chosen._replace(**{name: value for name, value in own.items() if value != "auto"})
 
     def _held_out(self, images, is_table, solver, chosen, rng):
         """Choices of images to train on, and of those held out, None without early stopping."""

@@ -1,7 +1,8 @@
 """Options of the splits, the window, the solver and the cascade of a regression tree field, as objects."""
 
+from math import inf
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -228,6 +229,58 @@ class FieldSolver(Options):
                 "The 'eigenvalue_bounds' parameter of FieldSolver must be two positive numbers in ascending order. Got "
                 f"{self.eigenvalue_bounds!r} instead."
             )
+
+
+# Pixels that a round looks at where parts of images suffice, and fewest nodes for early stopping by the axes of
+# lattices: rows of tables are too few of their kind to spare any.
+_PIXELS_OF_ROUND = 100_000
+_LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
+
+# Shrinkage of leaves towards their parents, as a share of the factors of a round.
+_SHRINKAGE = 0.05
+
+# Values of y for each parameter of the deepest leaves, and the most splits, where whole examples are trained on.
+_NUMBERS_OF_PARAMETER = 6
+_DEEPEST = 5
+
+
+class ChosenOptions(NamedTuple):
+    """Values of the parameters that are "auto", chosen by the amount of data."""
+
+    early_stopping: bool
+    max_depth: int | None  # None goes by the number of parameters
+    max_iter: int
+    max_samples: int | None
+    shrinkage: float
+
+    @classmethod
+    def by_amount(cls, lattice_ndim, n_pixels, by_prediction, has_parents, solver) -> Self:
+        """Those that suit so many pixels, or those that the solver has been given."""
+        # by_prediction: whether the loss is of predictions, which need no more than parts of images, with few
+        # iterations on each; has_parents: whether leaves can be drawn to trained parents
+        in_parts = lattice_ndim >= 2 and by_prediction
+        stopping = by_prediction and n_pixels >= _LEAST_TO_HOLD_OUT[lattice_ndim]
+        depth = None
+        if in_parts:
+            share, deepest = (20_000, 6) if stopping else (50_000, 4)
+            depth = int(np.clip(np.log2(n_pixels / share), 0, deepest))
+        max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
+        seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
+        is_drawn = has_parents and (in_parts or stopping)
+        return cls(
+            stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
+            depth,
+            8 if in_parts else 20 if by_prediction else 50,
+            max_samples,
+            (_SHRINKAGE * seen if is_drawn else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
+        )
+
+    def with_depth(self, n_numbers, n_coef) -> Self:
+        """The same with a depth, for a number of values of y and of parameters of a field of single leaves."""
+        if self.max_depth is not None:
+            return self
+        n_leaves = n_numbers / (_NUMBERS_OF_PARAMETER * n_coef)
+        return self._replace(max_depth=int(np.clip(np.log2(n_leaves), 0, _DEEPEST)))
 
 
 class Cascade(Options):

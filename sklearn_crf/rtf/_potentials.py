@@ -213,6 +213,12 @@ class RegressionTreePotentials:
         """Length of the flat vector of parameters."""
         return self._places[-1][-1][1].stop
 
+    @property
+    def n_coef_of_leaves(self):
+        """Number of parameters of one leaf of each type together."""
+        lengths = (own[-1][1].stop - own[0][1].start for own in self._places)
+        return sum(length // n for length, n in zip(lengths, self.n_leaves, strict=True))
+
     @cached_property
     def _places(self):
         """Shape and slice of the flat vector of each parameter, type by type."""

@@ -76,8 +76,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         (12 types), 1 with none. Or offsets, or a :class:`~sklearn_crf.rtf.Window`, which says what factors depend on.
     max_depth : int or "auto", default="auto"
         Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type. ``"auto"`` goes by
-        the number of pixels, up to 6, where early stopping finds the depth, else 4 for losses of predictions of images,
-        and 5 otherwise.
+        the number of pixels, up to 6, where early stopping finds the depth, else 4 for losses of predictions of images.
+        For other losses, chains and rows it is at most 5, and each parameter of the deepest leaves has six values of
+        y.
     filter_bank : str, image transformer or None, default="auto"
         What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
         up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, averages over

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import mean_squared_error
+from sklearn.metrics import log_loss, mean_squared_error
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.rtf import FieldSolver, Window, _rounds
@@ -95,3 +95,32 @@ def test_trees_on_chains_stop_growing_by_what_is_held_out():
     assert mean_squared_error(y_test, field.predict(X_test)) < mean_squared_error(y_test, grown.predict(X_test))
     # Of fewer nodes none is held out.
     assert RegressionTreeField(window=window, random_state=0).fit(X[:9], y[:9]).validation_curve_.size == 0
+
+
+def regimes(n, rng):
+    """Sequences that dwell in one of three regimes, seen with noise."""
+    y = np.cumsum(rng.random((n, 25)) < 0.1, axis=1) % 3
+    X = np.stack([np.sin(2.1 * y), np.cos(2.1 * y)], axis=-1)
+    return X + rng.normal(size=X.shape), y
+
+
+def test_trees_on_few_nodes_of_chains_have_the_depth_that_these_can_bear():
+    rng = np.random.default_rng(0)
+    (X, y), (X_test, y_test) = regimes(40, rng), regimes(60, rng)
+
+    def fitted(n, **options):
+        field = RegressionTreeFieldClassifier(random_state=0, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return field.fit(X[:n], y[:n])
+
+    def loss(field):
+        return log_loss(y_test.ravel(), field.predict_proba(X_test).reshape(-1, 3))
+
+    def depth(field):
+        return len(field.round_ends_) - 1
+
+    field = fitted(40)
+    assert loss(field) < 0.8 * loss(fitted(40, max_depth=5))
+    assert depth(fitted(5)) < depth(field) < 5
+    assert depth(fitted(5, max_depth=2)) == 2
