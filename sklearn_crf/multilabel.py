@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import Example
+from sklearn_crf.encoding import Example, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import Inference
@@ -282,6 +282,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _rows(self, X, reset):
+        require_rows(X)
         X = sound_csr(X, "X") if sp.issparse(X) else X
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
 

@@ -17,7 +17,7 @@ from sklearn_crf.encoding._labels import (
     partial_fit_classes,
     sorted_classes,
 )
-from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._lattices import Encoded, encode_X, require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline
 
@@ -47,6 +47,7 @@ __all__ = [
     "partial_fit_classes",
     "register_edge_features",
     "require_complete",
+    "require_rows",
     "sorted_classes",
     "stacked",
     "stacked_types",

@@ -484,6 +484,25 @@ def _are_short_and_finite(arrays):
     return bool(np.isfinite(flat.dot(flat)))
 
 
+def require_rows(X):
+    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table."""
+    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    first = X[0] if listed and len(X) else X
+    if listed and isinstance(first, dict):
+        raise ValueError("X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.")
+    n_axes = getattr(first, "ndim", 1) + (first is not X)
+    if isinstance(first, Example):
+        found = "X[0] is an Example"
+    elif n_axes > 2:
+        found = f"each has {n_axes - 1} axes"
+    else:
+        return
+    raise ValueError(
+        f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "
+        "or TRWCRF, which take sequences, images and graphs, or stack the rows of all nodes and their labels."
+    )
+
+
 def _require_finite(x, name, parts=None):
     """Raise if x is not finite, naming the first of its (index, part) pairs that is not."""
     if isinstance(x, OperatorFeatures):

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import partial_fit_classes
+from sklearn_crf.encoding import partial_fit_classes, require_rows
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._fitted import FittedMixture
 from sklearn_crf.mfa._input import (
@@ -25,7 +25,6 @@ from sklearn_crf.mfa._input import (
     check_features,
     check_init,
     check_magnitudes,
-    check_rows,
     class_weights,
     require_objects,
     resolve_solver,
@@ -406,7 +405,7 @@ class MultiConditionalMFA(
         """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
         # classes: names of all; None are those of the constructor, or of y
         options = {"dtype": [np.float64, np.float32], "ensure_all_finite": self._finite()}
-        check_rows(X)
+        require_rows(X)
         X, y = validate_data(self, X, y, reset=reset, **options)
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])

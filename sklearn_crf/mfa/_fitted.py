@@ -11,8 +11,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.encoding import require_rows
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
-from sklearn_crf.mfa._input import check_rows
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
@@ -62,7 +62,7 @@ class FittedMixture(BaseEstimator):
     def _checked(self, X, ensure_all_finite=None):
         check_is_fitted(self)
         finite = ensure_all_finite or self._finite()
-        check_rows(X)
+        require_rows(X)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=finite)
         return np.asarray(X, dtype=np.float64)
 

@@ -54,20 +54,6 @@ PARAMETER_CONSTRAINTS = {
 }
 
 
-def check_rows(X):
-    """Raise ValueError if examples are sequences or images: mixtures have no edges."""
-    first = X[0] if isinstance(X, (list, tuple)) and len(X) else X
-    if isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1 and len(X):
-        first = X[0]
-    n_axes = getattr(first, "ndim", 1) + (first is not X)
-    if n_axes > 2:
-        raise ValueError(
-            f"X must have one row of features per example, shape (n_samples, n_features), but each has "
-            f"{n_axes - 1} axes: fit DRFClassifier or TRWCRF, which take sequences and images, or stack the rows of "
-            "all nodes and their labels."
-        )
-
-
 def check_factors(n_factors, n_features):
     if n_factors > n_features:
         raise ValueError(

@@ -1,13 +1,15 @@
 """How X, y and sample_weight become batches, and how results go back."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from lattice_inputs import RNG, ROWS_OF_THE_TABLE, NodewiseClassifier, as_dense, images
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import check_estimator
 
-from sklearn_crf import Example
+from sklearn_crf import Example, MultiConditionalMFA, MultiLabelField
 from sklearn_crf.encoding import decode, encode_X, make_batches, object_array
 from sklearn_crf.graphs import lattice
 
@@ -288,3 +290,20 @@ def test_sparse_columns_out_of_range_are_refused(make):
 def test_numbers_of_examples_that_do_not_fit_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         Example(**{"node_features": np.zeros((4, 1)), "edges": [[0, 1]], **fields})
+
+
+@pytest.mark.parametrize("estimator", [MultiConditionalMFA(), MultiLabelField()])
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([Example(np.ones((3, 2)), [[0, 1], [1, 2]])] * 4, "but X[0] is an Example: fit DRFClassifier or TRWCRF"),
+        (np.ones((4, 5, 2)), "but each has 2 axes: fit DRFClassifier or TRWCRF"),
+        ([np.ones((3, 2))] * 4, "but each has 2 axes"),
+        ([{"word": "a"}] * 4, "X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features"),
+    ],
+    ids=["graphs", "array of chains", "list of chains", "dicts"],
+)
+def test_estimators_of_rows_say_what_else_takes_sequences_and_graphs(estimator, X, message):
+    y = np.eye(4, dtype=int)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        clone(estimator).fit(X, y if isinstance(estimator, MultiLabelField) else y[0])
