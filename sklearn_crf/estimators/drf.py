@@ -15,10 +15,9 @@ from sklearn_crf.inference import (
     NamedInference,
     TRWMessagePassing,
     convergence_left_to_caller,
-    exact_inference,
     resolve_inference,
 )
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PL, PMA, PenalisedRisk, resolve_learning
+from sklearn_crf.learning import LEARNING_CONSTRAINTS, PL, PMA, PenalisedRisk, are_narrow, resolve_learning
 from sklearn_crf.objectives import EmpiricalRisk
 
 # Changes of messages at which tree-reweighted inference stops. A line search needs them small. In prediction a tenth of
@@ -310,10 +309,7 @@ class DRFClassifier(FieldClassifier):
         return isinstance(self.inference, str) and self.inference == "auto" and isinstance(rule, PMA)
 
     def _are_narrow(self, batches, potentials):
-        if not self._chooses_inference(self._rule()):
-            return False
-        cyclic = [batch.example.graph for batch in batches if not batch.example.is_forest]
-        return all(exact_inference(graph, potentials.n_classes) is not None for graph in cyclic)
+        return self._chooses_inference(self._rule()) and are_narrow(batches, potentials)
 
     def _chosen_inference(self, graphs):
         """Name of what predicts, by the training examples; that of the class of an object."""

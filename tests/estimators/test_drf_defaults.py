@@ -214,3 +214,11 @@ def test_far_components_do_not_matter():
     second = DRFClassifier(learning=PMA(reach=None), **options).fit([part], [y[:6]])
     assert_allclose(first.coef_, second.coef_, atol=1e-6)
     assert_allclose(first.edge_coef_, second.edge_coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize(("side", "chosen"), [(8, "mpm"), (12, "trw")])
+def test_training_is_exact_where_that_costs_no_more_than_a_few_sweeps(side, chosen):
+    rng = np.random.default_rng(0)
+    y = np.kron(rng.integers(2, size=(6, side // 4, side // 4)), np.ones((4, 4), dtype=int))
+    X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
+    assert DRFClassifier(max_iter=2).fit(X, y).inference_ == chosen
