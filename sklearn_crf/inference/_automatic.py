@@ -22,7 +22,7 @@ from sklearn_crf.inference._portfolio import best_of_portfolio
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
-from sklearn_crf.inference.cuts._graph_cut import GraphCut, cut_if_exact, n_not_submodular
+from sklearn_crf.inference.cuts._graph_cut import GraphCut, exact_cut, n_not_submodular
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._linear_program import LinearProgram
@@ -288,6 +288,9 @@ class AutoMap(Inference):
         exact = self._exact(model)
         if exact is not None:
             return self._by(exact, model, init, n_threads)
+        cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
+        if cut is not None:
+            return cut._replace(state=AutoMapState("GraphCut", cut.state, 0), method="GraphCut")
         affordable = affordable_components(model)
         if affordable.all():
             return self._by(JunctionTree(), model, init, n_threads)
@@ -296,7 +299,7 @@ class AutoMap(Inference):
         return self._approximately(model, init, n_threads)
 
     def _exact(self, model):
-        """The exact algorithm, if one other than elimination is known to be."""
+        """The exact algorithm, if one other than cuts and elimination is known to be."""
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
                 return LoopyBP()
@@ -306,7 +309,7 @@ class AutoMap(Inference):
             return TreeInference()
         if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
             return BruteForce()
-        return cut_if_exact(model)
+        return None
 
     def _approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
@@ -320,8 +323,7 @@ class AutoMap(Inference):
         name = type(chosen).__name__
         usable = init is not None and init.chosen == name and name in ("JunctionTree", "TRWS")
         found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
-        n_nonsubmodular = 0 if name == "GraphCut" else n_not_submodular(model)
-        return found._replace(state=AutoMapState(name, found.state, n_nonsubmodular), method=name)
+        return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
 
     def _by_both(self, model, affordable, init, n_threads):
         """Elimination on the components that can afford it, approximation on the others."""

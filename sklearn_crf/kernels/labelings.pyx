@@ -57,28 +57,40 @@ def count_pairs(
                 counts[kind, 0, a, b] += 1.0
 
 
-def count_changed_pairs(
+def changes_of_labelings(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[:, ::1] edges,  # IN (E, 2)
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
     const int32_t[::1] labels,  # IN (N,)
     const int32_t[::1] others,  # IN (N,)
-    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before
+    double[::1] terms,  # OUT (N,) scores of each node and of the edges that begin there, less those by the others
+    floating[:, ::1] changed,  # IN OUT (N, K), zero before: 1 at labels and -1 at others, where these differ
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before: weights of edges, less those by the others
 ):
-    """Sums of the weights of edges by the pairs of labels, less those by the others: equal pairs are passed over."""
+    """Score and statistics of some labels less those of others: what is equal is passed over."""
     cdef:
         bint weighted = edge_weight.shape[0] > 0
-        Py_ssize_t n_features = counts.shape[1]
-        Py_ssize_t e, r
+        Py_ssize_t n_features = tables.shape[1]
+        Py_ssize_t node, e, r
         int32_t a, b, c, d, kind
-        double value
+        double value, total
     with nogil:
+        for node in range(labels.shape[0]):
+            a, c = labels[node], others[node]
+            terms[node] = 0.0
+            if a != c:
+                changed[node, a], changed[node, c] = 1, -1
+                terms[node] = <double> unary[node, a] - <double> unary[node, c]
         for e in range(edges.shape[0]):
             a, b, c, d = labels[edges[e, 0]], labels[edges[e, 1]], others[edges[e, 0]], others[edges[e, 1]]
             if a == c and b == d:
                 continue
-            kind = edge_type[e]
+            kind, total = edge_type[e], 0.0
             for r in range(n_features):
                 value = edge_weight[e, r] if weighted else 1.0
                 counts[kind, r, a, b] += value
                 counts[kind, r, c, d] -= value
+                total += value * (<double> tables[kind, r, a, b] - <double> tables[kind, r, c, d])
+            terms[edges[e, 0]] += total

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.labelings import count_changed_pairs, count_pairs, labeling_terms
+from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms
 
 
 class Statistics(NamedTuple):
@@ -232,7 +232,7 @@ def _check_edge_weight(edge_weight, n_edges, tables, dtype):
         edge_weight = edge_weight[:, None]
     if edge_weight.shape != (n_edges, n_features):
         raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
-    if np.isneginf(tables).any() and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
+    if tables.min(initial=0.0) == -np.inf and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
         raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
     check_product(edge_weight, tables, "edge_weight times tables")
     return np.ascontiguousarray(edge_weight)
@@ -402,8 +402,10 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     return Statistics(unary, tables)
 
 
-def difference_of_labelings(model: PairwiseModel, labels: ArrayLike, others: ArrayLike) -> Statistics:
-    """:func:`labeling_statistics` of some labels less those of others, in less than the time of both.
+def difference_of_labelings(
+    model: PairwiseModel, labels: ArrayLike, others: ArrayLike
+) -> tuple[np.ndarray, Statistics]:
+    """:func:`score_terms` and :func:`labeling_statistics` of some labels less those of others, in less time.
 
     Parameters
     ----------
@@ -413,7 +415,8 @@ def difference_of_labelings(model: PairwiseModel, labels: ArrayLike, others: Arr
 
     Returns
     -------
-    Statistics
+    terms : ndarray of shape (N,), float64
+    statistics : Statistics
 
     Examples
     --------
@@ -423,17 +426,16 @@ def difference_of_labelings(model: PairwiseModel, labels: ArrayLike, others: Arr
     >>> model = PairwiseModel(
     ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
     ... )
-    >>> difference_of_labelings(model, [1, 1, 0], [1, 1, 1]).unary.tolist()
-    [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]]
+    >>> terms, statistics = difference_of_labelings(model, [1, 1, 0], [1, 1, 1])
+    >>> terms.tolist(), statistics.unary.tolist()
+    ([0.0, -0.5, -1.0], [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]])
     """
     labels, others = check_labels(model, labels), check_labels(model, others)
-    unary = np.zeros(model.unary.shape, dtype=model.dtype)
-    changed = np.flatnonzero(labels != others)
-    unary[changed, labels[changed]] = 1
-    unary[changed, others[changed]] = -1
-    tables = np.zeros(model.tables.shape)
-    count_changed_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, others, tables)
-    return Statistics(unary, tables)
+    terms = np.empty(len(labels))
+    unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
+    edges = model.graph.edges, model.edge_type, _stored_weights(model)
+    changes_of_labelings(model.unary, model.tables, *edges, labels, others, terms, unary, tables)
+    return terms, Statistics(unary, tables)
 
 
 def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:

@@ -291,14 +291,15 @@ class RiskValue(NamedTuple):
 
 def weighted_loss(batch, loss):
     """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
+    wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
+    if batch.weight is None:
+        n_errors = None if wrong is None else float(np.count_nonzero(wrong))
+        value = None if loss.terms is None else float(loss.terms.sum())
+        return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, loss.gap, loss.statistics)
     node_weight = weight_of_nodes(batch)
-    statistics = loss.statistics
-    if batch.weight is not None:
-        # Members of one batch with edges share one weight, so one number serves the tables.
-        statistics = statistics.scaled(node_weight[:, None], batch.weight[0])
-    n_errors = None
-    if loss.predicted is not None:
-        n_errors = float(node_weight[(loss.predicted != batch.labels) & (batch.labels >= 0)].sum())
+    # Members of one batch with edges share one weight, so one number serves the tables.
+    statistics = loss.statistics.scaled(node_weight[:, None], batch.weight[0])
+    n_errors = None if wrong is None else float(node_weight[wrong].sum())
     value = None if loss.terms is None else float(loss.terms @ node_weight)
     # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))

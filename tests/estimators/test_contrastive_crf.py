@@ -19,7 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_crf import ContrastiveCRF, Example
 from sklearn_crf.estimators import contrastive
 from sklearn_crf.inference import ICM, AutoMap, TRWMessagePassing
-from sklearn_crf.objectives import Generator
+from sklearn_crf.objectives import EmpiricalRisk, Generator
+from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 from sklearn_crf.potentials import PairwiseTables
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -72,6 +73,29 @@ def test_weight_two_is_seen_twice_where_generation_is_deterministic():
 
 
 # Known special cases ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [noisy_blobs, chains])
+def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, monkeypatch):
+    X, y = data(8)
+    weight = np.linspace(0.0, 2.0, 8)
+    seen = []
+
+    def value_grad(self, coef, members=None, plain=EmpiricalRisk.value_grad):
+        found = plain(self, coef, members)
+        if isinstance(self._whole_pass, PassOfSets):
+            # Gradients are the caller's own, who scales them in place.
+            kept = found._replace(gradient=found.gradient.copy())
+            seen.append((kept, self._sum_of_batches(coef, range(len(self.batches)))))
+        return found
+
+    monkeypatch.setattr(EmpiricalRisk, "value_grad", value_grad)
+    contrastive_crf(max_rounds=3, random_state=0).fit(X, y, sample_weight=weight)
+    assert len(seen) > 10
+    for found, expected in seen:
+        assert found.value == pytest.approx(expected.value, rel=1e-9)
+        assert_allclose(found.gradient, expected.gradient, rtol=1e-7, atol=1e-9)
+        assert found.n_errors is expected.n_errors is None
 
 
 @pytest.mark.parametrize("data", [noisy_blobs, chains])

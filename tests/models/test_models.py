@@ -77,9 +77,13 @@ def test_statistics_are_the_derivative_of_the_score(model, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(models(dtypes=(np.float32, np.float64)), st.integers(0, 99))
-def test_a_difference_of_labelings_is_that_of_their_statistics(model, seed):
+def test_a_difference_of_labelings_is_that_of_their_terms_and_statistics(model, seed):
     labels, others = random_labels(model, seed), random_labels(model, seed + 1)
-    found = difference_of_labelings(model, labels, others)
+    terms, found = difference_of_labelings(model, labels, others)
+    with np.errstate(invalid="ignore"):
+        difference = score_terms(model, labels) - score_terms(model, others)
+    known = ~np.isnan(difference)
+    np.testing.assert_allclose(terms[known], difference[known], rtol=1e-5, atol=1e-5)
     expected = labeling_statistics(model, labels).minus(labeling_statistics(model, others))
     assert found.unary.dtype == expected.unary.dtype
     assert np.array_equal(found.unary, expected.unary)

@@ -5,9 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf._threads import cached_property, checkpoint, map_tasks
 from sklearn_crf.inference._row_models import ordered_offsets
-from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, lattice_terms, node_terms, slot_terms, unary_spread
+from sklearn_crf.kernels.cuts.fusion_moves import (
+    capacity_bound,
+    integer_excess,
+    lattice_terms,
+    node_terms,
+    slot_terms,
+    unary_spread,
+)
+from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut
 from sklearn_crf.kernels.cuts.max_flow import flow_along_offset, lattice_flow, slot_flow, spread_excess
 
 # Node visits between two looks at Ctrl-C: a fraction of a second.
@@ -27,8 +35,10 @@ class LatticeFlow:
     # graph: made by ``lattice``; see :meth:`fits`; dtype: int32 or int64, of capacities
 
     def __init__(self, graph, dtype):
+        self.graph = graph
         self.shape = np.array(graph.shape, dtype=np.int64)
-        steps, self.offsets, self.counts = ordered_offsets(graph)
+        steps, self.offsets, counts = ordered_offsets(graph)
+        self.counts = np.array(counts, dtype=np.int64)
         # Direction k leads along offset k, direction -1 - k back.
         self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
         self.guard = int(steps.max())
@@ -47,17 +57,45 @@ class LatticeFlow:
         return bool(ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
-        start, lacking = 0, 0.0
-        for direction, count in enumerate(self.counts):
-            stop = start + count
-            stopped, lacked = lattice_terms(
-                *values, keep, take, start, stop, direction, scale, endless, precision, mode, cost, self.residual
-            )
-            if stopped >= 0:
-                return stopped, lacking
-            start, lacking = stop, lacking + lacked
-        return -1, lacking
+        """Capacities of all edges, and what they add to the cost of nodes; the edge at which that stopped, or -1."""
+        return lattice_terms(*values, keep, take, self.counts, scale, endless, precision, mode, cost, self.residual)
+
+    @staticmethod
+    def takes_one_call(graph):
+        """Is it so small that it is solved as a whole?"""
+        return graph.n_nodes <= _NODES_PER_BLOCK
+
+    def in_one_call(self, kernel, before, values, choice, rounding, precision, mode, after=()):
+        """What a kernel that makes a whole cut gives."""
+        # before, after: arguments that come first and last; values: as of pairwise_values, and edges; choice: what to
+        # keep and to take
+        return kernel(
+            *(*before, *values, *choice, self.counts, self.delta, self.shape, self._whole),
+            *(rounding.scale, rounding.most, precision, mode, _LEAST_TO_SPREAD, _MOST_IN_BOXES),
+            *self._of_one_call,
+            *(WORK_PER_CALL, *after),
+        )
+
+    @cached_property
+    def _of_one_call(self):
+        """Arrays of such a kernel, which cuts of one network share."""
+        n_nodes, kind = len(self.excess), self.excess.dtype
+        *search, progress = self._of_search(self._whole)
+        step = int(self.delta[: len(self.counts)].max())
+        head_start = np.empty(n_nodes, dtype=kind), np.empty(step, dtype=kind)
+        return np.empty(n_nodes), self.residual, self.excess, *search, *head_start, progress
+
+    def cut(self, unary, values, choice, rounding, precision, mode):
+        """Nodes on the demand side of the minimum cut of a small lattice, capacities included."""
+        options = rounding, precision, mode
+        stopped, node, done = self.in_one_call(lattice_cut, (unary,), values, choice, *options)
+        if stopped >= 0:
+            raise NotSubmodular(stopped)
+        require_choice(node)
+        if not done:
+            arrays = self._of_one_call
+            self._search(self._whole, (*arrays[3:9], arrays[-1]))
+        return self._demand()
 
     def solve(self, n_threads=1):
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
@@ -81,17 +119,25 @@ class LatticeFlow:
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
         self._solve_box(self._whole)
+        return self._demand()
+
+    def _demand(self):
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
     def _solve_box(self, box):
+        self._search(box, self._of_search(box))
+
+    def _search(self, box, workspace):
+        arrays = (self.residual, self.excess, self.delta, self.shape, box)
+        while not lattice_flow(*arrays, *workspace, WORK_PER_CALL):
+            checkpoint()
+
+    def _of_search(self, box):
+        """Workspace of the search in a box, and its progress."""
         # Filled from their starts: of memory that is set aside, only what is written to is ever taken.
         lists = np.empty((4, _volume(box)), dtype=np.int32)
         bucket = np.empty(_volume(box) + 4, dtype=np.int32)
-        progress = np.zeros(8, dtype=np.int64)
-        arrays = (self.residual, self.excess, self.delta, self.shape, box)
-        workspace = (self._label, self._parent, self._flag, self._next, lists, bucket)
-        while not lattice_flow(*arrays, *workspace, progress, WORK_PER_CALL):
-            checkpoint()
+        return self._label, self._parent, self._flag, self._next, lists, bucket, np.zeros(8, dtype=np.int64)
 
     @property
     def _side(self):
@@ -183,7 +229,10 @@ def pairwise_values(model):
 
 def precision(model):
     """Relative rounding at which an edge still counts as modular: [[0.1, 0.2], [0.3, 0.4]] misses by a few units."""
-    return 4 * float(np.finfo(model.dtype).eps)
+    return _PRECISION[model.dtype]
+
+
+_PRECISION = {np.dtype(kind): 4 * float(np.finfo(kind).eps) for kind in (np.float32, np.float64)}
 
 
 class NotSubmodular(Exception):
@@ -254,7 +303,7 @@ class CutNetwork:
         if may_be_coarse or endless or not carried:
             spread = unary_spread(model.unary)
         rounding = Rounding.of(model.graph, carried, spread, may_be_coarse, endless)
-        self._scale, self._most = rounding.scale, rounding.most
+        self._rounding = rounding
         return rounding.dtype
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
@@ -263,14 +312,17 @@ class CutNetwork:
         # mode: what becomes of edges that are not submodular: STOP, TRUNCATE or CROSS
         # returns taken: (N,) bool, (2N,) if mirrored: nodes 0 to N, then their mirror images
         model, flow = self.model, self._flow
+        rounding = self._rounding
+        scale, most = rounding.scale, rounding.most
+        values = (*pairwise_values(model), model.graph.edges)
+        if isinstance(flow, LatticeFlow) and flow.takes_one_call(model.graph):
+            return flow.cut(model.unary, values, (keep, take), rounding, precision(model), mode)
         cost = np.empty(model.graph.n_nodes)
         node_terms(model.unary, keep, take, cost)
-        values = (*pairwise_values(model), model.graph.edges)
-        rounding = (self._scale, self._most, precision(model), mode)
-        stopped, _ = flow.set_capacities(values, keep, take, *rounding, cost)
+        stopped = flow.set_capacities(values, keep, take, scale, most, precision(model), mode, cost)
         if stopped >= 0:
             raise NotSubmodular(stopped)
-        require_choice(integer_excess(cost, self._scale, self._most, flow.excess))
+        require_choice(integer_excess(cost, scale, most, flow.excess))
         del cost
         return flow.solve(n_threads) if model.graph.n_edges else flow.excess < 0
 
@@ -282,28 +334,9 @@ def _largest_degree(graph):
     return graph.largest_degree
 
 
-def _largest_magnitudes(columns):
-    """The largest magnitude in each of some columns."""
-    # Rows of many at a time: NumPy reduces arrays with few columns slowly.
-    n = len(columns) // _ROWS_AT_ONCE * _ROWS_AT_ONCE
-    together = np.abs(columns[:n].reshape(-1, _ROWS_AT_ONCE * columns.shape[1])).max(axis=0, initial=0.0)
-    rows = together.reshape(_ROWS_AT_ONCE, columns.shape[1])
-    return np.vstack([rows, np.abs(columns[n:])]).max(axis=0)
-
-
-_ROWS_AT_ONCE = 64
-
-
 def largest_capacity(model):
     """Bound of the finite capacity of an arc, over all pairs of labelings; and is any infinite?"""
     if not model.graph.n_edges:
         return 0.0, False
-    tables = model.tables.astype(np.float64)
-    finite = np.isfinite(tables)
-    highest = np.where(finite, tables, -np.inf).max(axis=(2, 3))
-    lowest = np.where(finite, tables, np.inf).min(axis=(2, 3))
-    spread = np.where(finite.any(axis=(2, 3)), highest - lowest, 0.0)
-    if model.edge_weight is not None:
-        spread = spread * _largest_magnitudes(model.edge_weight)
-    # A capacity is half of a difference of two differences.
-    return float(spread.sum(axis=1).max()), not finite.all()
+    tables, _, edge_weight = pairwise_values(model)
+    return capacity_bound(tables, edge_weight, np.empty(tables.shape[1]))

@@ -8,8 +8,10 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference.cuts._cut_network import (
     CROSS,
+    STOP,
     TRUNCATE,
     CutNetwork,
+    NotSubmodular,
     pairwise_values,
     precision,
 )
@@ -101,8 +103,6 @@ class GraphCut(Inference):
     tasks = frozenset({"map"})
     exact_on = "submodular"
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
-    # A model whose edges were looked at before.
-    _submodular = None
 
     def __init__(self, nonsubmodular="error"):
         self.nonsubmodular = nonsubmodular
@@ -118,14 +118,15 @@ class GraphCut(Inference):
         n_nodes = model.graph.n_nodes
         if model.n_columns == 1 or n_nodes == 0:
             return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
-        edge, lacking, n_nonsubmodular = (-1, 0.0, 0) if model is self._submodular else _not_submodular(model)
+        try:
+            return self._exact(model, _labels_of_cut(model, STOP, n_threads))
+        except NotSubmodular:
+            edge, lacking, n_nonsubmodular = _not_submodular(model)
         if n_nonsubmodular and self.nonsubmodular == "qpbo":
             return self._roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
             raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
-        keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        taken = CutNetwork(model).cut(keep, take, TRUNCATE, n_threads)
-        labels = taken.astype(np.int32)
+        labels = _labels_of_cut(model, TRUNCATE, n_threads)
         if not n_nonsubmodular:
             return self._exact(model, labels)
         slack = truncation_slack(*pairwise_values(model), model.graph.edges, labels, precision(model))
@@ -157,18 +158,26 @@ class GraphCut(Inference):
         return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
 
 
+def _labels_of_cut(model, mode, n_threads):
+    keep, take = np.zeros(model.graph.n_nodes, dtype=np.int32), np.ones(model.graph.n_nodes, dtype=np.int32)
+    return CutNetwork(model).cut(keep, take, mode, n_threads).astype(np.int32)
+
+
 def _relaxed_score(model, labels):
     """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
     return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
 
 
-def cut_if_exact(model):
-    """A minimum cut that need not look at the edges of this model again; None if it cannot represent some of them."""
-    if model.n_columns > 2 or n_not_submodular(model):
+def exact_cut(model, n_threads=1):
+    """The result of a minimum cut; None if it cannot represent some of the edges."""
+    if model.n_columns > 2:
         return None
-    cut = GraphCut()
-    cut._submodular = model
-    return cut
+    # Most edges that it cannot represent show while capacities are written: no need to look at all edges before.
+    found = GraphCut(nonsubmodular="truncate")
+    try:
+        return found._exact(model, _labels_of_cut(model, STOP, n_threads))
+    except NotSubmodular:
+        return None if n_not_submodular(model) else found._map(model, n_threads=n_threads)
 
 
 def n_not_submodular(model):

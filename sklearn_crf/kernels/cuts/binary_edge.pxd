@@ -9,9 +9,12 @@ which is a pair of arcs of capacity q / 2 if q >= 0, the edge is then submodular
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, fabs, isinf
-from libc.stdint cimport int32_t
+from libc.math cimport INFINITY, fabs, isinf, llrint
+from libc.stdint cimport int32_t, int64_t
 
+ctypedef fused capacity:
+    int32_t
+    int64_t
 
 # What becomes of an edge with q < 0.
 cdef enum:
@@ -124,20 +127,27 @@ cdef inline void binary_edge(
 
 cdef inline bint plain_edge(
     Edge* terms,
-    const floating* table,
+    const floating* tables,  # of its type, (R, K, K)
+    const floating* weight,  # (R,)
+    Py_ssize_t n_features,
     Py_ssize_t n_states,
-    double factor,
     int32_t keep_i,
     int32_t take_i,
     int32_t keep_j,
     int32_t take_j,
 ) noexcept nogil:
-    """Terms of an edge with one table if it is finite and submodular; small enough to be inlined."""
+    """Terms of an edge if it is finite and submodular; small enough to be inlined."""
     cdef:
-        double a = factor * table[keep_i * n_states + keep_j]
-        double b = factor * table[keep_i * n_states + take_j]
-        double c = factor * table[take_i * n_states + keep_j]
-        double q = a + factor * table[take_i * n_states + take_j] - b - c
+        double a = 0.0, b = 0.0, c = 0.0, d = 0.0, q, factor
+        Py_ssize_t r
+    for r in range(n_features):
+        factor = weight[r]
+        a += factor * tables[keep_i * n_states + keep_j]
+        b += factor * tables[keep_i * n_states + take_j]
+        c += factor * tables[take_i * n_states + keep_j]
+        d += factor * tables[take_i * n_states + take_j]
+        tables += n_states * n_states
+    q = a + d - b - c
     finite_edge(terms, a, b, c, q)
     return 0.0 <= q < INFINITY
 
@@ -168,3 +178,78 @@ cdef inline bint move_edge(
         mode,
     )
     return True
+
+
+cdef inline int64_t to_integer(double value, double scale, int64_t endless) noexcept nogil:
+    return endless if isinf(value) else llrint(value * scale)
+
+
+cdef inline double node_cost(double kept, double taken, int32_t keep, int32_t take) noexcept nogil:
+    """What taking costs at a node."""
+    return 0.0 if keep == take else kept - taken
+
+
+cdef inline bint integer_cost(double cost, double scale, int64_t most, capacity* excess) noexcept nogil:
+    """A cost in units of capacity; False where both choices are forbidden."""
+    cdef double value = cost * scale, top = <double> most
+    if value != value:
+        return False
+    if value >= top:
+        excess[0] = <capacity> most
+    elif value <= -top:
+        excess[0] = <capacity> -most
+    else:
+        excess[0] = <capacity> llrint(value)
+    return True
+
+
+cdef inline Py_ssize_t lattice_arcs(
+    const floating[:, :, :, ::1] tables,
+    const int32_t[::1] edge_type,
+    const floating[:, ::1] edge_weight,
+    const int32_t[:, ::1] edges,
+    const int32_t[::1] keep,
+    const int32_t[::1] take,
+    const int64_t[::1] counts,  # edges of each offset
+    double scale,
+    int64_t endless,
+    double precision,
+    int mode,
+    double[::1] cost,
+    capacity[:, ::1] residual,
+) noexcept nogil:
+    """Edges as arcs of a lattice, and what they add to the cost of nodes; the edge at which it stopped, or -1."""
+    cdef:
+        Py_ssize_t edge, start = 0, guard = (residual.shape[0] - cost.shape[0]) // 2
+        int direction, back
+        int32_t i, j
+        Py_ssize_t n_features = tables.shape[1], n_states = tables.shape[3]
+        bint is_weighted = edge_weight.shape[0] > 0
+        floating one = 1.0
+        const floating* weight = &one
+        Edge terms
+    for direction in range(<int> counts.shape[0]):
+        back = <int> residual.shape[1] - 1 - direction
+        for edge in range(start, start + counts[direction]):
+            i, j = edges[edge, 0], edges[edge, 1]
+            if is_weighted:
+                weight = &edge_weight[edge, 0]
+            if not plain_edge(
+                &terms, &tables[edge_type[edge], 0, 0, 0], weight, n_features, n_states, keep[i], take[i], keep[j],
+                take[j]
+            ):
+                if not move_edge(
+                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
+                    mode
+                ):
+                    residual[guard + i, direction] = 0
+                    residual[guard + j, back] = 0
+                    continue
+                if terms.lacking > 0.0 and (mode == STOP or isinf(terms.lacking)):
+                    return edge
+            cost[i] += terms.first
+            cost[j] += terms.second
+            residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)
+            residual[guard + j, back] = <capacity> to_integer(terms.back, scale, endless)
+        start += counts[direction]
+    return -1

@@ -4,18 +4,21 @@ What an edge becomes is in binary_edge.pxd.
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, isinf, llrint
+from libc.math cimport INFINITY, fabs, isinf
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.cuts.binary_edge cimport STOP, TRUNCATE, Edge, move_edge, pair_score, plain_edge
-
-ctypedef fused capacity:
-    int32_t
-    int64_t
-
-
-cdef inline int64_t to_integer(double value, double scale, int64_t endless) noexcept nogil:
-    return endless if isinf(value) else llrint(value * scale)
+from sklearn_crf.kernels.cuts.binary_edge cimport (
+    STOP,
+    TRUNCATE,
+    Edge,
+    capacity,
+    integer_cost,
+    lattice_arcs,
+    move_edge,
+    node_cost,
+    pair_score,
+    to_integer,
+)
 
 
 def unary_spread(
@@ -50,19 +53,17 @@ def node_terms(
     cdef Py_ssize_t i
     with nogil:
         for i in range(cost.shape[0]):
-            cost[i] = 0.0 if keep[i] == take[i] else <double> unary[i, keep[i]] - <double> unary[i, take[i]]
+            cost[i] = node_cost(unary[i, keep[i]], unary[i, take[i]], keep[i], take[i])
 
 
 def lattice_terms(
     const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
-    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[:, ::1] edges,  # IN (E, 2) offset by offset
     const int32_t[::1] keep,  # IN (N,)
     const int32_t[::1] take,  # IN (N,)
-    Py_ssize_t start,  # IN first edge of this offset
-    Py_ssize_t stop,  # IN
-    int direction,  # IN its number
+    const int64_t[::1] counts,  # IN (D / 2,) edges of each offset
     double scale,  # IN units of capacity per unit of score
     int64_t endless,  # IN the capacity that stands for an infinite one
     double precision,  # IN relative rounding of the scores
@@ -70,39 +71,13 @@ def lattice_terms(
     double[::1] cost,  # IN/OUT (N,) what taking costs
     capacity[:, ::1] residual,  # OUT (guard + N + guard, D)
 ):
-    """Edges of one offset as arcs of a lattice; (edge at which it stopped or -1, sum of what was truncated)."""
-    cdef:
-        Py_ssize_t edge, guard = (residual.shape[0] - cost.shape[0]) // 2
-        int back = <int> residual.shape[1] - 1 - direction
-        int32_t i, j
-        bint is_weighted = edge_weight.shape[0] > 0, has_one_table = tables.shape[1] == 1
-        double truncated = 0.0, factor = 1.0
-        Edge terms
+    """All edges as arcs of a lattice; the edge at which it stopped, or -1."""
+    cdef Py_ssize_t stopped
     with nogil:
-        for edge in range(start, stop):
-            i, j = edges[edge, 0], edges[edge, 1]
-            if is_weighted:
-                factor = edge_weight[edge, 0]
-            if not has_one_table or not plain_edge(
-                &terms, &tables[edge_type[edge], 0, 0, 0], tables.shape[3], factor, keep[i], take[i], keep[j], take[j]
-            ):
-                if not move_edge(
-                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
-                    mode
-                ):
-                    residual[guard + i, direction] = 0
-                    residual[guard + j, back] = 0
-                    continue
-                if terms.lacking > 0.0:
-                    if mode == STOP or isinf(terms.lacking):
-                        with gil:
-                            return edge, truncated
-                    truncated += terms.lacking
-            cost[i] += terms.first
-            cost[j] += terms.second
-            residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)
-            residual[guard + j, back] = <capacity> to_integer(terms.back, scale, endless)
-    return -1, truncated
+        stopped = lattice_arcs(
+            tables, edge_type, edge_weight, edges, keep, take, counts, scale, endless, precision, mode, cost, residual
+        )
+    return stopped
 
 
 def slot_terms(
@@ -122,11 +97,10 @@ def slot_terms(
     capacity[::1] residual,  # OUT (2E,), or (4E,) with the mirror image
     uint8_t[::1] cross,  # OUT (2E,), or empty without the mirror image
 ):
-    """All edges as arcs by slot; (edge at which it stopped or -1, sum of what was truncated)."""
+    """All edges as arcs by slot; the edge at which it stopped, or -1."""
     cdef:
         Py_ssize_t slot, other, edge, n_slots = half_edge.shape[0]
         int32_t i, j
-        double truncated = 0.0
         int64_t there, back
         Edge terms
     with nogil:
@@ -143,8 +117,7 @@ def slot_terms(
                 if terms.lacking > 0.0:
                     if mode == STOP or (mode == TRUNCATE and isinf(terms.lacking)):
                         with gil:
-                            return edge, truncated
-                    truncated += terms.lacking
+                            return edge
                 cost[i] += terms.first
                 cost[j] += terms.second
             there = to_integer(terms.there, scale, endless)
@@ -158,7 +131,7 @@ def slot_terms(
             residual[slot + n_slots] = <capacity> back
             residual[other + n_slots * terms.crossed] = <capacity> back
             residual[other + n_slots * (1 - terms.crossed)] = <capacity> there
-    return -1, truncated
+    return -1
 
 
 def find_not_submodular(
@@ -313,21 +286,47 @@ def integer_excess(
     capacity[::1] excess,  # OUT (N,) or (2N,), the second half for the mirror image
 ):
     """Costs in units of capacity; first node of which both choices are forbidden, or -1."""
-    cdef:
-        Py_ssize_t i, n_nodes = cost.shape[0]
-        double value, top = <double> most
+    cdef Py_ssize_t i, n_nodes = cost.shape[0]
     with nogil:
         for i in range(n_nodes):
-            value = cost[i] * scale
-            if value != value:
+            if not integer_cost(cost[i], scale, most, &excess[i]):
                 with gil:
                     return i
-            if value >= top:
-                excess[i] = <capacity> most
-            elif value <= -top:
-                excess[i] = <capacity> -most
-            else:
-                excess[i] = <capacity> llrint(value)
             if excess.shape[0] > n_nodes:
                 excess[n_nodes + i] = -excess[i]
     return -1
+
+
+def capacity_bound(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    double[::1] largest,  # workspace (R,)
+):
+    """(bound of the finite capacity of an arc over all pairs of labelings, whether any is infinite)."""
+    cdef:
+        Py_ssize_t kind, r, edge, entry, n_entries = tables.shape[2] * tables.shape[3]
+        double low, high, value, total, bound = 0.0
+        bint endless = False
+        const floating* table
+    with nogil:
+        for r in range(largest.shape[0]):
+            largest[r] = 0.0 if edge_weight.shape[0] else 1.0
+        for edge in range(edge_weight.shape[0]):
+            for r in range(largest.shape[0]):
+                value = fabs(edge_weight[edge, r])
+                largest[r] = value if value > largest[r] else largest[r]
+        for kind in range(tables.shape[0]):
+            total = 0.0
+            for r in range(largest.shape[0]):
+                table = &tables[kind, r, 0, 0]
+                low, high = INFINITY, -INFINITY
+                for entry in range(n_entries):
+                    if isinf(table[entry]):
+                        endless = True
+                        continue
+                    low = table[entry] if table[entry] < low else low
+                    high = table[entry] if table[entry] > high else high
+                # A capacity is half of a difference of two differences.
+                total += (high - low) * largest[r] if high > low else 0.0
+            bound = total if total > bound else bound
+    return bound, endless

@@ -1,12 +1,16 @@
 """Contrastive objective over sets of whole assignments."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 
 from sklearn_crf.models import score
-from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
+from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes, risk_of_tasks
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 
 # Largest number of labelings of which all pairs are still affordable.
 _MOST_LABELINGS = 2**16
@@ -176,3 +180,44 @@ class ContrastiveSets(Objective):
             raise ValueError("labels differ from those that the sets of assignments were made for.")
         terms, statistics = self.sets.terms_and_statistics(model)
         return Loss(statistics=statistics, terms=terms)
+
+
+class PassOfSets:
+    """Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass."""
+
+    # nodes: PassOverNodes; objective: BatchObjectives, whose sets may grow
+
+    def __init__(self, nodes, potentials, batches, objective):
+        self._nodes, self._potentials, self._batches, self._objective = nodes, potentials, batches, objective
+
+    @classmethod
+    def of(cls, objective, potentials, batches, n_jobs=1):
+        """That of an objective for each batch; None where some are other sums, or nodes have no pass."""
+        if not all([type(part) for part in own.parts] == _PARTS for own in objective.objectives):
+            return None
+        # Weights of nodes are costs for generators, not for losses.
+        unweighted = [replace(batch, node_weight=None) for batch in batches]
+        nodes = PassOverNodes.given_neighbours(potentials, unweighted, n_jobs)
+        return None if nodes is None else cls(nodes, potentials, batches, objective)
+
+    def value_grad(self, coef, members, n_jobs):
+        """The risk of all batches; None of some of them alone, and where it is not finite."""
+        if members is not None:
+            return None
+        coef = np.asarray(coef)
+        of_sets = [partial(self._of_sets, i, coef) for i in range(len(self._batches)) if self._sets(i).n_assignments]
+        return risk_of_tasks([*self._nodes.tasks(coef), *of_sets], n_jobs, counts_errors=False)
+
+    def _sets(self, i):
+        return self._objective.of_batch(i).parts[-1].sets
+
+    def _of_sets(self, i, coef, n_threads):
+        """Loss, no errors, and gradient of the sets of a batch."""
+        batch = self._batches[i]
+        with batch.named_in_errors():
+            terms, statistics = self._sets(i).terms_and_statistics(self._potentials.model(coef, batch.example))
+        part = weighted_loss(batch, Loss(statistics, terms))
+        return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
+
+
+_PARTS = [Pseudolikelihood, ContrastiveSets]

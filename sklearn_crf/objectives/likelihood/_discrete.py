@@ -4,6 +4,7 @@ import numpy as np
 
 from sklearn_crf.models import PairwiseModel, difference_of_labelings, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
+from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 
 
 class SaddlePoint(Objective):
@@ -54,14 +55,20 @@ class SaddlePoint(Objective):
         observed = observed_model(model, labels)
         if observed is not None:
             labels = self.inference.map(observed, n_threads=n_threads).labels
+        terms, statistics = _difference(model, best.labels, labels)
         return Loss(
-            statistics=_difference(model, best.labels, labels),
-            terms=score_terms(model, best.labels) - score_terms(model, labels),
+            statistics=statistics,
+            terms=terms,
             predicted=best.labels,
             converged=best.converged,
             n_nonsubmodular=_n_nonsubmodular(best.state),
             gap=best.gap,
         )
+
+    def whole_pass(self, potentials, batches, n_jobs=1):
+        if type(self) is not SaddlePoint:
+            return None
+        return PassOfCuts.of(self.inference, potentials, batches)
 
 
 class MaximumMarginal(Objective):
@@ -111,7 +118,7 @@ class MaximumMarginal(Objective):
             labels = _largest(self.inference.marginals(observed, n_threads=n_threads).unary)
         predicted = _largest(free.unary)
         return Loss(
-            statistics=_difference(model, predicted, labels),
+            statistics=_difference(model, predicted, labels)[1],
             predicted=predicted,
             converged=free.converged,
         )
@@ -127,6 +134,8 @@ def _largest(marginals):
 
 
 def _difference(model, predicted, labels):
+    """Terms of the score of predicted labels less those of others, and the same of the statistics."""
     if isinstance(model, PairwiseModel):
         return difference_of_labelings(model, predicted, labels)
-    return labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))
+    statistics = labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))
+    return score_terms(model, predicted) - score_terms(model, labels), statistics

@@ -73,14 +73,11 @@ class PassOverNodes:
 
     def value_grad(self, coef, members, n_jobs):
         """The risk of all batches; None of some of them alone, and where it is not finite."""
-        if members is not None:
-            return None
-        found = map_tasks(partial(self._loss, coef=np.asarray(coef)), self._pieces, n_jobs)
-        value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
-        if not np.isfinite(value):
-            return None
-        gradient = np.sum([part for _, _, part in found], axis=0)
-        return RiskValue(value, gradient, n_errors if self._counts_errors else None, converged=True, n_nonsubmodular=0)
+        return None if members is not None else risk_of_tasks(self.tasks(coef), n_jobs, self._counts_errors)
+
+    def tasks(self, coef):
+        """Functions that give loss, errors and gradient of some nodes each."""
+        return [partial(self._loss, piece, np.asarray(coef)) for piece in self._pieces]
 
     def _loss(self, piece, coef, n_threads):
         parts = self._potentials.unpack(coef)
@@ -104,6 +101,16 @@ class PassOverNodes:
         if has_edges:
             own.edge_coef[...] = _weights_of_columns(self._potentials, gram(piece.neighbours, scores))
         return loss, n_errors, gradient
+
+
+def risk_of_tasks(tasks, n_jobs, counts_errors):
+    """The risk of which tasks give loss, errors and gradient in parts; None where it is not finite."""
+    found = map_tasks(lambda task, n_threads: task(n_threads=n_threads), tasks, n_jobs)
+    value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
+    if not np.isfinite(value):
+        return None
+    gradient = np.sum([part for _, _, part in found], axis=0)
+    return RiskValue(value, gradient, n_errors if counts_errors else None, converged=True, n_nonsubmodular=0)
 
 
 def _is_plain(batch):
