@@ -291,8 +291,12 @@ def map_tasks(function, tasks, n_jobs=None):
     Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
     ``n_jobs``: the caller adds results up in the order of the list. Threads that mostly wait leave the others alone.
     """
+    n_threads = thread_count(n_jobs)
+    if n_threads == 1:
+        # Tasks that a generator makes are in memory one at a time.
+        return list(_checked_map(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
-    outer, inner = split_threads(n_jobs, len(tasks))
+    outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
         return list(_checked_map(partial(function, n_threads=inner), tasks))
     # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks

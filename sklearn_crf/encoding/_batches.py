@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import map_tasks, thread_count
 from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._examples import (
     MOST_CONSTANT_EDGES,
@@ -368,11 +368,11 @@ def make_batches(
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
-    lots = iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
+    lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
     return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
 
 
-# Batches whose examples are in memory before and after they are prepared.
+# Batches whose examples are in memory before and after they are prepared, where threads share them.
 _BATCHES_OF_A_LOT = 64
 
 

@@ -149,17 +149,19 @@ class FieldClassifier(TrainableField):
         """The node marginals of every batch, or what a function makes of them, so that they are never all in memory."""
         chosen = self._able("marginals", inference)
 
+        def of_voter(voter, batch, n_threads):
+            model = self._model(potentials, voter, batch)
+            with batch.named_in_errors():
+                unary = chosen.node_marginals(model, n_threads=n_threads)
+            # Factor graphs have as many columns as some node of theirs has states.
+            missing = len(self.classes_) - unary.shape[1]
+            unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
+            return unary.astype(np.float64, copy=False)
+
         def run(batch, n_threads):
-            total = 0.0
-            for voter in voters:
-                model = self._model(potentials, voter, batch)
-                with batch.named_in_errors():
-                    unary = chosen.node_marginals(model, n_threads=n_threads)
-                # Factor graphs have as many columns as some node of theirs has states.
-                missing = len(self.classes_) - unary.shape[1]
-                unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
-                total = total + unary.astype(np.float64, copy=False)
-            return use(total / len(voters))
+            if len(voters) == 1:
+                return use(of_voter(voters[0], batch, n_threads))
+            return use(sum(of_voter(voter, batch, n_threads) for voter in voters) / len(voters))
 
         with single_threaded_blas():
             return map_coarse(run, batches, self.n_jobs)

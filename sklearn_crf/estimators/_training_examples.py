@@ -21,6 +21,9 @@ from sklearn_crf.potentials import (
     with_feature_columns,
 )
 
+# Numbers in the statistics of the nodes of a batch with sparse features (1 MB).
+_MOST_STATISTICS = 2**17
+
 
 class TrainingExamples:
     """Encoded examples in memory, their labels and, once they are prepared, their batches."""
@@ -55,7 +58,7 @@ class TrainingExamples:
             weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[self.labels.labels]
             class_weight = None
         prepare = preparation(self.encoded if whole is None else whole)
-        packing = field._packing(self.encoded) if packing is None else packing
+        packing = self._packing(field) if packing is None else packing
         batches = make_batches(
             self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=field.n_jobs, **packing
         )
@@ -63,6 +66,14 @@ class TrainingExamples:
         if self._node_weight is not None or class_weight is not None:
             self.weighted_by = "class_weight" if self._node_weight is None else "node_weight"
         self.batches = batches if class_weight is None else with_class_weights(class_weight, batches)
+
+    def _packing(self, field):
+        """Largest sizes of batches: those of the field, fewer nodes where sparse features come with many classes."""
+        packing = field._packing(self.encoded)
+        if not self.encoded.is_sparse:
+            return packing
+        most = max(1, _MOST_STATISTICS // max(len(self.labels.classes_), 1))
+        return packing | {"max_nodes": min(packing["max_nodes"], most)}
 
     def potentials(self, field, layout):
         """Potentials for training; batches are made."""

@@ -205,6 +205,15 @@ def penalty_factors(potentials, C: float, edge_C: float | None) -> np.ndarray:
     return factors
 
 
+def _narrowed(factors):
+    """Factors in an eighth of the memory where all are zero or one."""
+    return factors.astype(bool) if np.all((factors == 0) | (factors == 1)) else factors
+
+
+# Weights that are penalised at a time.
+_PART = 2**13
+
+
 class PenalisedRisk:
     r"""The regularised primal objective, and the same per labelled node.
 
@@ -218,7 +227,6 @@ class PenalisedRisk:
     """
 
     # l1_ratio: share alpha of the L1 penalty
-    # penalty: (n_coef,), the factors :math:`\lambda`
     # free: (n_coef,) bool or None, the weights that training may change
     # outer_gradient: as of TrainingRun; the record holds gradients in units of X
     # n_weights: how many of the unknowns are weights, which the record holds; None is all
@@ -231,12 +239,17 @@ class PenalisedRisk:
         self.record = TrainingRecord()
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
-        self.penalty = penalty_factors(risk.potentials, C, edge_C)
+        self._penalty = _narrowed(penalty_factors(risk.potentials, C, edge_C))
         self._keeps_coef = risk.potentials.n_coef * max_iter <= _RECORD_LIMIT
         self.remedy = ""
         self.free = None
         self.held_out = None
         self._last = None
+
+    @property
+    def penalty(self):
+        """Factor lambda of each weight, (n_coef,)."""
+        return self._penalty.astype(np.float64)
 
     @property
     def _strength(self):
@@ -274,14 +287,16 @@ class PenalisedRisk:
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share
-        penalty = self.penalty * coef
         strength = (1 - self.l1_ratio) * self._strength
-        # In place, and kept once: there may be many million weights.
-        gradient = result.gradient
+        # In place, a part at a time, and kept once: there may be many million weights.
+        gradient, square = result.gradient, 0.0
         gradient /= n_nodes
-        value = None if result.value is None else result.value / n_nodes + 0.5 * strength * (penalty @ coef)
-        penalty *= strength
-        gradient += penalty
+        for part in (slice(first, first + _PART) for first in range(0, len(coef), _PART)):
+            penalty = self._penalty[part] * coef[part]
+            square += float(penalty @ coef[part])
+            penalty *= strength
+            gradient[part] += penalty
+        value = None if result.value is None else result.value / n_nodes + 0.5 * strength * square
         if self.free is not None:
             gradient *= self.free
         kept = np.array(coef) if coef.flags.writeable else coef
@@ -435,7 +450,7 @@ def initial_weights(init, risk, run):
     if init == "random":
         return run.rng.normal(size=n_coef)
     if init != "independent" and (init != "auto" or (risk.objective.smooth and risk.is_exact)):
-        return np.zeros(n_coef)
+        return np.broadcast_to(0.0, n_coef)
     # Logistic regression on the nodes alone; pairwise weights stay zero. Rules without a smooth loss have no penalty,
     # but the start is finite only with one.
     problem = PenalisedRisk(risk.derived(_risk_of_nodes), run.C if risk.objective.smooth else 1.0, run.max_iter)

@@ -19,6 +19,9 @@ from sklearn_crf.optimize._iterates import (
 # Number of steps, with changes of the gradient, in the approximate Hessian.
 _CORRECTIONS = 6
 
+# Numbers of vectors that are worked on at a time where most memory is in use.
+_PART = 2**13
+
 # Sufficient decrease, factor of backtracking, and most backtracking steps.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
@@ -112,7 +115,7 @@ def minimize_owlqn(
             message, success = "ABNORMAL: no better point on the line", largest(slope) <= tol
             break
         new_x, new_value, new_gradient = found
-        _remember(pairs, new_x - x, new_gradient - gradient)
+        _remember(pairs, x, gradient, new_x, new_gradient)
         fall = value - new_value
         x, value, gradient = new_x, new_value, new_gradient
         curve.append(value)
@@ -138,7 +141,7 @@ def minimize_owlqn(
 
 def _checked_curvature(curvature, n):
     if curvature is None:
-        return 1.0
+        return np.broadcast_to(1.0, n)
     curvature = np.asarray(curvature, dtype=np.float64)
     if curvature.shape != (n,) or not np.all(np.isfinite(curvature) & (curvature > 0)):
         raise ValueError(f"curvature must hold {n} positive and finite numbers.")
@@ -149,7 +152,8 @@ def _evaluated(fun, x, l1):
     # Never changed again, which tells those who keep it that they need no copy.
     x.flags.writeable = False
     value, gradient = fun(x)
-    return float(value) + float(np.sum(l1 * np.abs(x))), np.asarray(gradient, dtype=np.float64)
+    penalty = float(np.sum(l1 * np.abs(x))) if l1.any() else 0.0
+    return float(value) + penalty, np.asarray(gradient, dtype=np.float64)
 
 
 def _least_subgradient(x, gradient, l1):
@@ -162,19 +166,24 @@ def _least_subgradient(x, gradient, l1):
 
 def _searched(fun, x, value, slope, l1, pairs, curvature):
     """A point with enough decrease on the line, projected onto the orthant of x, or None; points tried."""
-    direction = _newton_direction(slope, pairs, curvature)
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
-        direction[penalised & (direction * slope >= 0)] = 0.0
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
-    step = 1.0 if pairs else 1.0 / max(float(np.linalg.norm(direction)), np.finfo(float).tiny)
+    step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
-        new_x = x + step * direction
+        # Made anew for each point, in its place: few lines have a second one, and a direction takes as much memory.
+        new_x = _newton_direction(slope, pairs, curvature)
+        if has_l1:
+            new_x[penalised & (new_x * slope >= 0)] = 0.0
+        if not pairs and n_tried == 1:
+            step = 1.0 / max(float(np.linalg.norm(new_x)), np.finfo(float).tiny)
+        new_x *= step
+        new_x += x
         if has_l1:
             new_x[penalised & (new_x * orthant <= 0)] = 0.0
         new_value, new_gradient = _evaluated(fun, new_x, l1)
-        expected = float(slope @ (new_x - x))
+        expected = sum(float(slope[part] @ (new_x[part] - x[part])) for part in _parts(x))
         if expected < 0 and new_value <= value + _DECREASE * expected and np.all(np.isfinite(new_gradient)):
             return (new_x, new_value, new_gradient), n_tried
         step *= _SHRINK
@@ -192,19 +201,29 @@ def _newton_direction(slope, pairs, scale):
     direction /= scale
     if pairs:
         s, y, curvature = pairs[-1]
-        direction *= curvature / float(y @ (y / scale))
+        direction *= curvature / sum(float(y[part] @ (y[part] / scale[part])) for part in _parts(y))
     for (s, y, curvature), share in zip(pairs, reversed(shares), strict=True):
         direction += (share - float(y @ direction) / curvature) * s
     return direction
 
 
-def _remember(pairs, s, y):
+def _remember(pairs, x, gradient, new_x, new_gradient):
     """Keep a step and its change of the gradient, unless their curvature is negative."""
-    if float(s @ y) <= np.finfo(float).eps * float(y @ y):
-        return
     # In single precision: pairs are most of the memory where there are many weights, and only approximate the Hessian.
-    with np.errstate(over="ignore"):
-        s, y = s.astype(np.float32), y.astype(np.float32)
-    curvature = float(s.astype(np.float64) @ y)
-    if 0 < curvature < np.inf:
+    kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
+    s, y = kept
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.subtract(new_x, x, out=s, casting="same_kind")
+        np.subtract(new_gradient, gradient, out=y, casting="same_kind")
+        curvature, square = _product(s, y), _product(y, y)
+    if np.finfo(float).eps * square < curvature < np.inf:
         pairs.append((s, y, curvature))
+
+
+def _product(a, b):
+    """The scalar product of two vectors in double precision."""
+    return sum(float(a[part].astype(np.float64) @ b[part]) for part in _parts(a))
+
+
+def _parts(vector):
+    return [slice(first, first + _PART) for first in range(0, len(vector), _PART)]

@@ -67,7 +67,7 @@ cdef class _TokenReader:
     cdef bint learns
     cdef double largest
     cdef c_array.array columns
-    cdef c_array.array values
+    cdef c_array.array values  # None while all are one
     cdef c_array.array ends
     cdef Py_ssize_t n_entries
     cdef Py_ssize_t n_held
@@ -82,7 +82,6 @@ cdef class _TokenReader:
         self.learns = learns
         self.largest = largest
         self.columns = array("i", [0]) * 1024
-        self.values = array("d", [0.0]) * 1024
         self.ends = array("q", [0]) * 128
         self.n_entries = self.n_tokens = 0
         self.n_held = 1024
@@ -107,11 +106,16 @@ cdef class _TokenReader:
         if column < 0 or value == 0.0:
             return 0
         if self.n_entries == self.n_held:
-            self.n_held *= 2
+            self.n_held += self.n_held // 2
             c_array.resize(self.columns, self.n_held)
-            c_array.resize(self.values, self.n_held)
+            if self.values is not None:
+                c_array.resize(self.values, self.n_held)
         self.columns.data.as_ints[self.n_entries] = column
-        self.values.data.as_doubles[self.n_entries] = value
+        if self.values is not None:
+            self.values.data.as_doubles[self.n_entries] = value
+        elif value != 1.0:
+            self.values = array("d", [1.0]) * self.n_held
+            self.values.data.as_doubles[self.n_entries] = value
         self.n_entries += 1
         return 0
 
@@ -210,11 +214,12 @@ cdef class _TokenReader:
 
     cdef tuple arrays(self):
         c_array.resize(self.columns, self.n_entries)
-        c_array.resize(self.values, self.n_entries)
+        if self.values is not None:
+            c_array.resize(self.values, self.n_entries)
         c_array.resize(self.ends, self.n_tokens + 1)
         return (
             np.frombuffer(self.columns, dtype=np.int32),
-            np.frombuffer(self.values, dtype=np.float64),
+            None if self.values is None else np.frombuffer(self.values, dtype=np.float64),
             np.frombuffer(self.ends, dtype=np.int64),
         )
 
@@ -227,7 +232,10 @@ def read_tokens(
     double largest,  # absolute value above which a number counts as infinite
     Py_ssize_t shortest,  # tokens that every sequence needs
 ):
-    """Columns and values of all tokens in turn, where each token ends, and the number of tokens of each sequence."""
+    """Columns and values of all tokens in turn, where each token ends, and the number of tokens of each sequence.
+
+    Values are None where all are one.
+    """
     cdef:
         _TokenReader reader = _TokenReader(vocabulary, separator, learns, largest)
         Py_ssize_t i = 0

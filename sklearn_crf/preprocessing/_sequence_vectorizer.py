@@ -159,7 +159,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
             new = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
             vocabulary = {name: int(new[column]) for name, column in vocabulary.items() if kept[column]}
             columns, values, token_ptr = _only(kept[columns], new[columns], values, token_ptr)
-        return vocabulary, _chains(columns, values, token_ptr, lengths, len(vocabulary))
+        return vocabulary, self._chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _learn_of_shards(self, shards):
         """Columns by name of all shards, each of which is looked at where it is."""
@@ -205,7 +205,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _look_up(self, X, vocabulary, shortest=1):
         read = self._read(X, vocabulary, learns=False, shortest=shortest)
-        return _chains(*read, len(vocabulary))
+        return self._chains(*read, len(vocabulary))
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
         """Names of the columns.
@@ -229,12 +229,44 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return tags
 
     def _read(self, X, vocabulary, *, learns, shortest):
-        """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence."""
+        """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence.
+
+        Values are None where all are one.
+        """
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
         largest = float(np.finfo(self.dtype).max)
         columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest, shortest)
-        return columns, values.astype(self.dtype, copy=False), token_ptr, lengths
+        return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
+
+    def _chains(self, columns, values, token_ptr, lengths, n_columns):
+        """A CSR matrix of each sequence."""
+        first = np.cumsum(lengths) - lengths
+        sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
+        # Each sequence has an entry more than it has tokens.
+        token = np.arange(len(sequence)) - sequence
+        ptr = (token_ptr[token] - token_ptr[first][sequence]).astype(np.int32)
+        bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
+        template = sp.csr_matrix((1, n_columns), dtype=self.dtype).__dict__
+        # As many ones, read-only, as the longest sequence has entries, where all values are: a third of the memory.
+        ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=self.dtype) if values is None else None
+        if ones is not None:
+            ones.flags.writeable = False
+        chains, start = [], 0
+        make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
+        for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
+            # Many times as fast as the constructor, whose checks are not needed.
+            chain = make(matrix)
+            chain.__dict__ = {
+                **template,
+                "data": ones[: last - first] if values is None else values[first:last],
+                "indices": columns[first:last],
+                "indptr": ptr[start : start + n + 1],
+                "_shape": (n, n_columns),
+            }
+            chains.append(chain)
+            start += n + 1
+        return object_array(chains)
 
 
 def _names_of_shard(shard: Shard, vectorizer):
@@ -269,41 +301,6 @@ def _check_dtype(dtype):
         raise InvalidParameterError(f"dtype must be float32 or float64, got {dtype!r}.")
 
 
-def _chains(columns, values, token_ptr, lengths, n_columns):
-    first = np.cumsum(lengths) - lengths
-    sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
-    # Each sequence has an entry more than it has tokens.
-    token = np.arange(len(sequence)) - sequence
-    ptr = (token_ptr[token] - token_ptr[first][sequence]).astype(np.int32)
-    bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
-    template = sp.csr_matrix((1, n_columns), dtype=values.dtype).__dict__
-    ones = _shared_ones(values, bounds)
-    chains, start = [], 0
-    make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
-    for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
-        # Many times as fast as the constructor, whose checks are not needed.
-        chain = make(matrix)
-        chain.__dict__ = {
-            **template,
-            "data": values[first:last] if ones is None else ones[: last - first],
-            "indices": columns[first:last],
-            "indptr": ptr[start : start + n + 1],
-            "_shape": (n, n_columns),
-        }
-        chains.append(chain)
-        start += n + 1
-    return object_array(chains)
-
-
-def _shared_ones(values, bounds):
-    """As many ones, read-only, as the longest sequence has entries, where all values are: two thirds of the memory."""
-    if np.any(values != 1):
-        return None
-    ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=values.dtype)
-    ones.flags.writeable = False
-    return ones
-
-
 def _examples(chains, edges):
     graphs = {n: lattice((n,)) for n in {chain.shape[0] for chain in chains}}
     return object_array(
@@ -313,4 +310,4 @@ def _examples(chains, edges):
 
 def _only(kept, columns, values, token_ptr):
     """The entries to keep."""
-    return columns[kept], values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
+    return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]

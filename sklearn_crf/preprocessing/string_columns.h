@@ -31,7 +31,7 @@ typedef struct {
 
 typedef struct {
     StringSlot* slots;
-    size_t mask;
+    size_t n;
     size_t n_used;
 } StringColumns;
 
@@ -44,15 +44,14 @@ static StringSlot* empty_slots(size_t n) {
 
 /* With places for some of the strings that may come; the table grows for more. */
 static int string_columns_init(StringColumns* columns, Py_ssize_t n_expected) {
-    columns->mask = 1023;
-    while ((Py_ssize_t)columns->mask < n_expected && columns->mask < 16383) columns->mask = 2 * columns->mask + 1;
+    columns->n = n_expected < 1024 ? 1024 : n_expected < 16384 ? (size_t)n_expected : 16384;
     columns->n_used = 0;
-    columns->slots = empty_slots(columns->mask + 1);
+    columns->slots = empty_slots(columns->n);
     return columns->slots ? 0 : -1;
 }
 
 static void string_columns_free(StringColumns* columns) {
-    for (size_t i = 0; columns->slots && i <= columns->mask; i++) {
+    for (size_t i = 0; columns->slots && i < columns->n; i++) {
         StringSlot* slot = columns->slots + i;
         if (slot->name >= 0 && !(slot->name & 1)) Py_DECREF(slot->key.string);
     }
@@ -62,8 +61,10 @@ static void string_columns_free(StringColumns* columns) {
 
 static inline size_t first_slot(const StringColumns* columns, Py_hash_t hash, int32_t name) {
     const uint64_t mixed = ((uint64_t)hash ^ ((uint64_t)name << 32 | (uint64_t)name)) * UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)(mixed >> 32) & columns->mask;
+    return (size_t)((mixed >> 32) * columns->n >> 32);
 }
+
+static inline size_t next_slot(const StringColumns* columns, size_t i) { return i + 1 < columns->n ? i + 1 : 0; }
 
 static inline int is_short(PyObject* string) {
     return PyUnicode_KIND(string) == PyUnicode_1BYTE_KIND && PyUnicode_GET_LENGTH(string) < SHORT_TEXT;
@@ -84,7 +85,7 @@ static inline StringSlot* find_slot(const StringColumns* columns, PyObject* stri
     const int short_text = is_short(string);
     name = 2 * name + short_text;
     if (short_text) write_text(string, text);
-    for (;; i = (i + 1) & columns->mask) {
+    for (;; i = next_slot(columns, i)) {
         StringSlot* slot = columns->slots + i;
         if (slot->name < 0) return slot;
         if (slot->hash != hash || slot->name != name) continue;
@@ -95,14 +96,14 @@ static inline StringSlot* find_slot(const StringColumns* columns, PyObject* stri
 }
 
 static int string_columns_grow(StringColumns* columns) {
-    StringColumns larger = {NULL, 2 * columns->mask + 1, columns->n_used};
-    larger.slots = empty_slots(larger.mask + 1);
+    StringColumns larger = {NULL, columns->n + columns->n / 2, columns->n_used};
+    larger.slots = empty_slots(larger.n);
     if (!larger.slots) return -1;
-    for (size_t i = 0; i <= columns->mask; i++) {
+    for (size_t i = 0; i < columns->n; i++) {
         const StringSlot* slot = columns->slots + i;
         if (slot->name < 0) continue;
         size_t k = first_slot(&larger, slot->hash, slot->name >> 1);
-        while (larger.slots[k].name >= 0) k = (k + 1) & larger.mask;
+        while (larger.slots[k].name >= 0) k = next_slot(&larger, k);
         larger.slots[k] = *slot;
     }
     free(columns->slots);
@@ -122,7 +123,7 @@ static inline int string_columns_get(
 
 /* Keep the column of a string that has none yet. */
 static int string_columns_set(StringColumns* columns, PyObject* string, int32_t name, int32_t column) {
-    if (2 * columns->n_used > columns->mask && string_columns_grow(columns)) return -1;
+    if (3 * columns->n_used > 2 * columns->n && string_columns_grow(columns)) return -1;
     const Py_hash_t hash = PyObject_Hash(string);
     StringSlot* slot = find_slot(columns, string, hash, name);
     slot->hash = hash;

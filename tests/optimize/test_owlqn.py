@@ -128,3 +128,32 @@ def test_points_are_never_changed_once_they_were_evaluated():
     assert found.success
     assert all(np.array_equal(x, copy) for x, copy in seen)
     assert found.x.flags.writeable
+
+
+@pytest.mark.parametrize("l1", [0.0, 1e-3])
+def test_long_vectors_in_parts(l1):
+    n = 20_011
+    rng = np.random.default_rng(0)
+    curvature, target = rng.uniform(0.5, 20, n), rng.normal(size=n)
+
+    def fun(x):
+        residual = x - target
+        return 0.5 * curvature @ residual**2 / n, curvature * residual / n
+
+    found = minimize_owlqn(fun, np.zeros(n), l1=l1 / n, curvature=np.ones(n), max_iter=500, tol=1e-9 / n)
+    assert found.success
+    assert_allclose(found.x, np.sign(target) * np.maximum(np.abs(target) - l1 / curvature, 0), atol=1e-6)
+    assert np.all(np.diff(found.loss_curve) <= 0)
+
+
+def test_a_second_point_on_a_line():
+    tried = []
+
+    def fun(x):
+        tried.append(float(x[0]))
+        return float(np.cosh(x[0])), np.sinh(x)
+
+    found = minimize_owlqn(fun, np.array([0.1]), tol=1e-8)
+    assert found.success
+    assert found.nfev == len(tried) > found.nit + 1
+    assert_allclose(found.x, 0, atol=1e-8)

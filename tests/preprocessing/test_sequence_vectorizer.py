@@ -131,6 +131,21 @@ class Word(str):
     """A string of another type."""
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("at", [0, 1023, 1024, 2999, None])
+def test_one_value_that_is_not_one(at, dtype):
+    values = np.ones(3000, dtype=dtype)
+    if at is not None:
+        values[at] = 2.5
+    vectorizer = SequenceVectorizer(dtype=dtype)
+    chains = vectorizer.fit_transform([[{f"n{k}": value}] for k, value in enumerate(values.tolist())])
+    assert {chain.dtype for chain in chains} == {np.dtype(dtype)}
+    assert_array_equal(np.concatenate([chain.data for chain in chains]), values)
+    assert_array_equal(np.concatenate([chain.indices for chain in chains]), np.arange(3000))
+    # Where all are one, a single array of ones stands for them.
+    assert chains[0].data.flags.writeable == (at is not None)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_strings_of_any_length_and_script_have_columns_of_their_own(data):

@@ -20,9 +20,9 @@ from sklearn_crf.potentials import SparsePotentials
 # Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
 _TOL_OF_GRADIENT = 10.0
 
-# Numbers in the statistics of batches that are kept together until they are pulled back (1 MB).
+# Numbers in the statistics of batches that threads share and that are kept until they are pulled back (1 MB).
 _KEPT_TOGETHER = 2**17
-# Least batches in such a group: threads share them.
+# Least batches in such a group.
 _FEWEST_TOGETHER = 4
 
 # Ranges of features that threads share.
@@ -78,7 +78,8 @@ class Likelihood(Objective):
     def whole_pass(self, potentials, batches, n_jobs=1):
         if self.exact_on is None:
             return None
-        return PassOverChains.of(potentials, batches) or PassOverNodes.without_edges(potentials, batches, n_jobs)
+        found = PassOverChains.of(potentials, batches, n_jobs)
+        return found or PassOverNodes.without_edges(potentials, batches, n_jobs)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if self.exact_on is not None:
@@ -223,16 +224,18 @@ class PassOverChains:
     Scores of a batch become its statistics where they are, and stay in the cache until features have read them.
     """
 
-    def __init__(self, potentials, chains):
+    def __init__(self, potentials, chains, n_jobs):
         self._potentials = potentials
         self._chains = chains
         self._pairs = potentials.pairs.ptr, potentials.pairs.column
-        self._groups = _groups([len(each.labels) * potentials.n_classes for each in chains])
+        # Features add up batches in their order, whatever the groups.
+        sizes = [len(each.labels) * potentials.n_classes for each in chains]
+        self._groups = [[i] for i in range(len(chains))] if thread_count(n_jobs) == 1 else _groups(sizes)
         most = max(sum(len(chains[i].labels) for i in group) for group in self._groups)
         self._kept = np.empty((most, potentials.n_classes))
 
     @classmethod
-    def of(cls, potentials, batches):
+    def of(cls, potentials, batches, n_jobs=1):
         """The pass over some batches; None where these are anything but labelled chains that share one table."""
         if not isinstance(potentials, SparsePotentials) or potentials.takes_sparse_edges:
             return None
@@ -244,7 +247,8 @@ class PassOverChains:
             return None
         ranges = potentials.shared_ranges([batch.example for batch in batches])
         starts = [start for start, _ in ranges]
-        return cls(potentials, [_chains(batch, ptr, starts) for batch, ptr in zip(batches, pointers, strict=True)])
+        chains = [_chains(batch, ptr, starts) for batch, ptr in zip(batches, pointers, strict=True)]
+        return cls(potentials, chains, n_jobs)
 
     def value_grad(self, coef, members, n_jobs):
         """The risk of all batches, or of some; None where scores range too widely."""
