@@ -464,7 +464,13 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _edge_features(self, encoded=None, n_classes=None):
         """The features of edges that suit encoded examples, or their outline; None as long as they are not known."""
-        return self.edge_features
+        if not isinstance(self.edge_features, str) or self.edge_features != "auto":
+            return self.edge_features
+        return "constant" if encoded is None else self._automatic_edge_features(encoded, n_classes)
+
+    def _automatic_edge_features(self, encoded, n_classes):
+        """What "auto" stands for on encoded examples, or their outline."""
+        return "constant" if encoded.is_sparse or encoded.has_operators else "difference"
 
     def _with_edge_features(self, encoded, classes):
         """Encoded examples, or their outline, with the features of edges that suit their classes."""

@@ -87,7 +87,7 @@ class ContrastiveCRF(FieldClassifier):
         one, where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
         millionth, whichever makes the sets to begin with, which overrate edges, label training examples best. Up to
         20,000 nodes a training with ``C`` itself comes after it, and the better of the two is kept.
-    edge_features : str or callable, default="difference"
+    edge_features : str or callable, default="auto"
         As in :class:`DRFClassifier`.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice.
@@ -193,7 +193,7 @@ class ContrastiveCRF(FieldClassifier):
         inference="auto",
         class_weight=None,
         pairwise="auto",
-        edge_features="difference",
+        edge_features="auto",
         connectivity=1,
         fit_intercept=True,
         max_iter=200,

@@ -72,9 +72,10 @@ class DRFClassifier(FieldClassifier):
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
         also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
-    edge_features : str or callable, default="difference"
+    edge_features : str or callable, default="auto"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]` (a conventional
-        Markov random field), or a registered name or a callable ``f(x_tail, x_head)``.
+        Markov random field), or a registered name or a callable ``f(x_tail, x_head)``. "auto" is "difference", and
+        "constant" for sparse features and linear operators.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
@@ -178,7 +179,7 @@ class DRFClassifier(FieldClassifier):
         cost=None,
         class_weight=None,
         pairwise="auto",
-        edge_features="difference",
+        edge_features="auto",
         connectivity=1,
         fit_intercept=True,
         max_iter=200,

@@ -101,7 +101,8 @@ class M3NClassifier(FieldClassifier):
         either.
     edge_features : str or callable, default="auto"
         Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]`, or a registered name
-        or a callable ``f(x_tail, x_head)``. "auto" is "constant" on chains, "difference" elsewhere.
+        or a callable ``f(x_tail, x_head)``. "auto" is "constant" on chains, for sparse features and linear operators,
+        and "difference" elsewhere.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
@@ -246,6 +247,9 @@ class M3NClassifier(FieldClassifier):
         self.verbose = verbose
 
     # Training ------------------------------------------------------------------------------------------------------
+
+    def _automatic_edge_features(self, encoded, n_classes):
+        return "constant" if encoded.lattice_ndim == 1 else super()._automatic_edge_features(encoded, n_classes)
 
     def _formulation(self):
         return resolve_margin_formulation(self.formulation)

@@ -252,12 +252,8 @@ class TRWCRF(FieldClassifier):
     def _formulation(self, is_narrow):
         return resolve_formulation(self.formulation, is_narrow, self.tol)
 
-    def _edge_features(self, encoded=None, n_classes=None):
-        if not isinstance(self.edge_features, str) or self.edge_features != "auto":
-            return self.edge_features
-        if encoded is None or encoded.lattice_ndim is None:
-            return "constant"
-        suits = encoded.lattice_ndim > 1 and encoded.n_features > 1 and n_classes == 2
+    def _automatic_edge_features(self, encoded, n_classes):
+        suits = (encoded.lattice_ndim or 0) > 1 and encoded.n_features > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
     def _check_parameters(self):

@@ -4,12 +4,13 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from field_data import noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_crf import DRFClassifier, Example
+from sklearn_crf import ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
 from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import Graph, lattice
@@ -222,3 +223,17 @@ def test_training_is_exact_where_that_costs_no_more_than_a_few_sweeps(side, chos
     y = np.kron(rng.integers(2, size=(6, side // 4, side // 4)), np.ones((4, 4), dtype=int))
     X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1))
     assert DRFClassifier(max_iter=2).fit(X, y).inference_ == chosen
+
+
+@pytest.mark.parametrize("estimator", [DRFClassifier, ContrastiveCRF, M3NClassifier])
+def test_edges_of_sparse_features_see_a_constant_by_default(estimator):
+    y = [np.array([0, 0, 1, 1]), np.array([1, 0, 0])]
+    chains = [sp.csr_array(np.eye(2)[labels]) for labels in y]
+    graphs = [Example(chain, [[k, k + 1] for k in range(chain.shape[0] - 1)]) for chain in chains]
+    for X in (chains, graphs):
+        assert estimator().fit(X, y).edge_coef_.shape[1] == 1
+        with pytest.raises(ValueError, match="use edge_features='constant'"):
+            estimator(edge_features="difference").fit(X, y)
+    dense = np.array([[[[0.0, 1.0]] * 3] * 2] * 2)
+    images = estimator(max_iter=3).fit(dense, np.array([[[0, 1, 0]] * 2] * 2))
+    assert images.edge_coef_.shape[1] == 3
