@@ -21,8 +21,8 @@ from sklearn_crf.potentials import (
     with_feature_columns,
 )
 
-# Numbers in the statistics of the nodes of a batch with sparse features (1 MB).
-_MOST_STATISTICS = 2**17
+# Numbers in the statistics of the nodes of a batch with sparse features (512 KB).
+_MOST_STATISTICS = 2**16
 
 
 class TrainingExamples:

@@ -277,13 +277,16 @@ class PenalisedRisk:
             return None
         total = at_zero / self.n_nodes + (1 - self.l1_ratio) * self._strength * self.penalty
         # That of frequent features falls most, as labels become certain: half of the orders of magnitude remain.
-        return np.sqrt(np.where(total > 0, total, 1.0))
+        roots = np.sqrt(np.where(total > 0, total, 1.0))
+        return np.maximum(roots, np.finfo(np.float32).tiny).astype(np.float32)
 
     def evaluate(self, coef, members=None):
         """One pass over the examples."""
         # coef: (n_coef,)
         # members: batches to visit; their sum stands for all
         # returns value: f without its L1 penalty; None if the rule has no loss; gradient: (n_coef,)
+        # Points that were tried and left are not in memory beside the next one.
+        self._last = None
         result = self.risk.value_grad(coef, members)
         share = 1.0 if members is None else self.risk.labelled_share(members)
         n_nodes = self.n_nodes * share

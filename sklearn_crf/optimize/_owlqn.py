@@ -142,7 +142,9 @@ def minimize_owlqn(
 def _checked_curvature(curvature, n):
     if curvature is None:
         return np.broadcast_to(1.0, n)
-    curvature = np.asarray(curvature, dtype=np.float64)
+    curvature = np.asarray(curvature)
+    if curvature.dtype != np.float32:
+        curvature = curvature.astype(np.float64)
     if curvature.shape != (n,) or not np.all(np.isfinite(curvature) & (curvature > 0)):
         raise ValueError(f"curvature must hold {n} positive and finite numbers.")
     return curvature
@@ -186,6 +188,7 @@ def _searched(fun, x, value, slope, l1, pairs, curvature):
         expected = sum(float(slope[part] @ (new_x[part] - x[part])) for part in _parts(x))
         if expected < 0 and new_value <= value + _DECREASE * expected and np.all(np.isfinite(new_gradient)):
             return (new_x, new_value, new_gradient), n_tried
+        del new_x, new_gradient
         step *= _SHRINK
     return None, _MOST_SHRINKS
 
