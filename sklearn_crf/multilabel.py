@@ -17,7 +17,7 @@ from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import Inference
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
@@ -200,9 +200,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_labels)
             Zeros and ones, or the values of training.
         """
-        examples = self._fitted_examples(X)
-        labels = self.estimator_.predict(examples, self._known(evidence, len(examples)), inference=inference)
-        return self.values_[np.stack(labels).astype(np.intp)]
+        examples, known = self._examples_to_predict(X, evidence)
+        labels = np.concatenate(self.estimator_.predict(examples, known, inference=inference))
+        return self.values_[labels.reshape(-1, len(self.classes_)).astype(np.intp)]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(
@@ -224,9 +224,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         ndarray of shape (n_samples, n_labels)
             As of :class:`~sklearn.multiclass.OneVsRestClassifier` and :class:`~sklearn.multioutput.ClassifierChain`.
         """
-        examples = self._fitted_examples(X)
-        known = self._known(evidence, len(examples))
-        return np.stack(self.estimator_.predict_proba(examples, known, inference=inference))[:, :, 1]
+        examples, known = self._examples_to_predict(X, evidence)
+        found = np.concatenate(self.estimator_.predict_proba(examples, known, inference=inference))
+        return found[:, 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Share of the rows all of whose labels are right.
@@ -281,6 +281,15 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
+    def _examples_to_predict(self, X, evidence):
+        """Examples of one or more rows each, and what is known of their labels."""
+        if evidence is not None:
+            examples = self._fitted_examples(X)
+            return examples, self._known(evidence, len(examples))
+        check_is_fitted(self)
+        graph = Graph(len(self.classes_), self.edges_)
+        return _examples_of_many(self._rows(X, reset=False), graph), None
+
     def _rows(self, X, reset):
         require_rows(X)
         X = sound_csr(X, "X") if sp.issparse(X) else X
@@ -334,11 +343,7 @@ def _edges(structure, Y):
 def _examples(X, graph):
     """One field for each row: its features at the node of every label, with weights of their own."""
     n_labels = graph.n_nodes
-    types = {
-        "node_type": np.arange(n_labels),
-        "edge_type": np.arange(graph.n_edges),
-        "edge_features": np.ones((graph.n_edges, 1), dtype=X.dtype),
-    }
+    types = _types_of(graph, 1, X.dtype)
     if sp.issparse(X):
         rows = (sp.vstack([X[i : i + 1]] * n_labels, format="csr") for i in range(X.shape[0]))
         return [Example(x, graph, **types) for x in rows]
@@ -346,3 +351,31 @@ def _examples(X, graph):
     # Checked once: all examples are alike but for their features, which are checked already.
     first = Example(features[0], graph, **types)
     return [first._with(node_features=x) for x in features]
+
+
+def _examples_of_many(X, graph):
+    """The same with many rows side by side in each, where labels have no cycle: fields join such examples anyway."""
+    if not graph.is_forest:
+        return _examples(X, graph)
+    n_labels, examples = graph.n_nodes, []
+    n_together = max(1, _NODES_TOGETHER // n_labels)
+    union = types = None
+    for start in range(0, X.shape[0], n_together):
+        rows = np.repeat(np.arange(start, min(start + n_together, X.shape[0])), n_labels)
+        if union is None or union.n_nodes != len(rows):
+            n_rows = len(rows) // n_labels
+            union, types = disjoint_union([graph] * n_rows), _types_of(graph, n_rows, X.dtype)
+        examples.append(Example(X[rows], union, **types))
+    return examples
+
+
+_NODES_TOGETHER = 4096
+
+
+def _types_of(graph, n_rows, dtype):
+    """Types and features of so many copies of the graph of labels: each node and edge has weights of its own."""
+    return {
+        "node_type": np.tile(np.arange(graph.n_nodes), n_rows),
+        "edge_type": np.tile(np.arange(graph.n_edges), n_rows),
+        "edge_features": np.ones((n_rows * graph.n_edges, 1), dtype=dtype),
+    }

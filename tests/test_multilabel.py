@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.fixes import parse_version
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField, multilabel
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.multilabel import chow_liu_edges
 
@@ -178,3 +178,18 @@ def test_another_inference_predicts():
 def test_wrong_evidence_is_an_error(evidence, message):
     with pytest.raises(ValueError, match=message):
         MultiLabelField().fit(X, Y).predict(X, evidence)
+
+
+@pytest.mark.parametrize("structure", ["chow_liu", "full"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_rows_predicted_together_are_as_alone(structure, form, monkeypatch):
+    monkeypatch.setattr(multilabel, "_NODES_TOGETHER", 24)
+    rows = form(X)
+    field = MultiLabelField(TRWCRF(max_iter=30), structure=structure).fit(rows, Y)
+    labels, probabilities = field.predict(rows), field.predict_proba(rows)
+    assert labels.shape == probabilities.shape == Y.shape
+    for i in range(0, len(Y), 7):
+        assert np.array_equal(field.predict(rows[i : i + 1])[0], labels[i])
+        np.testing.assert_allclose(field.predict_proba(rows[i : i + 1])[0], probabilities[i], atol=1e-12)
+    unknown = np.full(Y.shape, np.nan)
+    assert np.array_equal(field.predict(rows, unknown), labels)
