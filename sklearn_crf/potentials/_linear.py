@@ -218,19 +218,35 @@ class LinearPotentials:
         PairwiseModel
             In the precision of ``example.node_features``.
         """
-        weights = self.unpack(np.asarray(coef))
-        features = example.node_features
-        tables, edge_type, edge_weight = self._pairwise(weights, example)
+        unary, tables, edge_type, edge_weight = self._values(coef, example)
+        return PairwiseModel(
+            example.graph, unary, tables, edge_type=edge_type, edge_weight=edge_weight, n_states=example.n_states
+        )
+
+    def scores_and_tables(self, coef, example):
+        """What :meth:`model` reads of the weights, without the checks of a model.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        example : Example
+
+        Returns
+        -------
+        unary : ndarray of shape (N, K)
+        tables : ndarray of shape (T, R, K, K)
+            In the precision of ``example.node_features``, as ``unary``.
+        """
+        unary, tables, *_ = self._values(coef, example)
+        return unary, tables.astype(unary.dtype, copy=False)
+
+    def _values(self, coef, example):
+        """Scores, tables, and the type and the features by which each edge reads these."""
+        weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
+        tables, *of_edges = self._pairwise(weights, example)
         if self.forbidden is not None:
             tables = np.where(self.forbidden, -np.inf, tables)
-        return PairwiseModel(
-            example.graph,
-            self._unary(weights, example).astype(features.dtype, copy=False),
-            tables,
-            edge_type=edge_type,
-            edge_weight=edge_weight,
-            n_states=example.n_states,
-        )
+        return self._unary(weights, example).astype(dtype, copy=False), tables, *of_edges
 
     def inference_model(self, coef, example):
         """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.

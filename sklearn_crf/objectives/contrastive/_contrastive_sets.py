@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -214,10 +215,22 @@ class PassOfSets:
     def _of_sets(self, i, coef, n_threads):
         """Loss, no errors, and gradient of the sets of a batch."""
         batch = self._batches[i]
-        with batch.named_in_errors():
-            terms, statistics = self._sets(i).terms_and_statistics(self._potentials.model(coef, batch.example))
+        # Sets read no edges, and the pass over nodes has seen that scores are finite.
+        scores = _Scores(*self._potentials.scores_and_tables(coef, batch.example))
+        terms, statistics = self._sets(i).terms_and_statistics(scores)
         part = weighted_loss(batch, Loss(statistics, terms))
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
+
+
+class _Scores(NamedTuple):
+    """What sets read of a model."""
+
+    unary: np.ndarray
+    tables: np.ndarray
+
+    @property
+    def dtype(self):
+        return self.unary.dtype
 
 
 _PARTS = [Pseudolikelihood, ContrastiveSets]
