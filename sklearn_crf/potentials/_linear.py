@@ -224,7 +224,7 @@ class LinearPotentials:
         )
 
     def scores_and_tables(self, coef, example):
-        """What :meth:`model` reads of the weights, without the checks of a model.
+        """Unary scores and tables of :meth:`model`, without the checks of a model.
 
         Parameters
         ----------

@@ -19,7 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_crf import ContrastiveCRF, Example
 from sklearn_crf.estimators import contrastive
 from sklearn_crf.inference import ICM, AutoMap, TRWMessagePassing
+from sklearn_crf.learning import GrowingSets
 from sklearn_crf.objectives import EmpiricalRisk, Generator
+from sklearn_crf.objectives.contrastive import _contrastive_sets
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 from sklearn_crf.potentials import PairwiseTables
 
@@ -75,8 +77,11 @@ def test_weight_two_is_seen_twice_where_generation_is_deterministic():
 # Known special cases ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("most", [0, 2, 64], ids="{} by differences".format)
+@pytest.mark.parametrize("are_drawn", [False, True])
 @pytest.mark.parametrize("data", [noisy_blobs, chains])
-def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, monkeypatch):
+def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, are_drawn, most, monkeypatch):
+    monkeypatch.setattr(_contrastive_sets, "_FEW_ASSIGNMENTS", most)
     X, y = data(8)
     weight = np.linspace(0.0, 2.0, 8)
     seen = []
@@ -90,7 +95,8 @@ def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, monkeypatch):
         return found
 
     monkeypatch.setattr(EmpiricalRisk, "value_grad", value_grad)
-    contrastive_crf(max_rounds=3, random_state=0).fit(X, y, sample_weight=weight)
+    sets = GrowingSets(generator="gibbs" if are_drawn else "map", are_drawn=are_drawn, max_rounds=3)
+    ContrastiveCRF(sets=sets, random_state=0).fit(X, y, sample_weight=weight)
     assert len(seen) > 10
     for found, expected in seen:
         assert found.value == pytest.approx(expected.value, rel=1e-9)

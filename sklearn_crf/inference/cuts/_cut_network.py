@@ -66,7 +66,7 @@ class LatticeFlow:
         return graph.n_nodes <= _NODES_PER_BLOCK
 
     def in_one_call(self, kernel, before, values, choice, rounding, precision, mode, after=()):
-        """What a kernel that makes a whole cut gives."""
+        """The result of a kernel that makes a whole cut."""
         # before, after: arguments that come first and last; values: as of pairwise_values, and edges; choice: what to
         # keep and to take
         return kernel(

@@ -185,7 +185,7 @@ cdef inline int64_t to_integer(double value, double scale, int64_t endless) noex
 
 
 cdef inline double node_cost(double kept, double taken, int32_t keep, int32_t take) noexcept nogil:
-    """What taking costs at a node."""
+    """Cost of taking at a node."""
     return 0.0 if keep == take else kept - taken
 
 

@@ -322,15 +322,50 @@ class AssignmentSets:
         terms : ndarray of shape (N,), float64
         statistics : Statistics
         """
-        share = self.gains(model)
-        if self._tilt is not None:
-            share += self._tilts()
-        losses, largest = np.empty((2, len(self.set_weight)))
-        normalize_sets(self.set_of, self.set_weight, share, largest, losses)
-        unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(model.tables.shape)
+        share, losses = self.gains(model), np.empty(len(self.set_weight))
+        self.normalize(share, losses)
+        statistics = self._statistics(share, model.tables.shape, model.dtype)
+        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(statistics.unary))
+        return terms, statistics
+
+    def _statistics(self, share, shape_of_tables, dtype):
+        """Statistics of the assignments less those of the truth, each as often as its share says."""
+        unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(shape_of_tables)
         self._pairs.add_statistics(share, tables.reshape(-1))
-        terms = np.bincount(self._node_ptr[self.set_member], losses, minlength=len(unary))
-        return terms, Statistics(unary.astype(model.dtype, copy=False), tables)
+        return Statistics(unary.astype(dtype, copy=False), tables)
+
+    def statistics_of_each(self, shape_of_tables, dtype, first=0):
+        """Statistics of each assignment less those of the truth.
+
+        Parameters
+        ----------
+        shape_of_tables : tuple of int
+        dtype : dtype
+            Of the statistics of nodes.
+        first : int, default=0
+            Assignment to begin with.
+
+        Yields
+        ------
+        Statistics
+        """
+        for number in range(first, self.n_assignments):
+            share = np.zeros(self.n_assignments)
+            share[number] = 1.0
+            yield self._statistics(share, shape_of_tables, dtype)
+
+    def normalize(self, gains, losses):
+        """Losses of the sets and shares of the assignments, from scores less that of the truth, both in place.
+
+        Parameters
+        ----------
+        gains : ndarray of shape (n_assignments,), float64
+            Become what each assignment counts in the derivative.
+        losses : ndarray of shape (n_sets,), float64
+        """
+        if self._tilt is not None:
+            gains += self._tilts()
+        normalize_sets(self.set_of, self.set_weight, gains, np.empty(len(losses)), losses)
 
 
 def _checked_weights(weight, n_members):

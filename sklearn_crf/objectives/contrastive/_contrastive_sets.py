@@ -184,12 +184,19 @@ class ContrastiveSets(Objective):
 
 
 class PassOfSets:
-    """Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass."""
+    r"""Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass.
+
+    .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
+
+    Where assignments and weights are few, differences of features are kept: no node is looked at for sets.
+    """
 
     # nodes: PassOverNodes; objective: BatchObjectives, whose sets may grow
 
     def __init__(self, nodes, potentials, batches, objective):
         self._nodes, self._potentials, self._batches, self._objective = nodes, potentials, batches, objective
+        # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
+        self._differences = [(None, None)] * len(batches)
 
     @classmethod
     def of(cls, objective, potentials, batches, n_jobs=1):
@@ -206,11 +213,19 @@ class PassOfSets:
         if members is not None:
             return None
         coef = np.asarray(coef)
-        of_sets = [partial(self._of_sets, i, coef) for i in range(len(self._batches)) if self._sets(i).n_assignments]
-        return risk_of_tasks([*self._nodes.tasks(coef), *of_sets], n_jobs, counts_errors=False)
+        filled = [i for i in range(len(self._batches)) if self._sets(i).n_assignments]
+        few = [i for i in filled if self._is_small(i)]
+        many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
+        by_differences = [partial(self._of_differences, few, coef)] if few else []
+        return risk_of_tasks([*self._nodes.tasks(coef), *many, *by_differences], n_jobs, counts_errors=False)
 
     def _sets(self, i):
         return self._objective.of_batch(i).parts[-1].sets
+
+    def _is_small(self, i):
+        n_assignments = self._sets(i).n_assignments
+        n_numbers = n_assignments * self._potentials.n_coef
+        return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
     def _of_sets(self, i, coef, n_threads):
         """Loss, no errors, and gradient of the sets of a batch."""
@@ -221,9 +236,42 @@ class PassOfSets:
         part = weighted_loss(batch, Loss(statistics, terms))
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
+    def _of_differences(self, members, coef, n_threads):
+        """The same of several batches, by the differences of their assignments."""
+        value, gradient = 0.0, np.zeros(len(coef))
+        for i in members:
+            sets, weight = self._sets(i), self._batches[i].weight
+            rows = self._rows(i)
+            share, losses = rows @ coef, np.empty(len(sets.set_weight))
+            sets.normalize(share, losses)
+            if weight is not None:
+                of_sets = weight[sets.set_member]
+                share *= of_sets[sets.set_of]
+                losses *= of_sets
+            value += float(losses.sum())
+            gradient += share @ rows
+        return value, 0.0, gradient
+
+    def _rows(self, i):
+        """Differences of the assignments of a batch, of which those that are new are added."""
+        known, rows = self._differences[i]
+        sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
+        if known is not sets:
+            rows = np.zeros((0, potentials.n_coef))
+        if len(rows) < sets.n_assignments:
+            shape = (*potentials.edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
+            each = sets.statistics_of_each(shape, example.node_features.dtype, len(rows))
+            rows = np.stack([*rows, *(potentials.pullback(example, statistics) for statistics in each)])
+            self._differences[i] = sets, rows
+        return rows
+
+
+# Assignments of a batch whose differences are worked out.
+_FEW_ASSIGNMENTS = 64
+
 
 class _Scores(NamedTuple):
-    """What sets read of a model."""
+    """The part of a model that sets read."""
 
     unary: np.ndarray
     tables: np.ndarray
