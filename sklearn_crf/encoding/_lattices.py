@@ -485,7 +485,28 @@ def _are_short_and_finite(arrays):
 
 
 def require_rows(X):
-    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table."""
+    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table.
+
+    Parameters
+    ----------
+    X : array-like or list
+        What an estimator was given.
+
+    Raises
+    ------
+    ValueError
+        If an example of X is not a row of numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import require_rows
+    >>> require_rows(np.ones((4, 2)))
+    >>> require_rows([{"word": "a"}])
+    Traceback (most recent call last):
+        ...
+    ValueError: X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.
+    """
     listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     first = X[0] if listed and len(X) else X
     if listed and isinstance(first, dict):
