@@ -1,7 +1,8 @@
 """libDAI's belief propagation as a peer, if it is installed: driver compiled on the spot, model handed over as text.
 
 Where no package has it, it is built from its sources in a folder of its own: ``cp Makefile.LINUX Makefile.conf && make
-lib``, with the headers of GMP and Boost installed, and ``LIBDAI_PREFIX`` set to that folder.
+lib``, with the headers of GMP and Boost installed, ``DEBUG=`` after ``make`` to leave out its checks, and
+``LIBDAI_PREFIX`` set to that folder.
 """
 
 import os
