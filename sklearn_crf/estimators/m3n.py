@@ -82,8 +82,8 @@ class M3NClassifier(FieldClassifier):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
-        sparse features, one slack up to 1,000 weights, and Frank-Wolfe otherwise. Formulations with a temperature
-        have "lbfgs" alone, and "dual" has steps of its own.
+        sparse features; up to 1,000 weights it is the same on chains, and one slack elsewhere; otherwise it is
+        Frank-Wolfe. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -306,7 +306,8 @@ class M3NClassifier(FieldClassifier):
             return BundleMethod()
         if n_coef is None or n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
-        return OneSlack()
+        # Best labelings of chains take less time than planes of those of the passes before.
+        return BundleMethod() if encoded.lattice_ndim == 1 else OneSlack()
 
     def _packing(self, encoded):
         return {"max_nodes": self._batch_nodes(encoded)}

@@ -81,8 +81,9 @@ def _move_to_boundary(weight, free, members, found, negative):
     free[members[first]] = False
 
 
-# Where the next plane is made, as a share of the way from the best point to the minimiser under the planes.
-_SHARE_OF_WAY = 0.2
+def _between(best, minimizer, n_passes):
+    """Where the next plane is made: after some passes a tenth of the way from the best point to the minimiser."""
+    return best + max(0.1, 2 / (2 + n_passes)) * (minimizer - best)
 
 
 def bmrm(
@@ -102,11 +103,11 @@ def bmrm(
         P(x) = \tfrac12 \lVert x \rVert^2 + R(x) \;\ge\;
         \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
 
-    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. The next one is made a fifth of the way from the
-    best point so far to :math:`x(a)`, which minimises the penalty plus the highest plane: minimisers go to and fro as
-    long as planes are few, and planes near the best point take a third of the calls. The difference between the least
-    P seen and the dual value is a bound on what is left to gain. For the structured hinge this is the 1-slack
-    cutting-plane method.
+    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. The next one is made a share of the way, in the
+    end a tenth, from the best point so far to :math:`x(a)`, which minimises the penalty plus the highest plane:
+    minimisers go to and fro as long as planes are few, and planes near the best point take a third of the calls. The
+    difference between the least P seen and the dual value is a bound on what is left to gain. For the structured hinge
+    this is the 1-slack cutting-plane method.
 
     Parameters
     ----------
@@ -178,7 +179,7 @@ def bmrm(
         if end or stop:
             message = "STOP: by the callback" if stop else end
             break
-        x = best.x + _SHARE_OF_WAY * (minimizer - best.x)
+        x = _between(best.x, minimizer, len(curves[0]))
         # A gap of rounding size, or a fun that is not convex: the plane did not cut off its own point.
         if len(curves[1]) > 1 and curves[1][-1] <= curves[1][-2] and np.array_equal(x, bundle.former):
             message = "STOP: the last plane cut off nothing"
@@ -187,7 +188,7 @@ def bmrm(
     dual = curves[1][-1]
     return OptimizeResult(
         x=best.x,
-        fun=best.fun(dual),
+        fun=float(best.fun(dual)),
         dual=dual,
         gap=best.upper - dual,
         # No plane is above what it is a plane of: P is never below the dual.
@@ -343,6 +344,7 @@ class _OneSlackIterate:
         n = len(bounded)
         self.x = self.best = np.zeros(n)
         self.dual, self.best_primal = 0.0, np.inf
+        self._n_passes = 0
         self._oracle = oracle
         self._kept = [_KeptPlanes(size, n, max_kept) for size in sizes]
         self._bundle = Bundle(bounded, n, max_planes)
@@ -351,7 +353,8 @@ class _OneSlackIterate:
     def pass_over(self):
         """A plane of every term between the best point and x, and the next x."""
         slope, offset = np.zeros(len(self.x)), 0.0
-        x = self.best + _SHARE_OF_WAY * (self.x - self.best)
+        x = _between(self.best, self.x, self._n_passes)
+        self._n_passes += 1
         for block, kept in enumerate(self._kept):
             slopes, offsets = self._oracle(block, x)
             slope += slopes.sum(axis=0)
