@@ -81,9 +81,21 @@ def _move_to_boundary(weight, free, members, found, negative):
     free[members[first]] = False
 
 
-def _between(best, minimizer, n_passes):
-    """Where the next plane is made: after some passes a tenth of the way from the best point to the minimiser."""
-    return best + max(0.1, 2 / (2 + n_passes)) * (minimizer - best)
+class _StepFromBest:
+    """Where the next plane is made, on the way from the best point so far to the minimiser under the planes.
+
+    All the way as long as points get better, down to a tenth of it where they do not.
+    """
+
+    def __init__(self):
+        self._share = 1.0
+
+    def to(self, best, minimizer):
+        return best + self._share * (minimizer - best)
+
+    def judge(self, is_better):
+        """Take note of whether the last point was better than all before."""
+        self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
 
 
 def bmrm(
@@ -103,11 +115,11 @@ def bmrm(
         P(x) = \tfrac12 \lVert x \rVert^2 + R(x) \;\ge\;
         \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
 
-    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. The next one is made a share of the way, in the
-    end a tenth, from the best point so far to :math:`x(a)`, which minimises the penalty plus the highest plane:
-    minimisers go to and fro as long as planes are few, and planes near the best point take a third of the calls. The
-    difference between the least P seen and the dual value is a bound on what is left to gain. For the structured hinge
-    this is the 1-slack cutting-plane method.
+    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. The next one is made on the way from the best
+    point so far to :math:`x(a)`, which minimises the penalty plus the highest plane: all the way as long as points get
+    better, down to a tenth of it where they do not, as minimisers go to and fro while planes are few. The difference
+    between the least P seen and the dual value is a bound on what is left to gain. For the structured hinge this is the
+    1-slack cutting-plane method.
 
     Parameters
     ----------
@@ -161,7 +173,7 @@ def bmrm(
     bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
-    best = BestPoint(x)
+    best, step = BestPoint(x), _StepFromBest()
     curves: tuple[list, list] = [], []
     message = AT_LIMIT
     for _ in range(max_iter):
@@ -169,7 +181,7 @@ def bmrm(
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
         if not (np.isfinite(value) and np.all(np.isfinite(slope))):
             raise ValueError(f"fun must be finite, got value {value}.")
-        best.visit(x, risk)
+        step.judge(best.visit(x, risk))
         curves[0].append(0.5 * float(x @ x) + (upper if np.isfinite(upper) else value))
         bundle.add(slope, value - slope @ x)
         minimizer, dual = bundle.solve()
@@ -179,7 +191,7 @@ def bmrm(
         if end or stop:
             message = "STOP: by the callback" if stop else end
             break
-        x = _between(best.x, minimizer, len(curves[0]))
+        x = step.to(best.x, minimizer)
         # A gap of rounding size, or a fun that is not convex: the plane did not cut off its own point.
         if len(curves[1]) > 1 and curves[1][-1] <= curves[1][-2] and np.array_equal(x, bundle.former):
             message = "STOP: the last plane cut off nothing"
@@ -344,7 +356,7 @@ class _OneSlackIterate:
         n = len(bounded)
         self.x = self.best = np.zeros(n)
         self.dual, self.best_primal = 0.0, np.inf
-        self._n_passes = 0
+        self._step = _StepFromBest()
         self._oracle = oracle
         self._kept = [_KeptPlanes(size, n, max_kept) for size in sizes]
         self._bundle = Bundle(bounded, n, max_planes)
@@ -353,15 +365,16 @@ class _OneSlackIterate:
     def pass_over(self):
         """A plane of every term between the best point and x, and the next x."""
         slope, offset = np.zeros(len(self.x)), 0.0
-        x = _between(self.best, self.x, self._n_passes)
-        self._n_passes += 1
+        x = self._step.to(self.best, self.x)
         for block, kept in enumerate(self._kept):
             slopes, offsets = self._oracle(block, x)
             slope += slopes.sum(axis=0)
             offset += float(offsets.sum())
             kept.add(slopes, offsets)
         primal = 0.5 * float(x @ x) + offset + float(slope @ x)
-        if primal < self.best_primal:
+        is_better = primal < self.best_primal
+        self._step.judge(is_better)
+        if is_better:
             self.best, self.best_primal = x, primal
         self._add(slope, offset)
 

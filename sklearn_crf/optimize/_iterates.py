@@ -54,13 +54,15 @@ class BestPoint:
         self._value = np.inf
 
     def visit(self, x, risk):
-        """Consider a point, given P there without its penalty."""
+        """Consider a point, given P there without its penalty; whether it is the best."""
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
         penalty = 0.5 * float(x @ x)
         value, upper = penalty + value, penalty + upper
         self.least = min(self.least, value)
-        if (upper, value) < (self.upper, self._value):
+        is_best = (upper, value) < (self.upper, self._value)
+        if is_best:
             self.x, self.upper, self._value = x.copy(), upper, value
+        return is_best
 
     @property
     def is_proven(self):
