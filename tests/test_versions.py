@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from numpy.testing import assert_allclose
@@ -110,3 +111,13 @@ def test_pickles_without_a_version_warn():
     with pytest.warns(InconsistentVersionWarning, match="from version before 0.1.0 of sklearn_crf"):
         loaded.__setstate__(vars(field))
     assert loaded.C == 2.0
+
+
+def test_sources_that_are_not_compiled_say_so(tmp_path):
+    for name in ("__init__.py", "kernels/__init__.py"):
+        copy = tmp_path / "sklearn_crf" / name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text((Path(sklearn_crf.__file__).parent / name).read_text(encoding="utf-8"), encoding="utf-8")
+    code = "import sklearn_crf.kernels"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "not compiled: if this is the folder of the sources, start Python in another one" in run.stderr
