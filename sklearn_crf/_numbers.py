@@ -138,6 +138,8 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     """Scores in ``dtype``, or in float32 or float64 as they are; anything else becomes float64."""
     # name: what errors call them; may_forbid: whether -inf is allowed
     given = as_reals(values, name)
+    if not isinstance(given, np.ndarray):
+        raise TypeError(f"{name} must be dense, got a sparse matrix: use its toarray().")
     dtype = given.dtype if dtype is None else np.dtype(dtype)
     limit = SCORE_LIMITS[dtype]
     if given.dtype == dtype and _sum_of_squares(given) <= limit**2:
@@ -158,7 +160,8 @@ def _sum_of_squares(values):
     if not values.flags.c_contiguous:
         return np.nan
     flat = values.reshape(-1)
-    return float(flat.dot(flat))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(flat.dot(flat))
 
 
 def check_product(weight: np.ndarray, values: np.ndarray, name: str) -> None:

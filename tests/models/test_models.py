@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
@@ -296,3 +297,8 @@ def test_pickle():
     model = random_model("grid", 3, "weighted", seed=5)
     again = pickle.loads(pickle.dumps(model))
     assert score(again, random_labels(model)) == score(model, random_labels(model))
+
+
+def test_sparse_scores_are_an_error_that_says_how_to_pass_them():
+    with pytest.raises(TypeError, match=r"unary must be dense, got a sparse matrix: use its toarray\(\)"):
+        PairwiseModel(lattice((3,)), sp.csr_array(np.eye(3)), np.zeros((1, 3, 3)))
