@@ -469,7 +469,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return "constant" if encoded is None else self._automatic_edge_features(encoded, n_classes)
 
     def _automatic_edge_features(self, encoded, n_classes):
-        """What "auto" stands for on encoded examples, or their outline."""
+        """The features of edges that "auto" stands for on encoded examples, or their outline."""
         return "constant" if encoded.is_sparse or encoded.has_operators else "difference"
 
     def _with_edge_features(self, encoded, classes):
