@@ -37,7 +37,7 @@ from sklearn_crf.rtf._rounds import (
     split_off,
 )
 from sklearn_crf.rtf._tiled import predict_in_tiles
-from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, whitening_of_types
+from sklearn_crf.rtf._training import TrainingOptions, TreeField, n_known_pixels, train, whitening_of_types
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf.images._gaps import n_masks
@@ -317,15 +317,16 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
                 seen = {"n_features_in_": n_features, "lattice_ndim_": encoded.lattice_ndim}
                 return attributes | seen | field._replace(coef=coef).attributes(whitening)
 
+            objective = self._with_ridge(problem.objective, solver, n_node_types * chosen.n_leaves, data)
             found = train(
-                problem.objective,
+                objective,
                 start,
                 rounds,
                 first,
                 options._replace(on_iteration=lambda field, coef: iteration(lambda: fitted_now(field, coef()))),
                 rng,
                 self.n_jobs,
-                validation,
+                None if validation is None else partial(_held_out_loss, problem.objective, validation, self.n_jobs),
                 self._continues(),
             )
             held_out = None
@@ -518,6 +519,21 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
         return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, of_mean_square(self.loss, data_range))
 
+    def _is_of_scores(self):
+        """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""
+        return False
+
+    def _with_ridge(self, objective, solver, n_leaves, data):
+        """The objective with the penalty on scores, divided by the pixels of all images whose label is known."""
+        if not self._is_of_scores():
+            if solver.ridge != "auto":
+                raise ValueError(
+                    f"ridge of FieldSolver needs a loss of scores, 'multinomial' or 'logistic', got loss={self.loss!r}."
+                )
+            return objective
+        ridge = n_leaves if solver.ridge == "auto" else solver.ridge
+        return objective.with_ridge(ridge / max(data.total(n_known_pixels), 1))
+
     def _takes_pixel_weights(self):
         return isinstance(self.loss, str) and self.loss in WEIGHTED
 
@@ -545,6 +561,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
 def _n_channels(data, part):
     return data.features[0].shape[-1] if data.features else None
+
+
+def _held_out_loss(objective, validation, n_jobs, field):
+    return field.risk(objective, validation, n_jobs).value(field.coef)
 
 
 def _check_multipliers(data, part, multipliers):

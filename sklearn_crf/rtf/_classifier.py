@@ -318,6 +318,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _takes_pixel_weights(self):
         return self.loss in _WEIGHTED
 
+    def _is_of_scores(self):
+        return self.loss in _OF_SCORES
+
     def _pixel_weights(self, planes, columns, labels, weights):
         """Weights of pixels by example and class, 0 where the label is missing."""
         gaps = [own < 0 for own in columns]

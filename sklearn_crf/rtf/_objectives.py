@@ -103,8 +103,10 @@ class PredictionLoss:
     # ``(*lattice, 1)``
     # of_mean_square: the loss as a function of the mean squared error that returns its value and derivative, if it is
     # such
+    # ridge: weight of half the square of a pixel's prediction, which a weighted loss is increased by
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None):
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None, ridge=0.0):
+        self.ridge = ridge
         self.loss_function = loss
         self.weighted_loss = weighted_loss
         self.of_mean_square = of_mean_square
@@ -205,12 +207,24 @@ class PredictionLoss:
             return self.solver.solve(model, model.h, init=init, n_threads=n_threads)
         return solved_from(self.solver, model, start, init, n_threads)
 
+    def with_ridge(self, ridge):
+        """The same loss with another weight of the squares of predictions."""
+        found = copy(self)
+        found.ridge = ridge
+        return found
+
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:
             value, slope = self.loss_function(prediction, target)
             share = 1.0 if weight is None else weight
-            return share * value, share * slope
-        return self.weighted_loss(prediction, target, weight.reshape(*prediction.shape[:-1], 1))
+            value, slope = share * value, share * slope
+        else:
+            share = weight.reshape(*prediction.shape[:-1], 1)
+            value, slope = self.weighted_loss(prediction, target, share)
+        if not self.ridge:
+            return value, slope
+        pull = self.ridge / max(prediction[..., 0].size, 1) * share * prediction
+        return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
 
 
 def _unit_of(slope):

@@ -159,6 +159,12 @@ class FieldSolver(Options):
         5 % of the pixels of a round for losses of predictions of images and of 2,000 nodes of chains, else 0; also 0
         where all trees are grown before anything is trained (``criterion="residual"``), so that leaves would be drawn
         to where they start.
+    ridge : float or "auto", default="auto"
+        Penalty on the scores of classes, ``ridge / (2 n)`` times the mean over pixels of their sum of squares, with the
+        n labelled pixels of a round. Where a field has one leaf and no pairs, it is the penalty of
+        ``LogisticRegression(C=1 / ridge)`` on uncorrelated features of variance one. ``"auto"`` is the number of leaves
+        of a tree of depth ``max_depth``, at most 32, for each type of nodes. Losses that are not of scores have no such
+        penalty.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients.
@@ -197,6 +203,7 @@ class FieldSolver(Options):
         "method": [StrOptions({"pqn", "spg"})],
         "max_samples": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
         "shrinkage": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
+        "ridge": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "eigenvalue_bounds": ["array-like"],
         "early_stopping": ["boolean", StrOptions({"auto"})],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
@@ -208,6 +215,7 @@ class FieldSolver(Options):
         *,
         max_samples: int | str | None = "auto",
         shrinkage: float | str = "auto",
+        ridge: float | str = "auto",
         eigenvalue_bounds: tuple[float, float] = (1e-2, 1e2),
         early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
@@ -215,6 +223,7 @@ class FieldSolver(Options):
         self.method = method
         self.max_samples = max_samples
         self.shrinkage = shrinkage
+        self.ridge = ridge
         self.eigenvalue_bounds = eigenvalue_bounds
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -252,6 +261,11 @@ class ChosenOptions(NamedTuple):
     max_iter: int
     max_samples: int | None
     shrinkage: float
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves of a tree of these depths, as many as the data can bear."""
+        return 2 ** min(self.max_depth or 0, _DEEPEST)
 
     @classmethod
     def by_amount(cls, lattice_ndim, n_pixels, by_prediction, has_parents, solver) -> Self:

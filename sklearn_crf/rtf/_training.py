@@ -498,15 +498,16 @@ def share_of_round(number, n_pixels):
     return max(_LEAST_SHARE, n_pixels / (n_pixels + _PIXELS_OF_HALF), 1 / number)
 
 
-def _n_known(data, part):
+def n_known_pixels(data, part):
     """Pixels of images that the loss is about."""
     known = [~np.isnan(target).any(axis=1) for target in data.targets]
     weights = known if data.weights is None else data.weights
     return sum(int(np.count_nonzero(own & (weight > 0))) for own, weight in zip(known, weights, strict=True))
 
 
-def train(objective, field, rounds, first, options, rng, n_jobs, validation=None, is_trained=False):
+def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=None, is_trained=False):
     """Optimise and split all leaves in turn until the trees have reached their depth."""
+    # held_out_loss: function of a field, if anything is held out
     data = rounds(first)
     risk = field.risk(objective, data, n_jobs)
     if is_trained:
@@ -521,15 +522,15 @@ def train(objective, field, rounds, first, options, rng, n_jobs, validation=None
     while True:
         has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
         found = _optimise(risk, field, options, rng, has_parents)
-        share = share_of_round(len(rounds_made), data.total(_n_known)) if is_new and not found.stopped else 1.0
+        share = share_of_round(len(rounds_made), data.total(n_known_pixels)) if is_new and not found.stopped else 1.0
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
         options.report(rounds_made, found.fun, risk.potentials.n_leaves)
         if found.stopped:
             break
-        if validation is not None:
-            held_out.append(field.risk(objective, validation, n_jobs).value(field.coef))
+        if held_out_loss is not None:
+            held_out.append(held_out_loss(field))
             if held_out[-1] < min(held_out[:-1], default=np.inf):
                 best = field
             elif len(held_out) - 1 - np.argmin(held_out) == _PATIENCE:

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.encoding import object_array
-from sklearn_crf.rtf import Splits
+from sklearn_crf.rtf import FieldSolver, Splits
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
 
@@ -41,7 +41,8 @@ def test_a_leaf_without_neighbours_is_a_logistic_regression(loss, n_classes):
     X = rng.normal(size=(300, 3))
     y = (X @ rng.normal(size=(3, n_classes)) + 2 * rng.normal(size=(300, n_classes))).argmax(axis=1)
     expected = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000).fit(X, y).predict_proba(X)
-    field = RegressionTreeFieldClassifier(loss, max_depth=0, max_iter=300, tol=1e-6).fit(X, y)
+    options = {"max_depth": 0, "max_iter": 300, "tol": 1e-6, "solver": FieldSolver(ridge=0.0)}
+    field = RegressionTreeFieldClassifier(loss, **options).fit(X, y)
     assert_allclose(field.predict_proba(X), expected, atol=2e-3)
     assert_array_equal(field.predict(X), field.predict_proba(X).argmax(axis=1))
 

@@ -4,9 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, mean_squared_error
+from sklearn.model_selection import train_test_split
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.rtf import FieldSolver, Window, _rounds
@@ -124,3 +127,34 @@ def test_trees_on_few_nodes_of_chains_have_the_depth_that_these_can_bear():
     assert loss(field) < 0.8 * loss(fitted(40, max_depth=5))
     assert depth(fitted(5)) < depth(field) < 5
     assert depth(fitted(5, max_depth=2)) == 2
+
+
+def test_small_tables_do_not_make_scores_too_certain():
+    X, X_test, y, y_test = train_test_split(*load_breast_cancer(return_X_y=True), random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field = RegressionTreeFieldClassifier(random_state=0).fit(X, y)
+    assert log_loss(y_test, field.predict_proba(X_test)) < 0.2
+    field.set_params(solver=FieldSolver(ridge=0.0)).fit(X, y)
+    assert log_loss(y_test, field.predict_proba(X_test)) > 0.4
+
+
+@pytest.mark.parametrize(("loss", "n_classes"), [("multinomial", 3), ("logistic", 2)])
+def test_the_ridge_of_one_leaf_is_that_of_logistic_regression_on_white_features(loss, n_classes):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[y < n_classes], y[y < n_classes]
+    options = {"max_depth": 0, "max_iter": 2000, "tol": 1e-7, "solver": FieldSolver(ridge=2.0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field = RegressionTreeFieldClassifier(loss, **options).fit(X, y)
+    white = PCA(whiten=True).fit_transform(X) * np.sqrt(len(X) / (len(X) - 1))
+    # That of an intercept, which LogisticRegression does not penalise, is of a constant feature.
+    features = np.column_stack([white, np.ones(len(X))])
+    linear = LogisticRegression(C=0.5, fit_intercept=False, tol=1e-8, max_iter=1000).fit(features, y)
+    np.testing.assert_allclose(field.predict_proba(X), linear.predict_proba(features), atol=2e-3)
+
+
+def test_losses_without_scores_have_no_ridge():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=r"ridge of FieldSolver needs a loss of scores, .* got loss='mse'"):
+        RegressionTreeFieldClassifier("mse", solver=FieldSolver(ridge=1.0)).fit(X, y)
