@@ -1,6 +1,7 @@
 """M3NClassifier: scikit-learn's contract, support vector machines without edges, costs, gaps and bad input."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,10 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import Example, M3NClassifier
-from sklearn_crf.inference import ICM, AlphaExpansion, AutoMap, TreeInference
+from sklearn_crf.inference import ICM, AlphaExpansion, AutoMap, BruteForce, TreeInference
 from sklearn_crf.models import score
 from sklearn_crf.objectives.margin import _forest_planes
+from sklearn_crf.potentials import PairwiseTables
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
 
@@ -76,6 +78,43 @@ def test_two_classes_are_a_support_vector_machine():
 
 
 # Solvers ---------------------------------------------------------------------------------------------------------
+
+
+def objective_of(field, X, y, edge_C):
+    """Half the squared weights plus C times the hinges, by enumeration."""
+    # The second feature is far from 0: the intercept of what is left of it has the penalty.
+    intercept = field.intercept_ + np.mean(np.stack(X)[..., 1]) * field.coef_[:, 1]
+    weights = field.coef_.ravel(), intercept, np.sqrt(field.C / edge_C) * field.edge_coef_.ravel()
+    total = 0.5 * sum(float(part @ part) for part in weights)
+    for model, labels in zip(field.models(X), y, strict=True):
+        labels = labels.ravel()
+        errors = np.arange(model.unary.shape[1]) != labels[:, np.newaxis]
+        augmented = replace(model, unary=model.unary + errors)
+        total += field.C * (BruteForce().map(augmented).score - score(model, labels))
+    return total
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("edge_features", ["difference", "constant"])
+@pytest.mark.parametrize("shape", [(4,), (2, 4)], ids=["by a kernel", "by models"])
+def test_units_of_features_and_the_penalty_of_edges_are_those_of_the_weights(solver, edge_features, shape):
+    rng = np.random.default_rng(0)
+    y = [rng.integers(3, size=shape) for _ in range(6)]
+    X = [label[..., np.newaxis] + rng.normal(size=(*shape, 3)) for label in y]
+    X = [x * [1.0, 30.0, 0.01] + [0.0, 2000.0, 0.0] for x in X]
+    options = {"edge_features": edge_features, "inference": BruteForce(), "random_state": 0, "max_iter": 30}
+    field = m3n_classifier(C=0.1, solver=solver, pairwise=PairwiseTables("full", C=0.02), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field.fit(X, y)
+    assert_allclose(field.loss_curve_.min(), objective_of(field, X, y, edge_C=0.02), rtol=1e-6)
+
+
+def test_rows_in_units_of_their_own_are_classified():
+    X, y = load_wine(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert M3NClassifier().fit(X, y).score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("data", [chains, noisy_blobs], ids=["forests", "submodular"])

@@ -1,5 +1,6 @@
 """Structured hinges of forests and small graphs: their highest planes and their dual, with whole passes in a kernel."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,22 @@ class _Part(NamedTuple):
     stop: int
 
 
+def _in_units(batch, potentials, scale):
+    """A batch whose features are multiplied by the scale of their weights: the kernel sees those of the solver."""
+    parts, example = potentials.unpack(scale), batch.example
+    unit = parts.coef[:, 0]  # (n_node_types, n_features)
+    if np.any(unit != 1):
+        kinds = 0 if example.node_type is None else example.node_type
+        # In the precision of the features, so that kernels see one.
+        example = example._with(node_features=example.node_features * unit.astype(example.node_features.dtype)[kinds])
+    edge_unit = parts.edge_coef[..., :1].squeeze(-1) if parts.edge_coef.size else np.ones((1, 1))
+    if example.graph.n_edges and np.any(edge_unit != 1):
+        features, kinds = example.edge_features, 0 if example.edge_type is None else example.edge_type
+        features = np.ones((example.graph.n_edges, 1)) if features is None else features
+        example = example._with(edge_features=features * edge_unit[kinds])
+    return batch if example is batch.example else replace(batch, example=example)
+
+
 class ForestPlanes:
     r"""Highest planes of the losses of the examples of one block, where all are forests or have few labelings.
 
@@ -30,7 +47,8 @@ class ForestPlanes:
         Of a :class:`StructuredHinge`, of which :func:`are_exact_by_kernel` holds.
     C : float
     scale : ndarray of shape (n_coef,)
-        1, and for intercepts the constant feature whose weights they are.
+        Solvers see weights divided by it: the same for all columns of a feature of nodes, and for all entries of the
+        tables of a feature of edges; for intercepts the constant feature whose weights they are.
     map_in_threads : callable
         ``map``, or one that works in threads.
     n_blocks : int, default=64
@@ -59,7 +77,8 @@ class ForestPlanes:
     """
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
-        potentials, batches = risk.potentials, joined_batches(risk.batches)
+        potentials = risk.potentials
+        batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
         self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
         places = potentials.unpack(np.arange(potentials.n_coef))

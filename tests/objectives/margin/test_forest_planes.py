@@ -87,9 +87,12 @@ def forest_risk(
 
 
 def both(**options):
-    """The kernel's oracle, and the one by models whose blocks are batches; intercepts of a constant 0.7."""
+    """The kernel's oracle, and the one by models whose blocks are batches; weights in units of their own."""
     risk = forest_risk(**options)
     scale = np.where(risk.potentials.penalised, 1.0, 0.7)
+    parts, rng = risk.potentials.unpack(scale), np.random.default_rng(3)
+    parts.coef[...] *= rng.uniform(0.5, 2, size=parts.coef[:, :1].shape)
+    parts.edge_coef[...] *= rng.uniform(0.5, 2, size=(*parts.edge_coef.shape[:-1], 1))
     return risk, ForestPlanes(risk, C, scale, n_blocks=1), PlaneOracle(risk, C, scale, [[0], [1]])
 
 
@@ -237,7 +240,7 @@ def test_who_helps_leaves_where_nobody_leads():
 def test_frank_wolfe_over_a_kernel_reaches_the_optimum():
     risk, planes, _ = both()
     n = risk.potentials.n_coef
-    scale = np.where(risk.potentials.penalised, 1.0, 0.7)
+    scale = planes.weights_of(np.ones(n))
 
     def fun(x):
         result = risk.value_grad(scale * x)
