@@ -126,7 +126,8 @@ cdef class _TokenReader:
             self.add_mapping(dict(token), self.root)
         else:
             if isinstance(token, str) or not hasattr(token, "__iter__"):
-                raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}.")
+                use = f": pass {{'word': {token!r}}} or [{token!r}]" if isinstance(token, str) else ""
+                raise TypeError(f"features must be a mapping or an iterable of strings, got {token!r}{use}.")
             self.add_names(token, self.root)
         self.n_tokens += 1
         if self.n_tokens == len(self.ends):
@@ -245,6 +246,8 @@ def read_tokens(
     lengths = []
     for sequence in X:
         first = reader.n_tokens
+        if isinstance(sequence, str):
+            raise ValueError(f"X[{i}] is the string {sequence!r}: split it into tokens, a dict of features for each.")
         tokens = sequence if type(sequence) is list else list(sequence)
         t = 0
         # The list may shrink while values of the caller's own types are read.
