@@ -22,7 +22,7 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import LoopyBP, TreeInference
 from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.inference.messages._belief_propagation import checkerboard, sequential
+from sklearn_crf.inference.messages._schedules import checkerboard, sequential
 from sklearn_crf.models import PairwiseModel
 
 N_SENTENCES, N_STATES, BATCH = 8936, 22, 3000

@@ -18,7 +18,7 @@ from _record import write_record
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.inference.messages._belief_propagation import sequential
+from sklearn_crf.inference.messages._schedules import sequential
 from sklearn_crf.models import PairwiseModel
 
 TABLES = ("potts", "tied", "single")

@@ -1,16 +1,15 @@
-"""Layouts of X, batches of examples put together for inference, and results in the layout of X again."""
+"""Batches of examples put together for inference, and results in the layout of X again."""
 
 from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
-from numbers import Integral, Real
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import map_tasks, thread_count
 from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._examples import (
@@ -97,176 +96,6 @@ def _per_node(found):
     )
 
 
-# A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
-_MOST_LATTICE_AXES = 3
-
-
-def read_layout(X, lattice_ndim=None):
-    """Find the layout of X."""
-    # lattice_ndim: number of lattice axes of an example; None reads it from X
-    # returns X: as given, for ``"nodes"`` (scikit-learn's own validation does the rest); ndarray for ``"array"``; for
-    # ``"list"`` a list either of Example, or of arrays and CSR matrices of one number of axes
-    if lattice_ndim is not None and (not isinstance(lattice_ndim, Integral) or lattice_ndim < 0):
-        raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
-    if isinstance(X, Example):
-        raise ValueError("X is one Example: pass a list of examples, [X].")
-    if sp.issparse(X) or hasattr(X, "columns"):
-        _require_plain(X, lattice_ndim)
-        return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
-    X = _to_array_or_list(X)
-    if isinstance(X, list):
-        return "list", _read_list(X, lattice_ndim)
-    if X.ndim <= 2:
-        _require_plain(X, lattice_ndim)
-        return "nodes", X
-    _require_axes(X, lattice_ndim)
-    return "array", X
-
-
-def aligned_frames(X, expected=None):
-    """Lists of data frames as arrays whose columns have one order."""
-    # X: only lists, tuples and 1-D object arrays of data frames are changed
-    # expected: names of the columns; None takes those of the first frame
-    # returns X: as given, or a list of ndarray; names: names of the columns; None where X is no list of frames, or
-    # their columns are not named by strings
-    is_list = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
-    # One of each kind: of many short matrices, each attribute that is missing takes a microsecond.
-    if not is_list or not len(X) or not any(hasattr(x, "columns") for x in {type(x): x for x in X}.values()):
-        return X, None
-    for i, x in enumerate(X):
-        if hasattr(x, "columns") != hasattr(X[0], "columns"):
-            raise ValueError(
-                f"X[{i}] is a {type(x).__name__}, but X[0] is a {type(X[0]).__name__}: a list holds one kind."
-            )
-    names = list(X[0].columns if expected is None else expected)
-    if not all(isinstance(name, str) for name in names):
-        return [np.asarray(x) for x in X], None
-    return [_in_order(x, names, i) for i, x in enumerate(X)], np.array(names, dtype=object)
-
-
-def _in_order(frame, names, i):
-    found = list(frame.columns)
-    if len(set(found)) < len(found):
-        raise ValueError(f"X[{i}] has a column twice: {[name for name in set(found) if found.count(name) > 1]}.")
-    if set(found) != set(names):
-        missing = [name for name in names if name not in found]
-        unknown = [name for name in found if name not in names]
-        raise ValueError(f"X[{i}] must have the columns {names}: it lacks {missing}, and {unknown} are not among them.")
-    ordered = np.asarray(frame[names])
-    if ordered.dtype == object:
-        for name, column in zip(names, ordered.T, strict=True):
-            if any(isinstance(value, str) for value in column):
-                raise ValueError(
-                    f"X[{i}] holds strings in column {name!r}: make numbers of them, for example by OneHotEncoder, or "
-                    "let SequenceVectorizer make features of dicts."
-                )
-    return ordered
-
-
-def _to_array_or_list(X):
-    if isinstance(X, list | tuple):
-        return _read_sequence(list(X))
-    array = np.asarray(X)
-    if array.dtype == object and array.ndim == 1 and len(array) and _is_example(array[0]):
-        return list(array)
-    return array
-
-
-def _read_sequence(X):
-    """A list of examples stays one; nested lists of numbers become an array."""
-    if not X:
-        raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
-    if any(_is_example(x) for x in X):
-        return X
-    for i, x in enumerate(X):
-        if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict | str):
-            held = "dicts" if isinstance(x[0], dict) else "strings"
-            raise ValueError(f"X[{i}] is a list of {held}: let SequenceVectorizer make features of them.")
-    try:
-        return np.asarray(X)
-    except ValueError:
-        pass
-    try:
-        X = [np.asarray(x) for x in X]
-    except ValueError as error:
-        raise ValueError(f"X is a list whose examples are not rectangular arrays: {error}.") from error
-    widths = {x.shape[-1] if x.ndim else 0 for x in X}
-    if all(x.ndim == 1 for x in X):
-        raise ValueError(f"X is a list of rows with different numbers of features, {min(widths)} to {max(widths)}.")
-    return X
-
-
-def _is_example(x):
-    return isinstance(x, Example) or is_sparse_matrix(x) or getattr(x, "ndim", 0) >= 2
-
-
-def _read_list(X, lattice_ndim):
-    if isinstance(X[0], Example):
-        for i, x in enumerate(X):
-            if not isinstance(x, Example):
-                raise ValueError(f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: a list holds one kind.")
-        return X
-    if lattice_ndim in (None, 1) and {type(x) for x in X} == {sp.csr_matrix}:
-        return X
-    items = []
-    for i, x in enumerate(X):
-        if isinstance(x, Example):
-            raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")
-        if is_sparse_matrix(x):
-            x = sound_csr(x, f"X[{i}]")
-        else:
-            try:
-                x = np.asarray(x)
-            except ValueError as error:
-                raise ValueError(f"X[{i}] is not a rectangular array: {error}.") from error
-        ndim = items[0].ndim if lattice_ndim is None and items else 1 + (lattice_ndim or 0)
-        if (items or lattice_ndim is not None) and x.ndim != ndim:
-            wanted = f"X[0] has {ndim}" if lattice_ndim is None else f"lattice_ndim={lattice_ndim} needs {ndim}"
-            raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
-        items.append(x)
-    if items[0].ndim < 2 or (lattice_ndim is None and items[0].ndim > _MOST_LATTICE_AXES + 1):
-        raise ValueError(f"X[0] of shape {items[0].shape} is not an example: {_RULE}")
-    return items
-
-
-_RULE = "an example has its lattice axes first and its features last."
-
-
-def _require_plain(X, lattice_ndim):
-    if lattice_ndim in (None, 0):
-        return
-    shape = np.shape(X) if not sp.issparse(X) else X.shape
-    if len(shape) == lattice_ndim + 1:
-        raise ValueError(_one_example(shape, lattice_ndim))
-    raise ValueError(_wrong_axes(shape, lattice_ndim))
-
-
-def _require_axes(X, lattice_ndim):
-    if lattice_ndim is None:
-        if X.ndim - 2 > _MOST_LATTICE_AXES:
-            raise ValueError(f"X of shape {X.shape} has {X.ndim - 2} lattice axes: pass lattice_ndim if that is meant.")
-        return
-    if X.ndim == lattice_ndim + 1:
-        raise ValueError(_one_example(X.shape, lattice_ndim))
-    if X.ndim != lattice_ndim + 2:
-        raise ValueError(_wrong_axes(X.shape, lattice_ndim))
-
-
-def _one_example(shape, lattice_ndim):
-    return (
-        f"X of shape {tuple(shape)} is one example where lattice_ndim={lattice_ndim}: add a leading axis, "
-        "X[np.newaxis] and y[np.newaxis], or pass lists of one example."
-    )
-
-
-def _wrong_axes(shape, lattice_ndim):
-    lattice = f", {lattice_ndim} lattice axes" if lattice_ndim else ""
-    return (
-        f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
-        f"(n_examples{lattice}, n_features)."
-    )
-
-
 def object_array(parts):
     """1-D object array of arrays: what predictions and transformed examples are where X is a list.
 
@@ -303,11 +132,12 @@ _MOST_NODES_OF_TABLES = 128
 
 
 class _Limits(NamedTuple):
-    """Nodes up to which examples are put together: without cycles, with some, with factors; are edges kept?"""
+    """Nodes up to which examples are put together: without cycles, with some, with factors."""
 
     forests: int
     cyclic: int
     factors: int
+    mixes: bool  # those with and without cycles
 
 
 def make_batches(
@@ -318,6 +148,7 @@ def make_batches(
     max_nodes=4096,
     max_cyclic_nodes=1,
     max_factor_nodes=1,
+    mixes_forests=True,
     prepare=None,
     keeps_edges=True,
     n_jobs=1,
@@ -342,6 +173,8 @@ def make_batches(
     max_factor_nodes : int, default=1
         Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
         more, each batch works out the tables of its types once, and skips messages of examples that have converged.
+    mixes_forests : bool, default=True
+        Whether an example without cycles may share a batch with one that has some.
     prepare : callable(Example) -> Example, optional
         Applied to the example of each batch as soon as it is made, so that the originals are never all in memory.
     keeps_edges : bool, default=True
@@ -365,7 +198,7 @@ def make_batches(
     """
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
-    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes)
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
@@ -487,6 +320,7 @@ def _packs(traits, sample_weight, limits):
         n_nodes += own.n_nodes
         most = limits.factors if own.has_factors else limits.cyclic if has_cycles else limits.forests
         fits = n_nodes <= most and (one_weight or not has_edges) and own.kind == traits[start].kind
+        fits = fits and (limits.mixes or own.has_cycles == traits[start].has_cycles)
         if i > start and not fits:
             yield start, i
             start, n_nodes, one_weight = i, own.n_nodes, True

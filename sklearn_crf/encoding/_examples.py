@@ -532,7 +532,8 @@ class Batch:
         try:
             yield
         except ValueError as error:
-            first, last = self.members[0], self.members[-1]
+            part = getattr(error, "part", None)
+            first, last = self.members[[0, -1] if part is None else [part, part]]
             which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
             error.args = (f"{which}: {error}",)
             raise

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_array, validate_data
 from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
-from sklearn_crf.encoding._batches import aligned_frames, read_layout
 from sklearn_crf.encoding._chain_lists import ChainList
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example
+from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
@@ -27,7 +28,7 @@ from sklearn_crf.estimators._certificates import (
     common_bound,
     log_likelihood_terms,
 )
-from sklearn_crf.estimators._field import TrainableField
+from sklearn_crf.estimators._field import TrainableField, joined_packing
 from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.inference import (
     AlphaBetaSwap,
@@ -105,14 +106,24 @@ class FieldClassifier(TrainableField):
         asked = self._asked(inference).inference
         return asked if task in asked.tasks else AutoMarginals()
 
+    def _decides_by_marginals(self, inference):
+        return self._has_distribution and self._asked(inference).rule == "mpm"
+
+    def _joined_nodes(self, inference=None, *, labels=True):
+        """Nodes up to which graphs with cycles are taken together, for labels or for marginals."""
+        check_is_fitted(self)
+        if labels and not self._decides_by_marginals(inference):
+            return 1
+        return self._able("marginals", inference).joined_nodes
+
     def _predict_columns(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=self._joined_nodes(inference))
         return encoded, batches, self._columns(batches, potentials, self._voters(weights), inference)
 
     def _columns(self, batches, potentials, voters, inference=None):
         """The column of each node's label for every batch."""
-        if self._has_distribution and self._asked(inference).rule == "mpm":
+        if self._decides_by_marginals(inference):
             return self._marginals_of(batches, potentials, voters, inference, self._decide)
         chosen, n_classes = self._asked(inference).inference, len(self.classes_)
 
@@ -142,7 +153,8 @@ class FieldClassifier(TrainableField):
 
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        joined = self._joined_nodes(inference, labels=False)
+        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined)
         return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
 
     def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray):
@@ -229,7 +241,8 @@ class FieldClassifier(TrainableField):
         encoded, _, columns = self._predict_columns(X)
         truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
         weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        return right_nodes(columns, make_batches(encoded, truth), weight)
+        batches = make_batches(encoded, truth, **joined_packing(self, encoded, self._joined_nodes()))
+        return right_nodes(columns, batches, weight)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """The model of every example under the fitted weights.

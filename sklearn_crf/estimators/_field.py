@@ -492,8 +492,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")
         return encoded
 
-    def _prepare(self, X, labels=None, *, name="evidence", **options):
+    def _prepare(self, X, labels=None, *, name="evidence", joined_nodes=1, **options):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
+        # joined_nodes: up to which an inference takes graphs with cycles together
         check_is_fitted(self)
         encoded = self._with_edge_features(self._encode(X, reset=False), self.classes_)
         layout = self._fitted_layout
@@ -504,6 +505,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             missing = self.missing_label
             known = encode_y(labels, encoded, missing_label=missing, classes=self.classes_, name=name).labels
         prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
+        options |= joined_packing(self, encoded, joined_nodes)
         batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, layout.flat(self, potentials)
 
@@ -515,3 +517,11 @@ _COUNTS = {
     "n_edge_types": "types of edges",
     "n_edge_features": "edge features",
 }
+
+
+def joined_packing(field, encoded, joined_nodes):
+    """How batches are made where an inference takes graphs with cycles together, up to a number of nodes."""
+    has_factors = encoded.has_factors or bool(getattr(field, "factor_coef_", {}))
+    if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
+        return {}
+    return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}

@@ -1,19 +1,19 @@
 """Graphs: topology, lattices, spanning trees and distributions over them."""
 
 from sklearn_crf.graphs._component_trees import ComponentTrees
-from sklearn_crf.graphs._covering import covering_trees, snakes
+from sklearn_crf.graphs._covering import covering_probabilities, covering_trees, snakes
 from sklearn_crf.graphs._graph import (
     Graph,
-    chain_probabilities,
     disjoint_union,
-    follows_chains,
     from_adjacency,
     lattice,
     lattice_offsets,
 )
 from sklearn_crf.graphs._probabilities import (
+    chain_probabilities,
     check_edge_probabilities,
     effective_resistances,
+    follows_chains,
     uniform_edge_probabilities,
 )
 from sklearn_crf.graphs._rectangles import Rectangle, tiles_of
@@ -26,6 +26,7 @@ __all__ = [
     "SpanningTrees",
     "chain_probabilities",
     "check_edge_probabilities",
+    "covering_probabilities",
     "covering_trees",
     "disjoint_union",
     "effective_resistances",

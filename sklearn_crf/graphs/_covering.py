@@ -7,6 +7,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
+from sklearn_crf.kernels.graphs.covering import covering_counts
 
 
 def snakes(graph: Graph) -> SpanningTrees:
@@ -197,3 +198,33 @@ def _is_even(counts, next_tree, n_trees, min_ratio, tol, max_trees):
     # of v and of a tree are the same.
     gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
     return gap <= (tol * counts.mean() / n_trees) ** 2 * len(counts)
+
+
+def covering_probabilities(graph: Graph) -> np.ndarray:
+    """Edge probabilities of the fewest covering trees, those of ``covering_trees(graph)``, without the trees.
+
+    Parameters
+    ----------
+    graph : Graph
+        Components have the trees, to the last bit, that they have alone.
+
+    Returns
+    -------
+    ndarray of shape (E,), float64
+
+    Examples
+    --------
+    >>> from sklearn_crf.graphs import Graph, covering_probabilities
+    >>> covering_probabilities(Graph(3, [[0, 1], [1, 2], [2, 0]]))
+    array([1. , 0.5, 0.5])
+    """
+    if not graph.n_edges:
+        return np.zeros(0)
+    of_edge = graph.component[graph.edges[:, 0]]
+    n_edges = np.bincount(of_edge, minlength=graph.n_components)
+    ptr = np.concatenate(([0], np.cumsum(n_edges)))
+    numbers = np.argsort(of_edge, kind="stable").astype(np.int32)
+    counts, n_trees = np.empty(graph.n_edges, dtype=np.int64), np.empty(graph.n_components, dtype=np.int64)
+    edges = np.ascontiguousarray(graph.edges)
+    covering_counts(edges, numbers, ptr, np.empty(graph.n_nodes, dtype=np.int32), counts, n_trees)
+    return counts / n_trees[of_edge]

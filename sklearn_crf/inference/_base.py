@@ -12,6 +12,7 @@ from sklearn_crf._numbers import check_choice, check_option
 from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._parts import has_parts, node_marginals_of_parts
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
 
@@ -358,11 +359,25 @@ class Inference(BaseEstimator):
         ndarray of shape (N, K)
             ``marginals(model).unary``.
         """
+        if self.joined_nodes > 1 and has_parts(model):
+            return node_marginals_of_parts(self, model, n_threads)
         self._require("marginals", model)
         return self._node_marginals(model, n_threads)
 
+    @property
+    def joined_nodes(self) -> int:
+        """Nodes up to which :meth:`node_marginals` of graphs with cycles side by side takes them together.
+
+        Each has its own convergence and the bits that it has alone, in less time. One is an algorithm that does not.
+        """
+        return 1
+
     def _node_marginals(self, model, n_threads):
         return self._marginals(model, n_threads=n_threads).unary
+
+    def _settled_nodes(self, model, n_threads):
+        """Node marginals of graphs side by side, and those nodes (bool) whose graph has to be looked at alone."""
+        raise NotImplementedError(type(self).__name__)
 
     def sample(self, model: Any, n_samples: int = 1, *, random_state: Any = None, n_threads: int = 1) -> np.ndarray:
         """Labelings drawn from the distribution of the model.

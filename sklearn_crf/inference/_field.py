@@ -1,6 +1,7 @@
 """A model and its edge probabilities as arrays for message passing; marginals and log-partition of its messages."""
 
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,11 +11,11 @@ from sklearn_crf.graphs import (
     SpanningTrees,
     chain_probabilities,
     check_edge_probabilities,
+    covering_probabilities,
     effective_resistances,
     uniform_edge_probabilities,
 )
 from sklearn_crf.inference._base import Marginals
-from sklearn_crf.inference._tree_choice import spanning_trees_of, trees_of_components
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import renew, send
@@ -90,22 +91,11 @@ class Field(NamedTuple):
         renew(self, messages, *how)
 
 
-def _covering_probabilities(graph):
-    """Edge probabilities of the trees that :class:`TightenBound` chooses by default."""
-    if graph.n_components == 1:
-        return spanning_trees_of(graph, "minimal", 0).edge_probabilities
-    # The same to the last bit as for each component alone.
-    probabilities = np.empty(graph.n_edges)
-    for edges, trees in trees_of_components(graph, "minimal", 0):
-        probabilities[edges] = trees.edge_probabilities
-    return probabilities
-
-
 _EDGE_PROBABILITIES = {
     "auto": effective_resistances,
     "uniform": uniform_edge_probabilities,
     "chains": chain_probabilities,
-    "covering": _covering_probabilities,
+    "covering": covering_probabilities,
 }
 
 
@@ -272,7 +262,7 @@ def _kinds_of_edges(field):
         return field._replace(factor=kinds, edge_type=kinds), field.edge_type
     n_edges = len(field.edge_type)
     weight = field.edge_weight[:, 0]
-    if field.edge_weight.shape[1] == 1 and len(set(weight[:_TRIED].tolist())) < min(_TRIED, n_edges):
+    if field.edge_weight.shape[1] == 1 and _recurs(weight):
         # Such as one over the appearance probabilities of edges in a few trees.
         order = np.lexsort((field.edge_type, weight))
         new = np.ones(n_edges, dtype=bool)
@@ -284,6 +274,36 @@ def _kinds_of_edges(field):
         return field._replace(factor=np.arange(len(first), dtype=np.int32), **some), factor
     factor = np.arange(n_edges, dtype=np.int32)
     return field._replace(factor=factor), factor
+
+
+def _recurs(weight):
+    """Whether weights of edges recur, by the first few of them."""
+    return len(set(weight[:_TRIED].tolist())) < min(_TRIED, len(weight))
+
+
+def is_same_alone(field, model):
+    """Whether messages of the parts of a model have the bits in its field that they have in fields of their own."""
+    graph = model.graph
+    # What the range of scores asks for must hold for the parts too: one of them alone may do with less.
+    if field.semiring != SUM_PROBABILITY or field.unary.dtype != model.dtype:
+        return False
+    if len(field.on):
+        return True
+    if not len(field.factors):
+        return False
+    return field.unary.itemsize * field.width <= _SHORT_ROW or _are_read_alike(field, graph)
+
+
+def _are_read_alike(field, graph):
+    """Whether the same factors are stored once for both directions of an edge."""
+    n_columns, ends = field.tables.shape[3], np.cumsum([0, *(part.n_edges for part in graph.parts)]).tolist()
+    if field.is_tied:
+        # An edge of each type would have a factor of its own.
+        return not {graph.n_edges, *(part.n_edges for part in graph.parts)} & {len(field.tables)}
+    if field.edge_weight.shape[1] == 1:
+        return all(_recurs(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
+    are_few = [part.largest_degree <= n_columns for part in graph.parts]
+    return all(are_few) or not any(are_few)
 
 
 def _with_potts_factors(field):

@@ -62,6 +62,13 @@ class MarginalsWithFallback(Inference):
         for inference in (self.messages, self._quickly, self._damped, self.fallback):
             inference.tol = tol
 
+    @property
+    def joined_nodes(self):
+        return self._quickly.joined_nodes
+
+    def _settled_nodes(self, model, n_threads):
+        return self._quickly._settled_nodes(model, n_threads)
+
     def _marginals(self, model, *, init=None, n_threads=1):
         # States of both algorithms, and whether the messages are damped: what has needed it once is spared the sweeps
         # without.

@@ -1,6 +1,12 @@
 """Models: scores on a graph. Pairwise and dense models, factor graphs and Gaussian models."""
 
-from sklearn_crf.models._conversion import factor_graph_of, model_of_components, pairwise_model_of, pairwise_statistics
+from sklearn_crf.models._conversion import (
+    factor_graph_of,
+    model_of_components,
+    models_of_parts,
+    pairwise_model_of,
+    pairwise_statistics,
+)
 from sklearn_crf.models._dense import DenseModel
 from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
@@ -56,6 +62,7 @@ __all__ = [
     "factor_graph_of",
     "labeling_statistics",
     "model_of_components",
+    "models_of_parts",
     "numbers_of_states",
     "padded_rows",
     "pair_counts",

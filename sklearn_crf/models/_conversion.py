@@ -1,6 +1,7 @@
 """Factor graphs from pairwise models, and back; models of some components."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -244,6 +245,48 @@ def model_of_components(
         n_states=None if model.n_states is None else model.n_states[nodes],
     )
     return part, nodes
+
+
+def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
+    """The models of the graphs whose disjoint union the graph of a model is.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+
+    Returns
+    -------
+    list of PairwiseModel
+        One for each of ``model.graph.parts``, with all tables of the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import disjoint_union, lattice
+    >>> from sklearn_crf.models import PairwiseModel, models_of_parts
+    >>> model = PairwiseModel(
+    ...     disjoint_union([lattice((2,)), lattice((1,))]), np.eye(3, 2), [np.eye(2)]
+    ... )
+    >>> [part.unary.tolist() for part in models_of_parts(model)]
+    [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0]]]
+    """
+    parts = model.graph.parts
+    nodes = np.cumsum([0, *(part.n_nodes for part in parts)]).tolist()
+    edges = np.cumsum([0, *(part.n_edges for part in parts)]).tolist()
+    models = []
+    for graph, of_nodes, of_edges in zip(parts, pairwise(nodes), pairwise(edges), strict=True):
+        s, e = slice(*of_nodes), slice(*of_edges)
+        models.append(
+            replace(
+                model,
+                graph=graph,
+                unary=model.unary[s],
+                edge_type=model.edge_type[e],
+                edge_weight=None if model.edge_weight is None else model.edge_weight[e],
+                n_states=None if model.n_states is None else model.n_states[s],
+            )
+        )
+    return models
 
 
 def _factors_inside(model, inside, number):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf.encoding import Encoded
+from sklearn_crf.encoding import Encoded, Example
 from sklearn_crf.models import PairwiseModel
 
 
@@ -218,7 +218,10 @@ class LinearPotentials:
         PairwiseModel
             In the precision of ``example.node_features``.
         """
-        unary, tables, edge_type, edge_weight = self._values(coef, example)
+        return self._model(coef, example, self._unary)
+
+    def _model(self, coef, example, unary_of):
+        unary, tables, edge_type, edge_weight = self._values(coef, example, unary_of)
         return PairwiseModel(
             example.graph, unary, tables, edge_type=edge_type, edge_weight=edge_weight, n_states=example.n_states
         )
@@ -237,16 +240,16 @@ class LinearPotentials:
         tables : ndarray of shape (T, R, K, K)
             In the precision of ``example.node_features``, as ``unary``.
         """
-        unary, tables, *_ = self._values(coef, example)
+        unary, tables, *_ = self._values(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
 
-    def _values(self, coef, example):
+    def _values(self, coef, example, unary_of):
         """Scores, tables, and the type and the features by which each edge reads these."""
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
         tables, *of_edges = self._pairwise(weights, example)
         if self.forbidden is not None:
             tables = np.where(self.forbidden, -np.inf, tables)
-        return self._unary(weights, example).astype(dtype, copy=False), tables, *of_edges
+        return unary_of(weights, example).astype(dtype, copy=False), tables, *of_edges
 
     def inference_model(self, coef, example):
         """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.
@@ -264,11 +267,11 @@ class LinearPotentials:
         """
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
         if one_feature or self.form.n_weights > 1 or self.forbidden is not None:
-            return self.model(coef, example)
+            return self._model(coef, example, self._unary_of_parts)
         weights = self.unpack(np.asarray(coef))
         return PairwiseModel(
             example.graph,
-            self._unary(weights, example).astype(example.node_features.dtype, copy=False),
+            self._unary_of_parts(weights, example).astype(example.node_features.dtype, copy=False),
             self.form.expand(np.ones((1, 1, 1))),
             edge_weight=example._weighted_edges(weights.edge_coef[..., 0]),
             n_states=example.n_states,
@@ -362,6 +365,19 @@ class LinearPotentials:
             half = scores.dtype.type(0.5)
             return np.concatenate((scores * -half, scores * half), axis=1)
         return scores
+
+    def _unary_of_parts(self, weights, example):
+        """The same of graphs side by side, with the bits that each graph with cycles has alone."""
+        parts = example.graph.parts
+        # Of so many rows or of others, products of dense matrices are not rounded alike.
+        if len(parts) == 1 or example.graph.is_forest or not isinstance(example.node_features, np.ndarray):
+            return self._unary(weights, example)
+        found, start = [], 0
+        for part in parts:
+            nodes = slice(start, start := start + part.n_nodes)
+            node_type = None if example.node_type is None else example.node_type[nodes]
+            found.append(self._unary(weights, Example._trusted(example.node_features[nodes], part, None, node_type)))
+        return np.concatenate(found)
 
     def _columns(self, unary):
         """Adjoint of the step from weight columns to states."""

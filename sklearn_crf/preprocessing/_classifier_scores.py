@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
-from sklearn_crf.encoding._batches import aligned_frames, read_layout
+from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_rows, put_back, rows_of, stacked_rows

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import Example, OperatorFeatures, labels_from_objects, missing_nodes, object_array
-from sklearn_crf.encoding._batches import aligned_frames, read_layout
+from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
 # Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.

@@ -12,6 +12,7 @@ from sklearn_crf.graphs import (
     Graph,
     SpanningTrees,
     check_edge_probabilities,
+    covering_probabilities,
     covering_trees,
     disjoint_union,
     effective_resistances,
@@ -348,3 +349,22 @@ def test_edge_lists():
         SpanningTrees.from_edge_lists(pendant_triangle(), [[0, 1, 2]])
     with pytest.raises(ValueError, match=r"edge_lists\[0\] must lie in 0 to 3"):
         SpanningTrees.from_edge_lists(pendant_triangle(), [[0, 1, 4]])
+
+
+@few
+@given(graphs(max_nodes=12))
+def test_covering_probabilities_are_those_of_covering_trees(graph):
+    """To the last bit, and of each component as if it were alone."""
+    alone = np.zeros(graph.n_edges)
+    for c in range(graph.n_components):
+        nodes = np.flatnonzero(graph.component == c)
+        edges = np.flatnonzero(graph.component[graph.edges[:, 0]] == c)
+        part = Graph(len(nodes), np.searchsorted(nodes, graph.edges[edges]))
+        alone[edges] = covering_trees(part).merged().edge_probabilities
+    np.testing.assert_array_equal(covering_probabilities(graph), alone)
+    check_edge_probabilities(graph, covering_probabilities(graph))
+
+
+def test_covering_probabilities_of_a_lattice():
+    grid = lattice((40, 50), 2)
+    np.testing.assert_array_equal(covering_probabilities(grid), covering_trees(grid).edge_probabilities)

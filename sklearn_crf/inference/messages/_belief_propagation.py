@@ -1,6 +1,5 @@
-"""Belief propagation, plain and tree-reweighted: schedules of messages, and sweeps until they converge."""
+"""Belief propagation, plain and tree-reweighted: sweeps until messages converge, and what these stand for."""
 
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -18,10 +17,12 @@ from sklearn_crf.inference._field import (
     edge_probabilities_of,
     infeasible_at_node,
     initial_messages,
+    is_same_alone,
     make_field,
     marginals_of,
     takes_odds,
 )
+from sklearn_crf.inference._parts import MOST_JOINED
 from sklearn_crf.inference._relaxed_problem import (
     in_double_precision,
     is_coarse,
@@ -32,160 +33,9 @@ from sklearn_crf.inference._relaxed_problem import (
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
 from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals
 from sklearn_crf.inference.messages._norm_product import start_messages
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.exact.forests import decode
-from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 from sklearn_crf.models import FactorGraph, PairwiseModel
-
-# On smaller graphs threads gain less than the sweeps that the sequential schedule saves.
-_LARGEST_SEQUENTIAL = 20_000
-
-# Blocks of nodes that a large graph is cut into, whatever the number of threads: more would need more sweeps.
-_N_BLOCKS = 16
-
-# Fewest nodes of the components that one thread lets send.
-_SMALLEST_SHARE = 4096
-
-# With fewer blocks than this there are too few for threads.
-_FEWEST_BLOCKS = 8
-
-
-def sequential(graph, field, messages, damping, tol, run):
-    """Forwards through the nodes, each sending to later ones, then backwards: every message once.
-
-    A component with cycles rests from the sweep on in which its messages stood still: it needs no more sweeps, and ends
-    at no other messages, than if it were alone.
-    """
-    if graph.is_forest or graph.n_components == 1:
-        renew = _renewal(field, messages, _order_of_nodes(graph), damping)
-        return lambda: renew(np.array([[0, graph.n_nodes]]))[0]
-    order = np.argsort(graph.component, kind="stable").astype(np.int32)
-    sizes = np.bincount(graph.component)
-    ends = np.cumsum(sizes)
-    # A node without edges sends nothing.
-    moving = np.stack([ends - sizes, ends], axis=1)[sizes > 1]
-    renew = _renewal(field, messages, order, damping)
-    smallest = max(1, _SMALLEST_SHARE * len(sizes) // len(order))
-
-    def sweep():
-        nonlocal moving
-        changes = np.empty(len(moving))
-        run(lambda first, last: np.copyto(changes[first:last], renew(moving[first:last])), len(moving), smallest)
-        failed = changes[changes < 0]
-        if len(failed):
-            return failed[0]
-        moving = moving[changes > tol]
-        return changes.max()
-
-    return sweep
-
-
-def _order_of_nodes(graph):
-    """Order of a sweep forwards: from the leaves to the roots of a forest, since nothing is then left to do."""
-    if graph.is_forest:
-        return np.ascontiguousarray(graph.forest.order[::-1])
-    return np.arange(graph.n_nodes, dtype=np.int32)
-
-
-def _renewal(field, messages, order, damping):
-    """A function that lets the nodes of ranges (n, 2) send, forwards and then backwards: the largest change of each."""
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order), dtype=np.int32)
-
-    def renew(ranges):
-        changes = np.empty(len(ranges))
-        field.renew(messages, order, rank, damping, ranges, changes, field.workspace())
-        return changes
-
-    return renew
-
-
-def checkerboard(graph, field, messages, damping, tol, run):
-    """All nodes of one colour at once, colour after colour: they do not read what the others of it write."""
-    nodes, ptr = graph.colouring
-    classes = [nodes[start:stop] for start, stop in pairwise(ptr)]
-    unranked = np.zeros(0, dtype=np.int32)
-
-    def sweep():
-        changes = []
-        for members in classes:
-
-            def part(start, stop, members=members):
-                work = field.workspace()
-                changes.append(field.send(messages, members, unranked, 0, damping, start, stop, work))
-
-            run(part, len(members))
-            if min(changes) < 0:
-                return min(changes)
-        return max(changes)
-
-    return sweep
-
-
-def blocks(graph, field, messages, damping, tol, run):
-    """Blocks of consecutive nodes, every second at once: each goes forwards through its nodes, then backwards.
-
-    No edge leads past the next block, so that blocks at work do not read what others at work write.
-    """
-    n_nodes, size = graph.n_nodes, _block_size(graph)
-    renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
-    bounds = np.array([[start, min(start + size, n_nodes)] for start in range(0, n_nodes, size)])
-    halves = [bounds[0::2].copy(), bounds[1::2].copy()]
-
-    def sweep():
-        changes = [0.0]
-        for ranges in halves:
-
-            def part(first, last, ranges=ranges):
-                changes.extend(renew(ranges[first:last]))
-
-            run(part, len(ranges), smallest_range=1)
-            if min(changes) < 0:
-                return min(changes)
-        return max(changes)
-
-    return sweep
-
-
-def _block_size(graph):
-    """Nodes of a block: no two ends of an edge are farther apart."""
-    farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
-    return max(farthest, -(-graph.n_nodes // _N_BLOCKS))
-
-
-def residual(graph, field, messages, damping, tol, run):
-    """Always the node whose incoming messages have changed most since it last sent."""
-    priority = np.full(graph.n_nodes, np.inf)
-    heap = np.arange(graph.n_nodes, dtype=np.int32)
-    position = heap.copy()
-    work = field.workspace()
-
-    order = _order_of_nodes(graph)
-    renew = _renewal(field, messages, order, damping)
-
-    def sweep():
-        change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
-        if not 0 <= change <= tol:
-            return change
-        # Where scores lie far apart, an input that changed by less than the tolerance may change what is sent by more.
-        change = renew(np.array([[0, len(order)]]))[0]
-        if change > tol:
-            priority.fill(np.inf)
-        return change
-
-    return sweep
-
-
-SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checkerboard, "residual": residual}
-
-
-def choose_schedule(name, graph):
-    """The schedule of a name; ``"auto"`` looks at the graph alone, never at the number of threads."""
-    if name == "auto":
-        if graph.n_nodes <= _LARGEST_SEQUENTIAL or graph.is_forest:
-            name = "sequential"
-        else:
-            name = "blocks" if _FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
-    return SCHEDULES[name]
 
 
 class MessagePassing(EdgeMarginals, Inference):
@@ -282,11 +132,40 @@ class MessagePassing(EdgeMarginals, Inference):
             return result._replace(bound=result.score)
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
+    @property
+    def joined_nodes(self):
+        return MOST_JOINED if self.schedule in ("auto", "sequential") else 1
+
+    def _settled_nodes(self, model, n_threads):
+        self._require("marginals", model)
+        unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
+        field, _ = self._make_field(model, maximum=False)
+        if model.graph.n_nodes <= MOST_JOINED and is_same_alone(field, model):
+            messages = initial_messages(field)
+            with range_runner(n_threads) as run:
+                _, _, sweep = self._swept(model.graph, field, messages, run)
+                beliefs, _ = beliefs_of(field, messages, run)
+            unary[...] = beliefs[:, : model.n_columns]
+            unsettled.fill(False)
+            unsettled[sweep.moving_nodes] = True
+        return unary, unsettled
+
     def _iterate(self, graph, field, init, run):
         """Messages, number of sweeps, converged?"""
         messages = initial_messages(field, init)
         if graph.n_edges == 0:
             return messages, 0, True
+        n_iter, change, _ = self._swept(graph, field, messages, run)
+        if change <= self.tol:
+            if graph.is_forest:
+                # Whatever was left within the tolerance: this sweep is exact from any start.
+                SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
+            return messages, n_iter, True
+        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change))
+        return messages, self.max_iter, False
+
+    def _swept(self, graph, field, messages, run):
+        """Renew messages until they settle: number of sweeps, change by the last one, and what makes sweeps."""
         schedule = self._schedule(graph)
         as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
         swept = OddsField.of(field) if as_odds else field
@@ -304,13 +183,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 extrapolation.advance()
         if as_odds:
             swept.write_messages(values, messages)
-        if change <= self.tol:
-            if graph.is_forest:
-                # Whatever was left within the tolerance: this sweep is exact from any start.
-                SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
-            return messages, n_iter, True
-        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change))
-        return messages, self.max_iter, False
+        return n_iter, change, sweep
 
     def _unsteady(self, maximum, change):
         """The warning of messages that have not converged."""
@@ -550,6 +423,12 @@ class TRWMessagePassing(MessagePassing):
     def _decoding_field(self, model, field):
         weight = np.zeros((0, model.tables.shape[1]), field.unary.dtype)
         return field._replace(edge_weight=weight if model.edge_weight is None else model.edge_weight)
+
+    @property
+    def joined_nodes(self):
+        # Other probabilities are those of a graph as a whole.
+        choice = self.edge_probabilities
+        return super().joined_nodes if isinstance(choice, str) and choice in ("chains", "covering") else 1
 
     def _schedule(self, graph):
         return SCHEDULES["sequential"] if self.schedule == "convergent" else super()._schedule(graph)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
-from sklearn_crf.encoding._batches import read_layout
+from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.images._channels import COLOURS

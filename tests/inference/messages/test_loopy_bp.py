@@ -15,7 +15,7 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, LoopyBP, TRWMessagePassing, _field, convergence_left_to_caller
 from sklearn_crf.inference._field import Messages, initial_messages, make_field, marginals_of
-from sklearn_crf.inference.messages._belief_propagation import SCHEDULES, choose_schedule
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel
 

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import Graph, covering_trees, disjoint_union, effective_resistances, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, TRWMessagePassing, convergence_left_to_caller
 from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.inference.messages import _belief_propagation
+from sklearn_crf.inference.messages import _schedules
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
@@ -129,7 +129,7 @@ def test_components_do_not_mix():
 @pytest.mark.parametrize("n_states", [2, 3])
 def test_threads_share_components(monkeypatch, n_states):
     """Those that have converged rest, and all end where they do alone."""
-    monkeypatch.setattr(_belief_propagation, "_SMALLEST_SHARE", 1)
+    monkeypatch.setattr(_schedules, "_SMALLEST_SHARE", 1)
     models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
     ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
     joined = PairwiseModel(

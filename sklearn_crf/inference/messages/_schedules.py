@@ -1,0 +1,172 @@
+"""Schedules of messages: which nodes send when in a sweep of belief propagation."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from sklearn_crf.kernels.messages.edge_messages import send_by_residual
+
+# On smaller graphs threads gain less than the sweeps that the sequential schedule saves.
+_LARGEST_SEQUENTIAL = 20_000
+
+# Blocks of nodes that a large graph is cut into, whatever the number of threads: more would need more sweeps.
+_N_BLOCKS = 16
+
+# Fewest nodes of the components that one thread lets send.
+_SMALLEST_SHARE = 4096
+
+# With fewer blocks than this there are too few for threads.
+_FEWEST_BLOCKS = 8
+
+
+def sequential(graph, field, messages, damping, tol, run):
+    """Forwards through the nodes, each sending to later ones, then backwards: every message once.
+
+    A component with cycles rests from the sweep on in which its messages stood still: it needs no more sweeps, and ends
+    at no other messages, than if it were alone.
+    """
+    if graph.is_forest or graph.n_components == 1:
+        renew = _renewal(field, messages, _order_of_nodes(graph), damping)
+        return lambda: renew(np.array([[0, graph.n_nodes]]))[0]
+    return ComponentSweeps(graph, field, messages, damping, tol, run)
+
+
+class ComponentSweeps:
+    """Sweeps over all components at once, each of which rests from the sweep on in which its messages stood still."""
+
+    def __init__(self, graph, field, messages, damping, tol, run):
+        self._order = np.argsort(graph.component, kind="stable").astype(np.int32)
+        sizes = np.bincount(graph.component)
+        ends = np.cumsum(sizes)
+        # A node without edges sends nothing.
+        self._moving = np.stack([ends - sizes, ends], axis=1)[sizes > 1]
+        self._renew = _renewal(field, messages, self._order, damping)
+        self._smallest = max(1, _SMALLEST_SHARE * len(sizes) // len(self._order))
+        self._tol, self._run = tol, run
+
+    def __call__(self):
+        moving, changes = self._moving, np.empty(len(self._moving))
+
+        def part(first, last):
+            changes[first:last] = self._renew(moving[first:last])
+
+        self._run(part, len(moving), self._smallest)
+        failed = changes[changes < 0]
+        if len(failed):
+            return failed[0]
+        self._moving = moving[~(changes <= self._tol)]
+        return changes.max()
+
+    @property
+    def moving_nodes(self):
+        """Nodes of the components whose messages have not stood still yet."""
+        return np.concatenate([self._order[:0], *(self._order[slice(*ends)] for ends in self._moving)])
+
+
+def _order_of_nodes(graph):
+    """Order of a sweep forwards: from the leaves to the roots of a forest, since nothing is then left to do."""
+    if graph.is_forest:
+        return np.ascontiguousarray(graph.forest.order[::-1])
+    return np.arange(graph.n_nodes, dtype=np.int32)
+
+
+def _renewal(field, messages, order, damping):
+    """A function that lets the nodes of ranges (n, 2) send, forwards and then backwards: the largest change of each."""
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+
+    def renew(ranges):
+        changes = np.empty(len(ranges))
+        field.renew(messages, order, rank, damping, ranges, changes, field.workspace())
+        return changes
+
+    return renew
+
+
+def checkerboard(graph, field, messages, damping, tol, run):
+    """All nodes of one colour at once, colour after colour: they do not read what the others of it write."""
+    nodes, ptr = graph.colouring
+    classes = [nodes[start:stop] for start, stop in pairwise(ptr)]
+    unranked = np.zeros(0, dtype=np.int32)
+
+    def sweep():
+        changes = []
+        for members in classes:
+
+            def part(start, stop, members=members):
+                work = field.workspace()
+                changes.append(field.send(messages, members, unranked, 0, damping, start, stop, work))
+
+            run(part, len(members))
+            if min(changes) < 0:
+                return min(changes)
+        return max(changes)
+
+    return sweep
+
+
+def blocks(graph, field, messages, damping, tol, run):
+    """Blocks of consecutive nodes, every second at once: each goes forwards through its nodes, then backwards.
+
+    No edge leads past the next block, so that blocks at work do not read what others at work write.
+    """
+    n_nodes, size = graph.n_nodes, _block_size(graph)
+    renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
+    bounds = np.array([[start, min(start + size, n_nodes)] for start in range(0, n_nodes, size)])
+    halves = [bounds[0::2].copy(), bounds[1::2].copy()]
+
+    def sweep():
+        changes = [0.0]
+        for ranges in halves:
+
+            def part(first, last, ranges=ranges):
+                changes.extend(renew(ranges[first:last]))
+
+            run(part, len(ranges), smallest_range=1)
+            if min(changes) < 0:
+                return min(changes)
+        return max(changes)
+
+    return sweep
+
+
+def _block_size(graph):
+    """Nodes of a block: no two ends of an edge are farther apart."""
+    farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
+    return max(farthest, -(-graph.n_nodes // _N_BLOCKS))
+
+
+def residual(graph, field, messages, damping, tol, run):
+    """Always the node whose incoming messages have changed most since it last sent."""
+    priority = np.full(graph.n_nodes, np.inf)
+    heap = np.arange(graph.n_nodes, dtype=np.int32)
+    position = heap.copy()
+    work = field.workspace()
+
+    order = _order_of_nodes(graph)
+    renew = _renewal(field, messages, order, damping)
+
+    def sweep():
+        change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
+        if not 0 <= change <= tol:
+            return change
+        # Where scores lie far apart, an input that changed by less than the tolerance may change what is sent by more.
+        change = renew(np.array([[0, len(order)]]))[0]
+        if change > tol:
+            priority.fill(np.inf)
+        return change
+
+    return sweep
+
+
+SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checkerboard, "residual": residual}
+
+
+def choose_schedule(name, graph):
+    """The schedule of a name; ``"auto"`` looks at the graph alone, never at the number of threads."""
+    if name == "auto":
+        if graph.n_nodes <= _LARGEST_SEQUENTIAL or graph.is_forest:
+            name = "sequential"
+        else:
+            name = "blocks" if _FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
+    return SCHEDULES[name]
