@@ -35,6 +35,8 @@ WRONG = {
     "words instead of features": (lambda: fit([["the", "cat"]], [["D", "N"]]), "let SequenceVectorizer make features"),
     "dicts without a vectorizer": (lambda: fit([[{"w": "a"}]], [["D"]]), "list of dicts: let SequenceVectorizer"),
     "an empty list": (lambda: fit([], []), "X is an empty list"),
+    "a generator": (lambda: fit((x for x in CHAINS), TAGS), r"got generator: pass list\(X\)"),
+    "a dict of sequences": (lambda: fit(dict(enumerate(CHAINS)), TAGS), "must be an array, .* got dict"),
     "an empty sentence": (
         lambda: fit([CHAINS[0], np.zeros((0, 3))], [TAGS[0], []]),
         r"X\[1\] of shape .* is empty",

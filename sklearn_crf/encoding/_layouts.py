@@ -78,6 +78,9 @@ def _to_array_or_list(X):
     if isinstance(X, list | tuple):
         return _read_sequence(list(X))
     array = np.asarray(X)
+    if array.dtype == object and array.ndim == 0:
+        use = ": pass list(X)" if hasattr(X, "__next__") else ""
+        raise TypeError(f"X must be an array, a data frame or a list of examples, got {type(X).__name__}{use}.")
     if array.dtype == object and array.ndim == 1 and len(array) and _is_example(array[0]):
         return list(array)
     return array
