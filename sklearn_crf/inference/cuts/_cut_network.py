@@ -16,7 +16,13 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
     unary_spread,
 )
 from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut
-from sklearn_crf.kernels.cuts.max_flow import flow_along_offset, lattice_flow, slot_flow, spread_excess
+from sklearn_crf.kernels.cuts.max_flow import (
+    flow_along_offset,
+    flow_by_heights,
+    lattice_flow,
+    slot_flow,
+    spread_excess,
+)
 
 # Node visits between two looks at Ctrl-C: a fraction of a second.
 WORK_PER_CALL = 1 << 21
@@ -27,6 +33,9 @@ _NODES_PER_BLOCK = 1 << 16
 # Nodes with excess after the flow along lines. Where more than half have some, paths are so short that parts save less
 # than growing their forests twice takes; where few have, spreading it takes longer than it saves.
 _MOST_IN_BOXES, _LEAST_TO_SPREAD = 1 / 2, 1 / 3
+# Visits to each node from which on a search goes over to heights, which take a third of the time where supply is far
+# from demand, and ten times as long where paths are short.
+_LONG_SEARCH = 32
 
 
 class LatticeFlow:
@@ -128,9 +137,17 @@ class LatticeFlow:
         self._search(box, self._of_search(box))
 
     def _search(self, box, workspace):
-        arrays = (self.residual, self.excess, self.delta, self.shape, box)
-        while not lattice_flow(*arrays, *workspace, WORK_PER_CALL):
+        *buffers, progress = workspace
+        arrays = (self.residual, self.excess, self.delta)
+        n_visits, handed_over = 0, box is not self._whole
+        while not lattice_flow(*arrays, self.shape, box, *buffers, progress, WORK_PER_CALL):
             checkpoint()
+            n_visits += WORK_PER_CALL
+            if not handed_over and n_visits > _LONG_SEARCH * len(self.excess):
+                while not flow_by_heights(*arrays, *buffers):
+                    checkpoint()
+                progress[:] = 0
+                handed_over = True
 
     def _of_search(self, box):
         """Workspace of the search in a box, and its progress."""

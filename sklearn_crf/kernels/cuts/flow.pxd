@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from sklearn_crf.kernels.cuts.binary_edge cimport capacity
+
 
 cdef extern from "flow_buffers.hpp" namespace "crf" nogil:
     cdef cppclass Buffers[Cap]:
@@ -28,6 +30,7 @@ cdef extern from "flow_calls.hpp" namespace "crf" nogil:
     bint run_lattice[Cap](
         const Buffers[Cap]&, const int64_t*, int, int64_t, const Box&, int64_t, int64_t*, int64_t
     )
+    bint run_heights[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t)
     bint run_slots[Cap](
         const Buffers[Cap]&, const int64_t*, const int32_t*, const int32_t*, int64_t*, int64_t
     )
@@ -39,3 +42,29 @@ cdef extern from "flow_calls.hpp" namespace "crf" nogil:
 cdef extern from "flow_head_start.hpp" namespace "crf" nogil:
     void flow_along_lines[Cap](const Buffers[Cap]&, int64_t, int, int, int64_t, Cap*, Cap*)
     void spread[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t, bint)
+
+
+cdef inline void open_lattice(
+    Buffers[capacity]* buffers,
+    capacity[:, ::1] residual,
+    capacity[::1] excess,
+    int32_t[::1] label,
+    uint8_t[::1] parent,
+    uint8_t[::1] flag,
+    int32_t[::1] next_,
+    int32_t[:, ::1] lists,
+    int32_t[::1] bucket,
+) noexcept:
+    """Addresses of the arrays of a lattice, which the caller keeps alive."""
+    buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
+    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
+    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
+    buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
+    buffers.n_listed, buffers.n_buckets = lists.shape[1], bucket.shape[0]
+
+
+cdef inline Box open_box(const int64_t[::1] shape, const int64_t[:, ::1] box) noexcept:
+    """Addresses of the lengths of a lattice and of a part of it."""
+    cdef Box part
+    part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    return part

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "flow_buffers.hpp"
+#include "flow_by_heights.hpp"
 #include "max_flow.hpp"
 
 namespace crf {
@@ -65,31 +66,46 @@ struct Box {
     }
 };
 
-template <class Cap, class Topology>
-bool run_lattice_as(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 size,
-                    i64* progress, i64 max_work) {
-    MaxFlow<Cap, Topology> flow;
-    flow.graph.set(deltas, degree);
-    attach(flow, b, guard, guard * degree, size);
-    if (progress[7] == 0) {
-        progress[7] = progress[4] = progress[5] = 1;
-        flow.extend_buckets(3);
-        box.each([&](i64 i) { flow.plant(i); });
-        progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
+// What to do with a lattice, by the number of its neighbours: topologies with that known to the compiler are faster.
+template <class Action>
+bool on_lattice(int degree, Action action) {
+    switch (degree) {
+        case 4: return action(Lattice<4>());
+        case 6: return action(Lattice<6>());
+        case 8: return action(Lattice<8>());
+        default: return action(AnyLattice());
     }
-    // Of a part the flow alone is wanted.
-    return advance(flow, progress, max_work, size == b.n_nodes);
 }
 
 template <class Cap>
 bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 size, i64* progress,
                  i64 max_work) {
-    switch (degree) {
-        case 4: return run_lattice_as<Cap, Lattice<4>>(b, deltas, degree, guard, box, size, progress, max_work);
-        case 6: return run_lattice_as<Cap, Lattice<6>>(b, deltas, degree, guard, box, size, progress, max_work);
-        case 8: return run_lattice_as<Cap, Lattice<8>>(b, deltas, degree, guard, box, size, progress, max_work);
-        default: return run_lattice_as<Cap, AnyLattice>(b, deltas, degree, guard, box, size, progress, max_work);
-    }
+    return on_lattice(degree, [&](auto topology) {
+        MaxFlow<Cap, decltype(topology)> flow;
+        flow.graph.set(deltas, degree);
+        attach(flow, b, guard, guard * degree, size);
+        if (progress[7] == 0) {
+            progress[7] = progress[4] = progress[5] = 1;
+            flow.extend_buckets(3);
+            box.each([&](i64 i) { flow.plant(i); });
+            progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
+        }
+        // Of a part the flow alone is wanted.
+        return advance(flow, progress, max_work, size == b.n_nodes);
+    });
+}
+
+// As many steps by heights as a lattice has nodes; true when no more supply moves towards demand.
+template <class Cap>
+bool run_heights(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard) {
+    return on_lattice(degree, [&](auto topology) {
+        MaxFlow<Cap, decltype(topology)> flow;
+        flow.graph.set(deltas, degree);
+        attach(flow, b, guard, guard * degree, b.n_nodes);
+        const Array<i32> order(b.lists, b.n_listed), count(b.lists + b.n_listed, 3 * b.n_listed);
+        HeightFlow<Cap, decltype(topology)> heights(flow, order, count);
+        return !heights.measure() || !heights.carry(b.n_nodes);
+    });
 }
 
 template <class Cap, class Topology>

@@ -6,7 +6,15 @@ from libc.math cimport NAN, fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from sklearn_crf.kernels.cuts.binary_edge cimport capacity, integer_cost, lattice_arcs, node_cost
-from sklearn_crf.kernels.cuts.flow cimport Box, Buffers, flow_along_lines, run_lattice, spread
+from sklearn_crf.kernels.cuts.flow cimport (
+    Box,
+    Buffers,
+    flow_along_lines,
+    open_box,
+    open_lattice,
+    run_lattice,
+    spread,
+)
 
 
 cdef inline bint maximal_flow(
@@ -78,12 +86,8 @@ def lattice_cut(
         int64_t guard = (residual.shape[0] - n_nodes) // 2
         int degree = <int> residual.shape[1]
         bint done = False
-    buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
-    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
-    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
-    buffers.n_nodes, buffers.n_arcs = n_nodes, n_nodes * degree
-    buffers.n_listed, buffers.n_buckets = lists.shape[1], bucket.shape[0]
-    whole.n_axes, whole.shape, whole.low, whole.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
+    whole = open_box(shape, box)
     with nogil:
         progress[:] = 0
         for i in range(n_nodes):
@@ -153,12 +157,8 @@ def lattice_cut_loss(
         int degree = <int> residual.shape[1], sign
         double value, loss = 0.0
         bint failed = False
-    buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
-    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
-    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
-    buffers.n_nodes, buffers.n_arcs = n_nodes, n_nodes * degree
-    buffers.n_listed, buffers.n_buckets = lists.shape[1], bucket.shape[0]
-    whole.n_axes, whole.shape, whole.low, whole.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
+    whole = open_box(shape, box)
     with nogil:
         gradient[:] = 0.0
         pair_counts[:, :, :, :] = 0.0

@@ -8,6 +8,9 @@ from sklearn_crf.kernels.cuts.flow cimport (
     Box,
     Buffers,
     flow_along_lines,
+    open_box,
+    open_lattice,
+    run_heights,
     run_lattice,
     run_mirrored,
     run_slots,
@@ -37,18 +40,36 @@ def lattice_flow(
         int axis
         int64_t size = 1, guard = (residual.shape[0] - excess.shape[0]) // 2
         bint done
-    buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
-    buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
-    buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
-    buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
-    buffers.n_listed, buffers.n_buckets = lists.shape[1], bucket.shape[0]
-    part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
+    part = open_box(shape, box)
     for axis in range(part.n_axes):
         size *= part.high[axis] - part.low[axis]
     with nogil:
         done = run_lattice(
             buffers, &delta[0], <int> residual.shape[1], guard, part, size, &progress[0], max_work
         )
+    return done
+
+
+def flow_by_heights(
+    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D)
+    capacity[::1] excess,  # IN/OUT (N,)
+    const int64_t[::1] delta,  # IN (D,)
+    int32_t[::1] label,  # workspace (guard + N + guard,) 0 in the guards
+    uint8_t[::1] parent,  # workspace (guard + N + guard,)
+    uint8_t[::1] flag,  # workspace (N,)
+    int32_t[::1] next_,  # workspace (N,)
+    int32_t[:, ::1] lists,  # workspace (4, N)
+    int32_t[::1] bucket,  # workspace (N + 4,)
+):
+    """Move supply down its steps to demand, some of it at a time; True when no more of it moves."""
+    cdef:
+        Buffers[capacity] buffers
+        int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
+        bint done
+    open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
+    with nogil:
+        done = run_heights(buffers, &delta[0], <int> residual.shape[1], guard)
     return done
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
 from sklearn_crf.inference import BruteForce, GraphCut
+from sklearn_crf.inference.cuts import _cut_network
 from sklearn_crf.models import PairwiseModel, score
 
 GRAPHS = {
@@ -138,6 +139,44 @@ def test_sparse_seeds_on_a_lattice():
     general = GraphCut().map(PairwiseModel(Graph(graph.n_nodes, graph.edges), unary, **values))
     np.testing.assert_array_equal(labeling.labels, general.labels)
     assert np.all(np.isfinite(unary[np.arange(len(unary)), labeling.labels]))
+
+
+@pytest.fixture
+def by_heights(monkeypatch):
+    """Let every search on a lattice go over to heights after its first steps."""
+    monkeypatch.setattr(_cut_network, "WORK_PER_CALL", 1)
+    monkeypatch.setattr(_cut_network, "_LONG_SEARCH", 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_exact_by_heights(name, dtype, by_heights):
+    rng = np.random.default_rng(5)
+    for kind in KINDS:
+        for coupling in (0.3, 1.0, 10.0):
+            model = random_model(GRAPHS[name](), kind, rng, dtype, coupling=coupling)
+            best = BruteForce().map(model).score
+            assert GraphCut().map(model).score == pytest.approx(best, rel=tolerance(model), abs=tolerance(model))
+
+
+@pytest.mark.parametrize(
+    ("shape", "connectivity"), [((60, 50), 1), ((50, 60), 2), ((16, 15, 14), 1), ((90, 40), [[0, 1], [3, -2]])]
+)
+@pytest.mark.parametrize("seeds", [False, True])
+def test_heights_find_the_same_cut(shape, connectivity, seeds, by_heights):
+    """Of all minimal cuts the same one, where couplings are so strong that flow travels far; infinite ones too."""
+    rng = np.random.default_rng(6)
+    graph = lattice(shape, connectivity)
+    unary = rng.normal(size=(graph.n_nodes, 2))
+    if seeds:
+        some = rng.choice(graph.n_nodes, graph.n_nodes // 20, replace=False)
+        unary[some, rng.integers(0, 2, len(some))] = -np.inf
+    tables = np.array([2.0 * np.eye(2), [[0.0, -np.inf], [0.0, 0.0]]])
+    edge_type = (rng.random(graph.n_edges) < 0.02 * (not seeds)).astype(np.int32)
+    values = {"unary": unary, "tables": tables, "edge_type": edge_type}
+    labels = GraphCut().map(PairwiseModel(graph, **values)).labels
+    in_general = GraphCut().map(PairwiseModel(Graph(graph.n_nodes, graph.edges), **values))
+    np.testing.assert_array_equal(labels, in_general.labels)
 
 
 def test_offsets_that_the_edges_do_not_follow():
