@@ -410,7 +410,13 @@ def stacked(parts):
         return parts[0]
     if isinstance(parts[0], OperatorFeatures):
         return OperatorFeatures.stacked(parts)
-    return _stacked_rows(parts) if sp.issparse(parts[0]) else np.concatenate(parts)
+    if sp.issparse(parts[0]):
+        return _stacked_rows(parts)
+    if parts[0].ndim != 2 or parts[0].strides[0]:
+        return np.concatenate(parts)
+    # Copies of one row, of which NumPy would make columns side by side.
+    rows = np.empty((sum(map(len, parts)), parts[0].shape[1]), np.result_type(*{part.dtype for part in parts}))
+    return np.concatenate(parts, out=rows)
 
 
 def _stacked_rows(parts):

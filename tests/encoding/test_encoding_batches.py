@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import _batches, _edge_features, decode, encode_X, encode_y, make_batches
+from sklearn_crf.encoding import _batches, _edge_features, decode, encode_X, encode_y, make_batches, stacked
 from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
@@ -226,3 +226,19 @@ def test_lists_of_equal_lattices_come_back_as_objects():
     batches = make_batches(encoded)
     back = decode(encoded, [np.zeros((4, 2))] * 3, batches)
     assert (back.shape, back.dtype) == ((3,), object)
+
+
+def test_copies_of_a_row_are_stacked_row_by_row():
+    rows = np.arange(12.0).reshape(3, 4)
+    parts = [np.broadcast_to(row, (5, 4)) for row in rows]
+    found = stacked(parts)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, np.repeat(rows, 5, axis=0))
+
+
+def test_a_row_that_is_not_finite_is_found_in_its_copies():
+    rows = np.ones((3, 4))
+    rows[1, 2] = np.nan
+    X = [Example(np.broadcast_to(row, (5, 4)), np.empty((0, 2))) for row in rows]
+    with pytest.raises(ValueError, match=r"X\[1\]"):
+        encode_X(X)

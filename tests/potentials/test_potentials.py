@@ -6,8 +6,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from sklearn_crf.encoding import Example
-from sklearn_crf.graphs import lattice
-from sklearn_crf.models import labeling_statistics, score
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.models import Statistics, labeling_statistics, score
 from sklearn_crf.potentials import PAIRWISE_FORMS, LinearPotentials, pairwise_form
 
 
@@ -130,3 +130,34 @@ def test_unknown_form_and_ising_of_three():
         pairwise_form("cubic", 3)
     with pytest.raises(ValueError, match="two classes"):
         pairwise_form("ising", 3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_types_in_turn_have_the_bits_of_types_in_any_order(n_classes, order, dtype):
+    """Nodes whose types come in turn are found without a search."""
+    n_types, rng = 3, np.random.default_rng(0)
+    features = np.asarray(rng.normal(size=(60, 17)), dtype=dtype, order=order)
+    potentials = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types)
+    coef, tables = rng.normal(size=potentials.n_coef), np.zeros((1, 1, n_classes, n_classes))
+    in_turn = np.tile(np.arange(n_types), 20)
+    # One more node at the end breaks the turn, and has a type of its own.
+    one_more = LinearPotentials(17, n_classes, pairwise_form("full", n_classes), n_node_types=n_types + 1)
+    longer = np.zeros(one_more.n_coef)
+    for parts in ("coef", "intercept"):
+        getattr(one_more.unpack(longer), parts)[:n_types] = getattr(potentials.unpack(coef), parts)
+    found = potentials.model(coef, Example(features, Graph(60, []), node_type=in_turn)).unary
+    more = Example(
+        np.asarray(np.concatenate((features, features[:1])), order=order), Graph(61, []), node_type=[*in_turn, n_types]
+    )
+    np.testing.assert_array_equal(found, one_more.model(longer, more).unary[:60])
+    unary = rng.normal(size=(61, n_classes)).astype(dtype)
+    gradients = [
+        potentials.unpack(
+            potentials.pullback(Example(features, Graph(60, []), node_type=in_turn), Statistics(unary[:60], tables))
+        ),
+        one_more.unpack(one_more.pullback(more, Statistics(unary, tables))),
+    ]
+    for parts in ("coef", "intercept"):
+        np.testing.assert_array_equal(getattr(gradients[0], parts), getattr(gradients[1], parts)[:n_types])
