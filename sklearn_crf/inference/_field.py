@@ -301,7 +301,9 @@ def _are_read_alike(field, graph):
         # An edge of each type would have a factor of its own.
         return not {graph.n_edges, *(part.n_edges for part in graph.parts)} & {len(field.tables)}
     if field.edge_weight.shape[1] == 1:
-        return all(_recurs(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
+        # Edges of several types may all be of a kind of their own even where weights recur.
+        recur = (_recurs(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
+        return len(field.tables) == 1 and all(recur)
     are_few = [part.largest_degree <= n_columns for part in graph.parts]
     return all(are_few) or not any(are_few)
 
