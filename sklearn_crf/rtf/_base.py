@@ -42,7 +42,7 @@ from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templat
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, multiplier_channels
-from sklearn_crf.rtf.losses import mse, of_mean_square
+from sklearn_crf.rtf.losses import mse, of_mean_square, unit_of_loss
 
 
 def _weighted_mse(prediction, target, weight):
@@ -299,7 +299,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
         n_numbers = sum(map(prod, images.shapes)) * len(problem.mean)
         chosen = chosen.with_depth(n_numbers, start.potentials.n_coef_of_leaves)
-        options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types)
+        unit = problem.objective.unit
+        options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types, unit)
         attributes = attributes | {
             "offsets_": offsets,
             "filter_bank_": bank,
@@ -373,7 +374,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         trees = [RegressionTree(**tree) for tree in self.trees_]
         return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
 
-    def _training_options(self, chosen, window, solver, split, n_pairs, n_node_types):
+    def _training_options(self, chosen, window, solver, split, n_pairs, n_node_types, unit):
         of_pairs = chosen.max_depth if window.max_depth is None else window.max_depth
         of_types = (n_node_types - 1).bit_length()
         growth = GrowthOptions(
@@ -392,6 +393,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             self.tol,
             growth,
             self._report,
+            unit,
             chosen.shrinkage,
         )
 
@@ -517,7 +519,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         weighted = weighted_losses.get(self.loss) if isinstance(self.loss, str) else None
         # What is observed of degraded images takes most of the norm that residuals are compared with.
         tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
-        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, of_mean_square(self.loss, data_range))
+        of_errors = of_mean_square(self.loss, data_range), unit_of_loss(self.loss, scale)
+        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, *of_errors)
 
     def _is_of_scores(self):
         """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""

@@ -216,7 +216,7 @@ class JointTraining:
                 if pull is not None:
                     more, of_pull = pull.value_grad(own)
                     value, slope[:] = value + more, slope + of_pull
-            return value, each("gradient", gradient)
+            return value / data.risk.objective.unit, each("gradient", gradient) / data.risk.objective.unit
 
         found = minimize_pqn(
             value_grad,

@@ -38,6 +38,8 @@ class GaussianPseudolikelihood:
     Convex in the values of the field.
     """
 
+    unit = 1.0
+
     def is_mean(self, graph):
         """Whether the loss of an image is a mean over its pixels."""
         return True
@@ -103,10 +105,12 @@ class PredictionLoss:
     # ``(*lattice, 1)``
     # of_mean_square: the loss as a function of the mean squared error that returns its value and derivative, if it is
     # such
+    # unit: what the loss is in proportion to where the values of the user have another unit
     # ridge: weight of half the square of a pixel's prediction, which a weighted loss is increased by
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None, ridge=0.0):
-        self.ridge = ridge
+    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None, unit=1.0):
+        self.unit = unit
+        self.ridge = 0.0
         self.loss_function = loss
         self.weighted_loss = weighted_loss
         self.of_mean_square = of_mean_square
@@ -455,6 +459,8 @@ class GaussianLikelihood:
 
     Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
     """
+
+    unit = 1.0
 
     def is_mean(self, graph):
         """Whether the loss of an image is a mean over its pixels: without edges it is the pseudolikelihood."""

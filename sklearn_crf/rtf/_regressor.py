@@ -111,8 +111,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         losses of predictions of images, 20 for those of chains and rows of a table, else 50. By pseudolikelihood,
         natural images are restored better after 15 iterations a round than at the optimum.
     tol : float, default=1e-4
-        Largest entry of the projected gradient at which a round ends, by parameters in units of the root of their
-        leaf's share of the factors, and of what the leaf sees of the channels.
+        Largest entry of the projected gradient at which a round ends, of ``"mse"`` and ``"mae"`` where y has variance
+        one, by parameters in units of the root of their leaf's share of the factors, and of what the leaf sees of the
+        channels.
     cascade : int or Cascade, default=1
         Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
         :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.

@@ -139,7 +139,12 @@ class LeafScaling:
         self.factor = []
         sums = risk.total(_sums_of_squares, seeds)
         for white, (squares, weight) in zip(risk.potentials.whitening, sums, strict=True):
-            self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
+            try:
+                self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
+            except np.linalg.LinAlgError as error:
+                raise ValueError(
+                    "X has a channel that is so far from 0, beside its spread, that sums lose it: subtract its mean."
+                ) from error
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):
@@ -335,6 +340,7 @@ class TrainingOptions(NamedTuple):
     tol: float
     growth: GrowthOptions
     report: Callable  # (iterations by round, loss, leaves by type), after each round
+    unit: float  # of the loss
     shrinkage: float = 0.0
     on_iteration: Callable = lambda field, coef: False  # (field, function that gives its coef) -> whether to stop
 
@@ -565,7 +571,8 @@ def _optimise(risk, field, options, rng, has_parents):
         if pull is not None:
             more, slope = pull.value_grad(own)
             value, gradient = value + more, gradient + slope
-        return value, scaling.gradient(gradient)
+        # So that what counts as small depends on no unit of the values.
+        return value / options.unit, scaling.gradient(gradient) / options.unit
 
     def unscaled(x):
         return risk.potentials.project(scaling.unscaled(x), options.growth.bounds)
@@ -586,4 +593,5 @@ def _optimise(risk, field, options, rng, has_parents):
         callback=callback,
     )
     found.x, found.stopped = unscaled(found.x), stopped
+    found.fun, found.loss_curve = options.unit * found.fun, options.unit * np.asarray(found.loss_curve)
     return found

@@ -40,7 +40,11 @@ def mse(prediction, target):
     return float(np.mean(difference**2)), 2 / difference.size * difference
 
 
-def mae(prediction, target, smoothing=1e-3):
+# Of absolute errors, in units of the prediction.
+_SMOOTHING = 1e-3
+
+
+def mae(prediction, target, smoothing=_SMOOTHING):
     r"""Smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
 
     Parameters
@@ -350,6 +354,14 @@ def loss_function(loss, data_range=1.0):
     if loss in _WITH_RANGE:
         return partial(LOSSES[loss], data_range=data_range)
     return partial(mae, smoothing=1e-3 * data_range) if loss == "mae" else LOSSES[loss]
+
+
+def unit_of_loss(loss, scale):
+    """Unit of a loss, by its name, where the values have a standard deviation: it grows with that as the loss does."""
+    if loss == "mse":
+        return scale**2
+    # Errors that are small beside the smoothing count squared.
+    return scale**2 / np.hypot(scale, _SMOOTHING) if loss == "mae" else 1.0
 
 
 def of_mean_square(loss, data_range=1.0):

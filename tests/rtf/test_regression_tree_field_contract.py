@@ -35,7 +35,6 @@ def images(n=4, shape=(12, 16), n_channels=1, seed=0):
 
 def test_the_regressor_passes_the_checks_of_scikit_learn():
     passed = passed_checks(RegressionTreeField(**CHECKED), {WEIGHTS: CHANCE})
-    assert WEIGHTS not in passed
     assert len(passed) >= 50
 
 

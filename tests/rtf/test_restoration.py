@@ -420,4 +420,4 @@ def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
     # Without means over rounds, held-out losses rise by chance.
     assert max(errors[0.3]) < min(errors[1.0])
     assert min(leaves[0.3]) >= 8
-    assert max(leaves[1.0]) <= 2
+    assert 2 * max(leaves[1.0]) <= min(leaves[0.3])

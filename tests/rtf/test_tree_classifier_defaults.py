@@ -100,6 +100,29 @@ def test_trees_on_chains_stop_growing_by_what_is_held_out():
     assert RegressionTreeField(window=window, random_state=0).fit(X[:9], y[:9]).validation_curve_.size == 0
 
 
+@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**-7, 2.0**10])
+def test_no_default_depends_on_the_unit_of_values(loss, unit):
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.normal(size=(6, 24, 24)), axis=1)
+    X = (y + 2 * rng.normal(size=y.shape))[..., np.newaxis]
+    found, in_units = (RegressionTreeField(loss, random_state=0).fit(u * X[:4], u * y[:4]) for u in (1.0, unit))
+    error, error_in_units = (
+        mean_squared_error(y[4:].ravel(), field.predict(u * X[4:]).ravel() / u)
+        for field, u in ((found, 1.0), (in_units, unit))
+    )
+    assert error < 0.7 * np.mean((X[4:, ..., 0] - y[4:]) ** 2)
+    # Errors much smaller than the smoothing of "mae" count squared.
+    np.testing.assert_allclose(error_in_units, error, rtol=0.02 if loss == "mse" else 0.2)
+
+
+def test_channels_that_sums_lose_are_named():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4, 20, 20, 1))
+    with pytest.raises(ValueError, match="far from 0, beside its spread, .* subtract its mean"):
+        RegressionTreeField().fit(1e7 + X, X[..., 0])
+
+
 def regimes(n, rng):
     """Sequences that dwell in one of three regimes, seen with noise."""
     y = np.cumsum(rng.random((n, 25)) < 0.1, axis=1) % 3
@@ -112,7 +135,8 @@ def test_trees_on_few_nodes_of_chains_have_the_depth_that_these_can_bear():
     (X, y), (X_test, y_test) = regimes(40, rng), regimes(60, rng)
 
     def fitted(n, **options):
-        field = RegressionTreeFieldClassifier(random_state=0, **options)
+        # The penalty on scores would hold back trees that are too deep.
+        field = RegressionTreeFieldClassifier(random_state=0, solver=FieldSolver(ridge=0.0), **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return field.fit(X[:n], y[:n])
