@@ -119,7 +119,7 @@ def test_no_default_depends_on_the_unit_of_values(loss, unit):
 def test_channels_that_sums_lose_are_named():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4, 20, 20, 1))
-    with pytest.raises(ValueError, match="far from 0, beside its spread, .* subtract its mean"):
+    with pytest.raises(ValueError, match=r"far from 0, beside its spread, .* subtract its mean"):
         RegressionTreeField().fit(1e7 + X, X[..., 0])
 
 
