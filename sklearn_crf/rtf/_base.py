@@ -299,8 +299,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             start = start.drawn_to_regression(data, tuple(solver.eigenvalue_bounds), rng)
         n_numbers = sum(map(prod, images.shapes)) * len(problem.mean)
         chosen = chosen.with_depth(n_numbers, start.potentials.n_coef_of_leaves)
-        unit = problem.objective.unit
-        options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types, unit)
+        options = self._training_options(chosen, window, solver, split, len(offsets), n_node_types)
         attributes = attributes | {
             "offsets_": offsets,
             "filter_bank_": bank,
@@ -374,7 +373,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         trees = [RegressionTree(**tree) for tree in self.trees_]
         return TreeField.restored(types, whitening, n_values, trees, self.precisions_, self.weights_, self.slopes_)
 
-    def _training_options(self, chosen, window, solver, split, n_pairs, n_node_types, unit):
+    def _training_options(self, chosen, window, solver, split, n_pairs, n_node_types):
         of_pairs = chosen.max_depth if window.max_depth is None else window.max_depth
         of_types = (n_node_types - 1).bit_length()
         growth = GrowthOptions(
@@ -393,7 +392,6 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             self.tol,
             growth,
             self._report,
-            unit,
             chosen.shrinkage,
         )
 

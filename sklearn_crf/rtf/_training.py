@@ -340,7 +340,6 @@ class TrainingOptions(NamedTuple):
     tol: float
     growth: GrowthOptions
     report: Callable  # (iterations by round, loss, leaves by type), after each round
-    unit: float  # of the loss
     shrinkage: float = 0.0
     on_iteration: Callable = lambda field, coef: False  # (field, function that gives its coef) -> whether to stop
 
@@ -527,7 +526,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
     curve, rounds_made, held_out, best, is_new = [], [], [], None, False
     while True:
         has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
-        found = _optimise(risk, field, options, rng, has_parents)
+        found = _optimise(risk, objective.unit, field, options, rng, has_parents)
         share = share_of_round(len(rounds_made), data.total(n_known_pixels)) if is_new and not found.stopped else 1.0
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
@@ -555,8 +554,9 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
     return Trained(field, *curves, found.success, is_stuck, risk.converged)
 
 
-def _optimise(risk, field, options, rng, has_parents):
+def _optimise(risk, unit, field, options, rng, has_parents):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
+    # unit: of the loss
     risk.converged, coef, stopped = True, field.coef, False
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scaling = LeafScaling(risk, rng)
@@ -572,7 +572,7 @@ def _optimise(risk, field, options, rng, has_parents):
             more, slope = pull.value_grad(own)
             value, gradient = value + more, gradient + slope
         # So that what counts as small depends on no unit of the values.
-        return value / options.unit, scaling.gradient(gradient) / options.unit
+        return value / unit, scaling.gradient(gradient) / unit
 
     def unscaled(x):
         return risk.potentials.project(scaling.unscaled(x), options.growth.bounds)
@@ -593,5 +593,5 @@ def _optimise(risk, field, options, rng, has_parents):
         callback=callback,
     )
     found.x, found.stopped = unscaled(found.x), stopped
-    found.fun, found.loss_curve = options.unit * found.fun, options.unit * np.asarray(found.loss_curve)
+    found.fun, found.loss_curve = unit * found.fun, unit * np.asarray(found.loss_curve)
     return found
