@@ -24,15 +24,18 @@ def _in_units(batch, potentials, scale):
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0]  # (n_node_types, n_features)
     if np.any(unit != 1):
-        kinds = 0 if example.node_type is None else example.node_type
-        # In the precision of the features, so that kernels see one.
-        example = example._with(node_features=example.node_features * unit.astype(example.node_features.dtype)[kinds])
-    edge_unit = parts.edge_coef[..., :1].squeeze(-1) if parts.edge_coef.size else np.ones((1, 1))
-    if example.graph.n_edges and np.any(edge_unit != 1):
-        features, kinds = example.edge_features, 0 if example.edge_type is None else example.edge_type
+        example = example._with(node_features=_times(example.node_features, example.node_type, unit))
+    if example.graph.n_edges and np.any(parts.edge_coef != 1):
+        features = example.edge_features
         features = np.ones((example.graph.n_edges, 1)) if features is None else features
-        example = example._with(edge_features=features * edge_unit[kinds])
+        example = example._with(edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
     return batch if example is batch.example else replace(batch, example=example)
+
+
+def _times(features, kind, unit):
+    """Features of nodes or edges times the unit of their type, in their precision."""
+    # unit: (n_types, n_features)
+    return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
 
 class ForestPlanes:
