@@ -1,22 +1,18 @@
 """Encoding: X, y and sample_weight become batches of examples, and results take the layout of X again."""
 
 from sklearn_crf.encoding._batches import decode, make_batches, object_array, tie_constant_edges, validate_sample_weight
-from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
-from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
-from sklearn_crf.encoding._labels import (
+from sklearn_crf.encoding._classes import (
     ENTITY_SCHEMES,
-    EncodedLabels,
     class_weights,
-    encode_y,
-    found_labels,
     invalid_transitions,
     labels_from_objects,
-    missing_nodes,
     named_classes,
-    number_of_examples,
     partial_fit_classes,
     sorted_classes,
 )
+from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
+from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
+from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, missing_nodes, number_of_examples
 from sklearn_crf.encoding._lattices import Encoded, encode_X, require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline

@@ -1,6 +1,7 @@
 """Labels: what y may be, and the column of each node's label."""
 
-from numbers import Real
+from itertools import chain, pairwise
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,8 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
+
+from sklearn_crf.encoding._classes import labels_from_objects, sorted_classes
 
 
 class EncodedLabels(NamedTuple):
@@ -69,14 +72,58 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
     ([[0, 1, 1], [1, 0]], ['a', 'b'])
     """
-    parts, names = _read_labels(y, encoded, missing_label, name)
-    classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
-    labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
-    if encoded.layout == "nodes":
-        return EncodedLabels(labels[0], classes_)
+    found = _encoded_together(y, encoded, missing_label, classes, name)
+    if found is None:
+        parts, names = _read_labels(y, encoded, missing_label, name)
+        classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
+        labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
+        found = EncodedLabels(labels[0] if encoded.layout == "nodes" else labels, classes_)
     if encoded.layout == "list" and any(example.n_states is not None for example in encoded.representatives):
-        _require_states(labels, encoded.items, classes_, name)
-    return EncodedLabels(labels, classes_)
+        _require_states(found.labels, encoded.items, found.classes_, name)
+    return found
+
+
+def _encoded_together(y, encoded, missing_label, classes, name):
+    """Labels of all examples in one go; None where they are not of one kind, or an error has to name an example."""
+    flat = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
+    if flat is None:
+        return None
+    try:
+        present, where = _split(flat, missing_nodes(flat, missing_label), name)
+        classes_ = sorted_classes([np.unique(present)] if classes is None else [], classes)
+        columns = _columns(present, where, classes_, name)
+    except ValueError:
+        return None
+    if encoded.layout == "array":
+        return EncodedLabels(list(columns.reshape(encoded.n_examples, -1)), classes_)
+    ends = np.cumsum([0, *(prod(shape) for shape in encoded.shapes)]).tolist()
+    return EncodedLabels([columns[start:stop] for start, stop in pairwise(ends)], classes_)
+
+
+def _joined_labels(y, encoded):
+    """The labels of one example after the other, where all of them are integers or strings; else None."""
+    shapes, parts = _shapes_and_labels(y)
+    kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
+    if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
+        return None
+    is_other = any(shape != encoded.label_shape(i) for i, shape in enumerate(shapes))
+    return None if is_other else np.concatenate(parts)
+
+
+def _shapes_and_labels(y):
+    """Shape of each example's labels, and arrays that hold them one after the other; nothing where these are mixed."""
+    if isinstance(y, np.ndarray) and y.ndim and y.dtype != object:
+        return [y.shape[1:]] * len(y), [y.reshape(-1)]
+    has_parts = isinstance(y, list | tuple) or (isinstance(y, np.ndarray) and y.ndim)
+    containers = {type(part) for part in y} if has_parts else None
+    if containers == {np.ndarray}:
+        return [part.shape for part in y], [part.reshape(-1) for part in y]
+    if containers in ({list}, {tuple}):
+        labels = list(chain.from_iterable(y))
+        # Others are nested lists, or numbers and strings beside each other.
+        if {type(label) for label in labels} in ({str}, {int}):
+            return [(len(part),) for part in y], [np.array(labels)]
+    return [], []
 
 
 def found_labels(y, encoded, *, missing_label=None):
@@ -255,43 +302,6 @@ def missing_nodes(labels, missing_label):
     return labels == missing_label
 
 
-def labels_from_objects(values, name):
-    """Labels out of an object array, in the one type they share.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,), object
-    name : str
-        Of the argument that they are from, for the error.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If some are strings and some are not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import labels_from_objects
-    >>> labels_from_objects(np.array([2, 0], dtype=object), "y")
-    array([2, 0])
-    """
-    n_strings = sum(isinstance(value, str) for value in values)
-    if n_strings not in (0, len(values)):
-        other = next(value for value in values if not isinstance(value, str))
-        raise ValueError(
-            f"{name} mixes strings with other labels, such as {other!r}: make all of them strings or all of them "
-            "numbers, with None where a node has no label."
-        )
-    if not len(values):
-        return np.zeros(0, dtype=np.int64)
-    return np.array(values.tolist())
-
-
 def _missing_evidence(labels, missing_label):
     """Mask of nodes without evidence: NaN always means unknown, besides ``missing_label``."""
     missing = missing_nodes(labels, missing_label)
@@ -332,89 +342,6 @@ def _require_discrete(present, name):
         check_classification_targets(present)
 
 
-def sorted_classes(found, classes=None):
-    """The classes of labels that were found, or those that are named.
-
-    Parameters
-    ----------
-    found : list of ndarray
-        As :func:`found_labels` returns.
-    classes : array-like of shape (n_classes,), optional
-        All classes, as in :func:`encode_y`.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two, or strings and numbers are mixed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import sorted_classes
-    >>> sorted_classes([np.array([0, 3]), np.array([1])]).tolist()
-    [0, 1, 3]
-    """
-    if classes is not None:
-        return named_classes(classes)
-    labelled = [values for values in found if len(values)]
-    if not labelled:
-        raise ValueError("y holds no label at all: every node is marked as missing.")
-    strings = [values.dtype.kind in "US" for values in labelled]
-    if any(strings) and not all(strings):
-        i, j = strings.index(True), strings.index(False)
-        raise ValueError(
-            f"y mixes strings with other labels, such as {str(labelled[i][0])!r} and {labelled[j][0]}: make all of "
-            "them strings or all of them numbers."
-        )
-    classes = np.unique(np.concatenate(labelled))
-    if len(classes) < 2:
-        raise ValueError(
-            f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Name those that y misses "
-            "by classes."
-        )
-    return classes
-
-
-def named_classes(classes, least=2):
-    """Classes that a user names, sorted.
-
-    Parameters
-    ----------
-    classes : array-like of shape (n_classes,)
-    least : int, default=2
-        Number of classes needed.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-        Each once.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer, or they are neither numbers nor strings.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import named_classes
-    >>> named_classes(["b", "a", "b"]).tolist()
-    ['a', 'b']
-    """
-    classes = np.asarray(classes)
-    if classes.ndim == 1 and classes.dtype == object:
-        classes = labels_from_objects(classes, "classes")
-    if classes.ndim != 1 or len(classes) < least:
-        noun = "class" if least == 1 else "classes"
-        raise ValueError(f"classes must name at least {least} {noun} in one axis, got shape {classes.shape}.")
-    if classes.dtype.kind not in "biufUS":
-        raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
-    return np.unique(classes)
-
-
 def _columns(present, where, classes, name):
     if len(present) and (present.dtype.kind in "US") != (classes.dtype.kind in "US"):
         raise ValueError(f"{name} holds labels of type {present.dtype}, but the classes are {classes.dtype}.")
@@ -438,56 +365,6 @@ def _hint_missing(name):
     return " If it marks nodes without a label, say so by missing_label."
 
 
-def class_weights(class_weight, labels, weights=None):
-    """The weight of each class.
-
-    Parameters
-    ----------
-    class_weight : dict or {"balanced"}
-        Weights of classes by name, 1 for others; or one over the share of each class among the labelled nodes, so that
-        all classes that occur have the same sum.
-    labels : EncodedLabels
-    weights : list of ndarray of shape (n_nodes,), optional
-        How much each node counts where classes are balanced; None is 1.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,), float64
-
-    Raises
-    ------
-    InvalidParameterError
-        If a class is unknown, or its weight is not a finite number of at least 0.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import class_weights, encode_X, encode_y
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> class_weights("balanced", encode_y([[0, 1, 1], [1, 1]], encoded)).round(3)
-    array([2.5  , 0.625])
-    """
-    classes = labels.classes_.tolist()
-    found = np.ones(len(classes))
-    if isinstance(class_weight, str):
-        parts = labels.labels if isinstance(labels.labels, list) else [labels.labels]
-        counts = np.zeros(len(classes))
-        for i, columns in enumerate(parts):
-            known = columns >= 0
-            counts += np.bincount(columns[known], None if weights is None else weights[i][known], len(classes))
-        occurs = counts > 0
-        found[occurs] = counts.sum() / (np.count_nonzero(occurs) * counts[occurs])
-        return found
-    for name, weight in class_weight.items():
-        if name not in classes:
-            raise InvalidParameterError(f"class_weight names the class {name!r}, but the classes are {classes}.")
-        if not (isinstance(weight, Real) and np.isfinite(weight) and weight >= 0):
-            raise InvalidParameterError(
-                f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."
-            )
-        found[classes.index(name)] = weight
-    return found
-
-
 def _listed(classes):
     names = [str(name) for name in classes[:10]]
     return ", ".join(names) + (", ..." if len(classes) > 10 else "")
@@ -508,92 +385,3 @@ def _require_states(labels, items, classes, name):
                 f"{name}[{i}] gives node {node} the label {classes[columns[node]]}, but the node has only the first "
                 f"{example.n_states[node]} of the {len(classes)} classes."
             )
-
-
-#: Prefixes of the labels of each scheme of entities.
-ENTITY_SCHEMES = {"IOB2": "BI", "IOBES": "BIES"}
-
-
-def invalid_transitions(scheme, classes):
-    """Pairs of labels that a scheme of entities forbids one after the other.
-
-    Parameters
-    ----------
-    scheme : {"IOB2", "IOBES"}
-    classes : ndarray of shape (K,) of str
-
-    Returns
-    -------
-    ndarray of shape (K, K), bool
-        Entry (a, b): class b may not follow class a.
-
-    Raises
-    ------
-    ValueError
-        If a class is no label of the scheme.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import invalid_transitions
-    >>> invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"])).tolist()
-    [[False, False, False], [False, False, False], [False, True, False]]
-    """
-    parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
-    return np.array([[not _may_follow(before, after, scheme) for after in parts] for before in parts])
-
-
-def _prefix_and_kind(label, scheme):
-    prefix, _, kind = str(label).partition("-")
-    if len(prefix) != 1 or prefix not in "O" + ENTITY_SCHEMES[scheme]:
-        raise ValueError(
-            f"forbidden={scheme!r} needs labels that begin with one of {[*ENTITY_SCHEMES[scheme], 'O']}, such as "
-            f"'B-PER', got the class {label!r}; list the forbidden pairs of labels instead."
-        )
-    return prefix, kind
-
-
-def _may_follow(before, after, scheme):
-    is_open = before[0] in "BI"
-    if after[0] in "IE":
-        return is_open and before[1] == after[1]
-    return scheme == "IOB2" or not is_open
-
-
-def partial_fit_classes(estimator, classes, least=2):
-    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same.
-
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    classes : array-like of shape (n_classes,) or None
-        None stands for those of the parameter of the estimator.
-    least : int, default=2
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    ValueError
-        If the first call names none, or a later one others.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.encoding import partial_fit_classes
-    >>> partial_fit_classes(TRWCRF(classes=["b", "a"]), None).tolist()
-    ['a', 'b']
-    """
-    fitted = getattr(estimator, "classes_", None)
-    given = estimator.classes if classes is None else classes
-    if given is None:
-        if fitted is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        return fitted
-    named = named_classes(given, least)
-    if fitted is not None and not np.array_equal(named, fitted):
-        given = np.asarray(given).tolist()
-        raise ValueError(f"`classes={given}` is not the same as on last call to partial_fit, was: {fitted.tolist()}")
-    return named

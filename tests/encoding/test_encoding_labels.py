@@ -40,6 +40,31 @@ def test_labels(y, options, expected, classes):
     assert columns(object_array([np.array(part) for part in y]), TWO_CHAINS, **options) == (expected, classes)
     as_objects = [np.array(part, dtype=object) for part in y]
     assert columns(as_objects, TWO_CHAINS, **options) == (expected, classes)
+    assert columns(y, TWO_CHAINS, **options) == (expected, classes)
+    assert columns([tuple(part) for part in y], TWO_CHAINS, **options) == (expected, classes)
+
+
+@pytest.mark.parametrize("missing_label", [None, -1, 3, "?"])
+@pytest.mark.parametrize("layout", ["list", "array"])
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.bool_, np.str_])
+def test_labels_read_together_are_as_one_by_one(kind, layout, missing_label):
+    lengths = [4] * 6 if layout == "array" else RNG.integers(1, 6, size=6)
+    X = [np.zeros((n, 1)) for n in lengths]
+    y = [np.append(RNG.integers(5, size=n - 1), 1).astype(kind) for n in lengths]
+    y[0][:1] = kind(0)
+    encoded = encode_X(np.stack(X) if layout == "array" else X)
+    together = encode_y(np.stack(y) if layout == "array" else y, encoded, missing_label=missing_label)
+    alone = encode_y([part.astype(object) for part in y], encoded, missing_label=missing_label)
+    assert [part.tolist() for part in together.labels] == [part.tolist() for part in alone.labels]
+    assert together.classes_.tolist() == alone.classes_.tolist()
+
+
+def test_errors_of_labels_read_together_name_the_example():
+    encoded = encode_X(TWO_CHAINS)
+    with pytest.raises(ValueError, match=r"y\[1\] holds the unknown label 7"):
+        encode_y([[0, 1], [0, 7, 1]], encoded, classes=[0, 1])
+    with pytest.raises(ValueError, match=r"y\[1\] has shape \(2,\), but the lattice of X\[1\] has shape \(3,\)"):
+        encode_y([[0, 1], [0, 1]], encoded)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,265 @@
+"""Classes: those of labels, those that are named, their weights, and which may follow one another."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils._param_validation import InvalidParameterError
+
+
+def labels_from_objects(values, name):
+    """Labels out of an object array, in the one type they share.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), object
+    name : str
+        Of the argument that they are from, for the error.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+
+    Raises
+    ------
+    ValueError
+        If some are strings and some are not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import labels_from_objects
+    >>> labels_from_objects(np.array([2, 0], dtype=object), "y")
+    array([2, 0])
+    """
+    n_strings = sum(isinstance(value, str) for value in values)
+    if n_strings not in (0, len(values)):
+        other = next(value for value in values if not isinstance(value, str))
+        raise ValueError(
+            f"{name} mixes strings with other labels, such as {other!r}: make all of them strings or all of them "
+            "numbers, with None where a node has no label."
+        )
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    return np.array(values.tolist())
+
+
+def sorted_classes(found, classes=None):
+    """The classes of labels that were found, or those that are named.
+
+    Parameters
+    ----------
+    found : list of ndarray
+        As :func:`found_labels` returns.
+    classes : array-like of shape (n_classes,), optional
+        All classes, as in :func:`encode_y`.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two, or strings and numbers are mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import sorted_classes
+    >>> sorted_classes([np.array([0, 3]), np.array([1])]).tolist()
+    [0, 1, 3]
+    """
+    if classes is not None:
+        return named_classes(classes)
+    labelled = [values for values in found if len(values)]
+    if not labelled:
+        raise ValueError("y holds no label at all: every node is marked as missing.")
+    strings = [values.dtype.kind in "US" for values in labelled]
+    if any(strings) and not all(strings):
+        i, j = strings.index(True), strings.index(False)
+        raise ValueError(
+            f"y mixes strings with other labels, such as {str(labelled[i][0])!r} and {labelled[j][0]}: make all of "
+            "them strings or all of them numbers."
+        )
+    classes = np.unique(np.concatenate(labelled))
+    if len(classes) < 2:
+        raise ValueError(
+            f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Name those that y misses "
+            "by classes."
+        )
+    return classes
+
+
+def named_classes(classes, least=2):
+    """Classes that a user names, sorted.
+
+    Parameters
+    ----------
+    classes : array-like of shape (n_classes,)
+    least : int, default=2
+        Number of classes needed.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        Each once.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer, or they are neither numbers nor strings.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import named_classes
+    >>> named_classes(["b", "a", "b"]).tolist()
+    ['a', 'b']
+    """
+    classes = np.asarray(classes)
+    if classes.ndim == 1 and classes.dtype == object:
+        classes = labels_from_objects(classes, "classes")
+    if classes.ndim != 1 or len(classes) < least:
+        noun = "class" if least == 1 else "classes"
+        raise ValueError(f"classes must name at least {least} {noun} in one axis, got shape {classes.shape}.")
+    if classes.dtype.kind not in "biufUS":
+        raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
+    return np.unique(classes)
+
+
+def class_weights(class_weight, labels, weights=None):
+    """The weight of each class.
+
+    Parameters
+    ----------
+    class_weight : dict or {"balanced"}
+        Weights of classes by name, 1 for others; or one over the share of each class among the labelled nodes, so that
+        all classes that occur have the same sum.
+    labels : EncodedLabels
+    weights : list of ndarray of shape (n_nodes,), optional
+        How much each node counts where classes are balanced; None is 1.
+
+    Returns
+    -------
+    ndarray of shape (n_classes,), float64
+
+    Raises
+    ------
+    InvalidParameterError
+        If a class is unknown, or its weight is not a finite number of at least 0.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import class_weights, encode_X, encode_y
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> class_weights("balanced", encode_y([[0, 1, 1], [1, 1]], encoded)).round(3)
+    array([2.5  , 0.625])
+    """
+    classes = labels.classes_.tolist()
+    found = np.ones(len(classes))
+    if isinstance(class_weight, str):
+        parts = labels.labels if isinstance(labels.labels, list) else [labels.labels]
+        counts = np.zeros(len(classes))
+        for i, columns in enumerate(parts):
+            known = columns >= 0
+            counts += np.bincount(columns[known], None if weights is None else weights[i][known], len(classes))
+        occurs = counts > 0
+        found[occurs] = counts.sum() / (np.count_nonzero(occurs) * counts[occurs])
+        return found
+    for name, weight in class_weight.items():
+        if name not in classes:
+            raise InvalidParameterError(f"class_weight names the class {name!r}, but the classes are {classes}.")
+        if not (isinstance(weight, Real) and np.isfinite(weight) and weight >= 0):
+            raise InvalidParameterError(
+                f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."
+            )
+        found[classes.index(name)] = weight
+    return found
+
+
+#: Prefixes of the labels of each scheme of entities.
+ENTITY_SCHEMES = {"IOB2": "BI", "IOBES": "BIES"}
+
+
+def invalid_transitions(scheme, classes):
+    """Pairs of labels that a scheme of entities forbids one after the other.
+
+    Parameters
+    ----------
+    scheme : {"IOB2", "IOBES"}
+    classes : ndarray of shape (K,) of str
+
+    Returns
+    -------
+    ndarray of shape (K, K), bool
+        Entry (a, b): class b may not follow class a.
+
+    Raises
+    ------
+    ValueError
+        If a class is no label of the scheme.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import invalid_transitions
+    >>> invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"])).tolist()
+    [[False, False, False], [False, False, False], [False, True, False]]
+    """
+    parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
+    return np.array([[not _may_follow(before, after, scheme) for after in parts] for before in parts])
+
+
+def _prefix_and_kind(label, scheme):
+    prefix, _, kind = str(label).partition("-")
+    if len(prefix) != 1 or prefix not in "O" + ENTITY_SCHEMES[scheme]:
+        raise ValueError(
+            f"forbidden={scheme!r} needs labels that begin with one of {[*ENTITY_SCHEMES[scheme], 'O']}, such as "
+            f"'B-PER', got the class {label!r}; list the forbidden pairs of labels instead."
+        )
+    return prefix, kind
+
+
+def _may_follow(before, after, scheme):
+    is_open = before[0] in "BI"
+    if after[0] in "IE":
+        return is_open and before[1] == after[1]
+    return scheme == "IOB2" or not is_open
+
+
+def partial_fit_classes(estimator, classes, least=2):
+    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+    classes : array-like of shape (n_classes,) or None
+        None stands for those of the parameter of the estimator.
+    least : int, default=2
+
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+
+    Raises
+    ------
+    ValueError
+        If the first call names none, or a later one others.
+
+    Examples
+    --------
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.encoding import partial_fit_classes
+    >>> partial_fit_classes(TRWCRF(classes=["b", "a"]), None).tolist()
+    ['a', 'b']
+    """
+    fitted = getattr(estimator, "classes_", None)
+    given = estimator.classes if classes is None else classes
+    if given is None:
+        if fitted is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        return fitted
+    named = named_classes(given, least)
+    if fitted is not None and not np.array_equal(named, fitted):
+        given = np.asarray(given).tolist()
+        raise ValueError(f"`classes={given}` is not the same as on last call to partial_fit, was: {fitted.tolist()}")
+    return named
