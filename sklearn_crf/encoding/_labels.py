@@ -85,29 +85,28 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
 
 def _encoded_together(y, encoded, missing_label, classes, name):
     """Labels of all examples in one go; None where they are not of one kind, or an error has to name an example."""
-    flat = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
-    if flat is None:
+    joined = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
+    if joined is None:
         return None
+    flat, sizes = joined
     try:
         present, where = _split(flat, missing_nodes(flat, missing_label), name)
         classes_ = sorted_classes([np.unique(present)] if classes is None else [], classes)
         columns = _columns(present, where, classes_, name)
     except ValueError:
         return None
-    if encoded.layout == "array":
-        return EncodedLabels(list(columns.reshape(encoded.n_examples, -1)), classes_)
-    ends = np.cumsum([0, *(prod(shape) for shape in encoded.shapes)]).tolist()
+    ends = np.cumsum([0, *sizes]).tolist()
     return EncodedLabels([columns[start:stop] for start, stop in pairwise(ends)], classes_)
 
 
 def _joined_labels(y, encoded):
-    """The labels of one example after the other, where all of them are integers or strings; else None."""
+    """Labels of one example after the other, and how many each has; None unless all are integers, or all strings."""
     shapes, parts = _shapes_and_labels(y)
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
         return None
     is_other = any(shape != encoded.label_shape(i) for i, shape in enumerate(shapes))
-    return None if is_other else np.concatenate(parts)
+    return None if is_other else (np.concatenate(parts), [prod(shape) for shape in shapes])
 
 
 def _shapes_and_labels(y):
