@@ -216,3 +216,16 @@ def column_sums(columns):
         rows = columns[start : start + _ROWS]
         total += np.ones(len(rows)) @ rows.astype(np.float64, copy=False)
     return total
+
+
+# Integers from which counting small ones is quicker than sorting, and the largest range that is counted.
+_MANY, _SMALL_RANGE = 1024, 64
+
+
+def different(labels):
+    """As ``np.unique``."""
+    if labels.dtype.kind == "i" and len(labels) >= _MANY:
+        lowest, highest = int(labels.min()), int(labels.max())
+        if highest - lowest < _SMALL_RANGE:
+            return (np.flatnonzero(np.bincount(labels - lowest)) + lowest).astype(labels.dtype)
+    return np.unique(labels)

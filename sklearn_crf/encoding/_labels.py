@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 
+from sklearn_crf._numbers import different
 from sklearn_crf.encoding._classes import labels_from_objects, sorted_classes
 
 
@@ -91,7 +92,7 @@ def _encoded_together(y, encoded, missing_label, classes, name):
     flat, sizes = joined
     try:
         present, where = _split(flat, missing_nodes(flat, missing_label), name)
-        classes_ = sorted_classes([np.unique(present)] if classes is None else [], classes)
+        classes_ = sorted_classes([different(present)] if classes is None else [], classes)
         columns = _columns(present, where, classes_, name)
     except ValueError:
         return None
@@ -153,7 +154,7 @@ def found_labels(y, encoded, *, missing_label=None):
 
 
 def _values(parts):
-    return [np.unique(present) for present, _ in parts]
+    return [different(present) for present, _ in parts]
 
 
 def _read_labels(y, encoded, missing_label, name):

@@ -495,14 +495,23 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
     # dtype: precision of the result; messages: (2E, width); **fields: the other fields of the result
     # unary_shift: (N,), as :func:`~sklearn_crf.inference._field.make_field` returns it
     # exact: the messages are a fixed point up to rounding, which saves work
-    n_columns = field.tables.shape[3]
     beliefs, log_z_terms = beliefs_of(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
+    return Marginals(_probabilities(field, beliefs, dtype), tables, float(log_z_terms.sum()), log_z_terms, **fields)
+
+
+def node_marginals_of(field, dtype, messages, run):
+    """The marginals of nodes alone, (N, K)."""
+    beliefs, _ = beliefs_of(field, messages, run)
+    return _probabilities(field, beliefs, dtype)
+
+
+def _probabilities(field, beliefs, dtype):
+    """Beliefs, which are overwritten, as probabilities without padding."""
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
-    unary = np.ascontiguousarray(beliefs[:, :n_columns], dtype=dtype)
-    return Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, **fields)
+    return np.ascontiguousarray(beliefs[:, : field.tables.shape[3]], dtype=dtype)
 
 
 def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):

@@ -38,6 +38,19 @@ def test_edge_features(name):
                 assert example.edge_features.shape[1] == encoded.n_edge_features
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_differences_by_the_kernel_are_those_of_the_function(dtype):
+    rng = np.random.default_rng(0)
+    x, edges = rng.normal(size=(9, 4)).astype(dtype), rng.integers(9, size=(30, 2))
+    found = _edge_features.compute_edge_features(_edge_features.difference, x, edges)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, _edge_features.difference(x[edges[:, 0]], x[edges[:, 1]]))
+    x[edges[3, 1], 2] = np.finfo(dtype).max
+    x[edges[3, 0], 2] = -np.finfo(dtype).max
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match="NaN or infinity"):
+        _edge_features.compute_edge_features(_edge_features.difference, x, edges)
+
+
 @pytest.mark.parametrize("name", ["chains", "images", "list of images", "examples"])
 def test_edge_features_that_take_much_memory_are_computed_where_used(name, monkeypatch):
     X = ROWS_OF_THE_TABLE[name][0]

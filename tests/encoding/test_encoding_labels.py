@@ -270,3 +270,14 @@ def test_nan_in_y_is_no_missing_label_unless_said():
     encoded = encode_X([np.zeros((2, 1))], edge_features="constant")
     with pytest.raises(ValueError, match="contains NaN: mark unlabelled nodes by missing_label"):
         encode_y([np.array([0, np.nan])], encoded, classes=[0, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float64])
+@pytest.mark.parametrize(("low", "high"), [(-128, -126), (3, 60), (-100, 100)])
+def test_classes_of_many_labels(dtype, low, high):
+    values = np.random.default_rng(0).integers(low, high, size=(2, 50, 60)).astype(dtype)
+    labels, classes = encode_y(values, encode_X(np.zeros((2, 50, 60, 1))))
+    expected, inverse = np.unique(values, return_inverse=True)
+    np.testing.assert_array_equal(classes, expected)
+    np.testing.assert_array_equal(np.stack(labels), inverse.reshape(2, -1))
+    assert classes.dtype == dtype

@@ -20,6 +20,7 @@ from sklearn_crf.inference._field import (
     is_same_alone,
     make_field,
     marginals_of,
+    node_marginals_of,
     takes_odds,
 )
 from sklearn_crf.inference._parts import MOST_JOINED
@@ -112,6 +113,15 @@ class MessagePassing(EdgeMarginals, Inference):
                 state=_state(field, messages),
             )
         return self._bounded(model, found)
+
+    def _node_marginals(self, model, n_threads):
+        # Where tables forbid pairs, the sums over edges may be what finds that a model is infeasible.
+        if self._by_factors(model) or model.tables.min(initial=0.0) == -np.inf:
+            return super()._node_marginals(model, n_threads)
+        field, _ = self._make_field(model, maximum=False)
+        with range_runner(n_threads) as run:
+            messages, _, _ = self._iterate(model.graph, field, None, run)
+            return node_marginals_of(field, model.dtype, messages, run)
 
     def _map(self, model, *, init=None, n_threads=1):
         if self._by_factors(model):

@@ -1,4 +1,4 @@
-"""Sums over the features at the two ends of an edge."""
+"""Differences of the features at the two ends of an edge, and sums over them."""
 
 from cython cimport floating
 from libc.math cimport fabs
@@ -30,3 +30,26 @@ def weighted_differences(
             for k in range(features.shape[1]):
                 total += weight[k + 1] * fabs(<double> (tail[k] - head[k]))
             sums[edge] = <floating> total
+
+
+def absolute_differences(
+    const floating[:, ::1] features,  # IN (N, F)
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    floating[:, ::1] values,  # OUT (E, 1 + F)
+):
+    """1 and the absolute differences of the features of each edge; whether all are finite."""
+    cdef:
+        Py_ssize_t edge, k
+        const floating *tail
+        const floating *head
+        floating total = 0
+    with nogil:
+        for edge in range(edges.shape[0]):
+            tail = &features[edges[edge, 0], 0]
+            head = &features[edges[edge, 1], 0]
+            values[edge, 0] = 1
+            for k in range(features.shape[1]):
+                values[edge, k + 1] = fabs(tail[k] - head[k])
+                # 0, or NaN of what is not finite.
+                total += 0 * values[edge, k + 1]
+    return total == 0

@@ -59,31 +59,117 @@ def conditionals_of_two(
 ):
     """Weighted sum of the logistic losses of some nodes, and weight of those whose label is not the likeliest."""
     cdef:
-        Py_ssize_t n = scores.shape[0], block, first, j, count
+        Py_ssize_t n = scores.shape[0], block
+        double loss = 0, n_errors = 0
+    with nogil:
+        for block in range((n + ROWS - 1) // ROWS):
+            _lose_block(
+                &scores[block * ROWS], labels, weight, block * ROWS, min(<Py_ssize_t> ROWS, n - block * ROWS),
+                &loss, &n_errors,
+            )
+    return loss, n_errors
+
+
+cdef void _lose_block(
+    double* scores,  # IN OUT (count,) of nodes from the first on; then the derivatives of their losses
+    const int32_t[::1] labels,
+    const double[::1] weight,
+    Py_ssize_t first,
+    Py_ssize_t count,
+    double* loss,  # IN OUT added to
+    double* n_errors,  # IN OUT added to
+) noexcept nogil:
+    """The same of at most 64 nodes."""
+    cdef:
+        Py_ssize_t j
         double own[ROWS]
         double odds[ROWS]
         double logs[ROWS]
-        double loss = 0, n_errors = 0, margin, wrong, own_weight
+        double margin, wrong, own_weight
+    for j in range(ROWS):
+        own[j] = scores[j] if j < count else 0
+        odds[j] = -fabs(own[j])
+    exponentiate_all(odds, ROWS)
+    for j in range(ROWS):
+        logs[j] = 1 + odds[j]
+    logarithms(logs, ROWS, logs)
+    for j in range(count):
+        own_weight = weight[first + j] if weight.shape[0] else 1.0
+        margin = own[j] if labels[first + j] else -own[j]
+        wrong = own_weight * (odds[j] if margin > 0 else 1.0) / (1 + odds[j])
+        loss[0] += own_weight * (logs[j] + (0 if margin > 0 else -margin))
+        scores[j] = -wrong if labels[first + j] else wrong
+        if (own[j] > 0) != (labels[first + j] > 0):
+            n_errors[0] += own_weight
+
+
+def losses_of_two(
+    const floating[:, ::1] features,  # IN (n, F)
+    const floating[:, ::1] neighbours,  # IN (n, M) sums over neighbours
+    const double[::1] coef,  # IN (F + M + 1,) weights of both and the intercept: by how much state 1 exceeds state 0
+    const int32_t[::1] labels,  # IN (n,)
+    const double[::1] weight,  # IN (n,) or empty for ones
+    double[::1] gradient,  # OUT (F + M + 1,) derivative of the loss by the weights
+):
+    """The same from features, at once for each few nodes, so that no scores of all nodes are kept."""
+    cdef:
+        Py_ssize_t n = labels.shape[0], F = features.shape[1], M = neighbours.shape[1], block, first, j, count
+        double loss = 0, n_errors = 0
+        double scores[ROWS]
+        const floating* of_features = &features[0, 0] if n and F else NULL
+        const floating* of_neighbours = &neighbours[0, 0] if n and M else NULL
     with nogil:
+        gradient[:] = 0
         for block in range((n + ROWS - 1) // ROWS):
             first = block * ROWS
             count = min(<Py_ssize_t> ROWS, n - first)
-            for j in range(ROWS):
-                own[j] = scores[first + j] if j < count else 0
-                odds[j] = -fabs(own[j])
-            exponentiate_all(odds, ROWS)
-            for j in range(ROWS):
-                logs[j] = 1 + odds[j]
-            logarithms(logs, ROWS, logs)
             for j in range(count):
-                own_weight = weight[first + j] if weight.shape[0] else 1.0
-                margin = own[j] if labels[first + j] else -own[j]
-                wrong = own_weight * (odds[j] if margin > 0 else 1.0) / (1 + odds[j])
-                loss += own_weight * (logs[j] + (0 if margin > 0 else -margin))
-                scores[first + j] = -wrong if labels[first + j] else wrong
-                if (own[j] > 0) != (labels[first + j] > 0):
-                    n_errors += own_weight
+                scores[j] = coef[F + M]
+            _add_products(of_features + first * F, &coef[0], count, F, scores)
+            _add_products(of_neighbours + first * M, &coef[F], count, M, scores)
+            _lose_block(scores, labels, weight, first, count, &loss, &n_errors)
+            _add_adjoint(of_features + first * F, scores, count, F, &gradient[0])
+            _add_adjoint(of_neighbours + first * M, scores, count, M, &gradient[F])
+            for j in range(count):
+                gradient[F + M] += scores[j]
     return loss, n_errors
+
+
+cdef inline void _add_products(
+    const floating* rows, const double* factors, Py_ssize_t n, Py_ssize_t width, double* sums
+) noexcept nogil:
+    """Add to each of n sums that of a row times factors."""
+    cdef:
+        Py_ssize_t j, k
+        double even, odd
+    for j in range(n):
+        # Two sums, since each addition waits for the one before.
+        even = odd = 0
+        for k in range(width // 2):
+            even += factors[2 * k] * rows[2 * k]
+            odd += factors[2 * k + 1] * rows[2 * k + 1]
+        if width % 2:
+            even += factors[width - 1] * rows[width - 1]
+        sums[j] += even + odd
+        rows += width
+
+
+cdef inline void _add_adjoint(
+    const floating* rows, const double* factors, Py_ssize_t n, Py_ssize_t width, double* totals
+) noexcept nogil:
+    """Add n rows times a factor each."""
+    cdef:
+        Py_ssize_t j, k
+        double a, b, c, d
+    for j in range(0, n - 3, 4):
+        a, b, c, d = factors[j], factors[j + 1], factors[j + 2], factors[j + 3]
+        for k in range(width):
+            totals[k] += (a * rows[k] + b * rows[width + k]) + (c * rows[2 * width + k] + d * rows[3 * width + k])
+        rows += 4 * width
+    for j in range(n - n % 4, n):
+        for k in range(width):
+            totals[k] += factors[j] * rows[k]
+        rows += width
 
 
 def conditionals_of_many(

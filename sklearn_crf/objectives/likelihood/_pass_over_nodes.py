@@ -7,12 +7,19 @@ import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
 from sklearn_crf._threads import fixed_ranges, map_tasks, own_workspace
-from sklearn_crf.kernels.learning.pseudolikelihood import conditionals_of_many, conditionals_of_two, count_neighbours
+from sklearn_crf.kernels.learning.pseudolikelihood import (
+    conditionals_of_many,
+    conditionals_of_two,
+    count_neighbours,
+    losses_of_two,
+)
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.potentials import LinearPotentials
 
 # Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut.
 _MOST_NODES, _MOST_PRODUCTS = 16_384, 2**20
+# Numbers of a node up to which one kernel does all: of longer rows products of matrices are quicker.
+_LONGEST_ROW = 16
 # More numbers than this are not kept for the neighbours of all nodes.
 _MOST_KEPT = 2**26
 
@@ -65,7 +72,13 @@ class PassOverNodes:
         if not all(map(_is_plain, batches)) or n_nodes * width > _MOST_KEPT:
             return None
         # Weights of nodes are for objectives that do not count errors.
-        read = partial(_nodes_of, potentials=potentials, has_edges=width > 0, weighs_nodes=not counts_errors)
+        read = partial(
+            _nodes_of,
+            potentials=potentials,
+            has_edges=width > 0,
+            differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
+            weighs_nodes=not counts_errors,
+        )
         parts = map_tasks(read, batches, n_jobs)
         n_products = (potentials.n_features + width) * potentials.n_columns
         size = int(np.clip(_MOST_PRODUCTS // max(n_products, 1), 1, _MOST_NODES))
@@ -81,6 +94,8 @@ class PassOverNodes:
 
     def _loss(self, piece, coef, n_threads):
         parts = self._potentials.unpack(coef)
+        if self._potentials.n_classes == 2 and piece.features.shape[1] + piece.neighbours.shape[1] <= _LONGEST_ROW:
+            return self._loss_of_short_rows(piece, parts)
         dtype = piece.features.dtype
         scores = (piece.features @ parts.coef[0].T.astype(dtype)).astype(np.float64, copy=False)
         has_edges = piece.neighbours.shape[1] > 0
@@ -100,6 +115,23 @@ class PassOverNodes:
             own.intercept[0] = column_sums(scores)
         if has_edges:
             own.edge_coef[...] = _weights_of_columns(self._potentials, gram(piece.neighbours, scores))
+        return loss, n_errors, gradient
+
+    def _loss_of_short_rows(self, piece, parts):
+        """The same of two classes by one kernel, without an array of scores."""
+        intercept = parts.intercept[0] if self._potentials.fit_intercept else [0.0]
+        n_neighbours = piece.neighbours.shape[1]
+        of_edges = parts.edge_coef.ravel() if n_neighbours else []
+        factors = np.concatenate((parts.coef[0, 0], of_edges, intercept))
+        by_factors = own_workspace(len(factors))
+        loss, n_errors = losses_of_two(*piece[:2], factors, *piece[2:], by_factors)
+        gradient = np.zeros(self._potentials.n_coef)
+        own, n_features = self._potentials.unpack(gradient), piece.features.shape[1]
+        own.coef[0, 0] = by_factors[:n_features]
+        if n_neighbours:
+            own.edge_coef[...] = by_factors[n_features:-1].reshape(own.edge_coef.shape)
+        if self._potentials.fit_intercept:
+            own.intercept[0] = by_factors[-1]
         return loss, n_errors, gradient
 
 
@@ -126,7 +158,7 @@ def _width(potentials):
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 
 
-def _nodes_of(batch, potentials, has_edges, weighs_nodes, n_threads):
+def _nodes_of(batch, potentials, has_edges, differences, weighs_nodes, n_threads):
     """The nodes of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)
@@ -138,8 +170,8 @@ def _nodes_of(batch, potentials, has_edges, weighs_nodes, n_threads):
     counts = np.empty((len(labels), 0))
     if has_edges:
         counts = _counts(example, labels, potentials)
-        if potentials.n_classes == 2:
-            counts = counts.reshape(-1, counts.shape[-1]) @ _differences(potentials.form)
+        if differences is not None:
+            counts = counts.reshape(-1, counts.shape[-1]) @ differences
         counts = counts.reshape(len(labels), -1)
     return _Nodes(example.node_features, counts.astype(dtype, copy=False), labels, weight)
 

@@ -429,3 +429,19 @@ def test_tables_of_single_edges_send_what_a_tied_one_sends(schedule, n_states, d
     else:  # a table that is read across adds its products up in another order
         assert_allclose(found[0][:2], found[1][:2], rtol=0, atol=4 * np.finfo(dtype).eps)
         assert_allclose(found[0][2], found[1][2], rtol=0, atol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("inference", [LoopyBP(), TRWMessagePassing()], ids=["bp", "trw"])
+@pytest.mark.parametrize(("scale", "forbids"), [(1, False), (500, False), (1, True)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_marginals_of_nodes_alone_have_the_same_bits(inference, scale, forbids, dtype):
+    rng, graph = np.random.default_rng(0), lattice((5, 4))
+    tables = scale * rng.normal(size=(1, 3, 3))
+    if forbids:
+        tables[0, 0, 1] = -np.inf
+    model = PairwiseModel(graph, scale * rng.normal(size=(20, 3)).astype(dtype), tables)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found, expected = inference.node_marginals(model), inference.marginals(model).unary
+    assert found.dtype == expected.dtype
+    assert_array_equal(found, expected)

@@ -55,7 +55,9 @@ def assert_equal_risks(found, expected, tol=1e-12):
 
 @pytest.mark.parametrize(("n_classes", "form"), [(2, "ising"), (2, "potts"), (2, "symmetric"), (2, "full")])
 @pytest.mark.parametrize("node_weight", [False, True])
-def test_two_classes(n_classes, form, node_weight):
+@pytest.mark.parametrize("longest", [0, 1000], ids=["products", "one kernel"])
+def test_two_classes(n_classes, form, node_weight, longest, monkeypatch):
+    monkeypatch.setattr(_pass_over_nodes, "_LONGEST_ROW", longest)
     encoded, batches = batches_of(n_classes, node_weight=node_weight)
     assert_equal_risks(*both_ways(Pseudolikelihood(), potentials_of(encoded, n_classes, form), batches))
 
@@ -96,8 +98,10 @@ def test_the_cut_into_pieces_and_threads(n_classes, monkeypatch):
         assert_array_equal(quick.gradient, risks[0][0].gradient)
 
 
-def test_scores_far_apart():
+@pytest.mark.parametrize("longest", [0, 1000], ids=["products", "one kernel"])
+def test_scores_far_apart(longest, monkeypatch):
     """Losses are those of margins where exponentials are no numbers."""
+    monkeypatch.setattr(_pass_over_nodes, "_LONGEST_ROW", longest)
     encoded, batches = batches_of(2, edges=False)
     potentials = potentials_of(encoded, 2)
     risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
