@@ -142,7 +142,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
         raise TypeError(f"{name} must be dense, got a sparse matrix: use its toarray().")
     dtype = given.dtype if dtype is None else np.dtype(dtype)
     limit = SCORE_LIMITS[dtype]
-    if given.dtype == dtype and _sum_of_squares(given) <= limit**2:
+    if given.dtype == dtype and sum_of_squares(given) <= limit**2:
         return given
     # Two passes without a temporary; NaN comes out of both.
     smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
@@ -155,7 +155,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     return given.astype(dtype, copy=False)
 
 
-def _sum_of_squares(values):
+def sum_of_squares(values: np.ndarray) -> float:
     """In the type of contiguous values, in less time than their maximum takes; NaN of others, and of -inf infinity."""
     if not values.flags.c_contiguous:
         return np.nan
@@ -164,12 +164,14 @@ def _sum_of_squares(values):
         return float(flat.dot(flat))
 
 
-def check_product(weight: np.ndarray, values: np.ndarray, name: str) -> None:
+def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: float | None = None) -> None:
     """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores."""
     # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: what the error calls the product
+    # squares: the sum of the squared weights, where that is known
     limit = SCORE_LIMITS[values.dtype]
+    squares = sum_of_squares(weight) if squares is None else squares
     # By the inequality of Cauchy and Schwarz.
-    if _sum_of_squares(weight) * _sum_of_squares(values) <= limit**2:
+    if squares * sum_of_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)

@@ -4,7 +4,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
 from time import perf_counter, thread_time
@@ -210,6 +210,50 @@ class _Cancellation:
         return shared.interrupted or bool(shared.around) or min(list(shared.errors), default=self.number) < self.number
 
 
+class _InTurn:
+    """Context in which no other task is that takes turns by the same lock, but for :class:`out_of_turn` calls.
+
+    NumPy gives up the lock of the interpreter at every call and may have to wait for it. Tasks of many short calls that
+    take turns meet only where one of them comes back from a long call.
+    """
+
+    def __init__(self, lock):
+        self._lock = lock
+
+    def __enter__(self):
+        _take(self._lock)
+
+    def __exit__(self, *error):
+        # An interrupted task may have left its turn, and not come back.
+        if getattr(_current, "turn", None) is self._lock:
+            _current.turn = None
+            self._lock.release()
+
+
+class out_of_turn:
+    """Context for a long call without the lock of the interpreter, in which other tasks may take their turns."""
+
+    def __enter__(self):
+        self._lock = getattr(_current, "turn", None)
+        if self._lock is not None:
+            _current.turn = None
+            self._lock.release()
+
+    def __exit__(self, *error):
+        if self._lock is not None:
+            _take(self._lock)
+
+
+def _take(lock):
+    while not lock.acquire(timeout=_LONGEST_TURN):
+        checkpoint()
+    _current.turn = lock
+
+
+# Seconds after which a task that waits for its turn looks whether it shall stop.
+_LONGEST_TURN = 0.1
+
+
 def checkpoint() -> None:
     """Stop here if the whole computation was interrupted; iterative algorithms call it once a sweep."""
     if getattr(_current, "cancelled", None):
@@ -285,11 +329,12 @@ def split_threads(n_jobs, n_tasks):
     return outer, max(1, n_jobs // outer)
 
 
-def map_tasks(function, tasks, n_jobs=None):
+def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
     """``[function(task, n_threads=inner) for task in tasks]`` on threads, results in the order of the tasks.
 
     Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
     ``n_jobs``: the caller adds results up in the order of the list. Threads that mostly wait leave the others alone.
+    Tasks may take turns, one at a time but for what they do :class:`out_of_turn`.
     """
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
@@ -302,8 +347,15 @@ def map_tasks(function, tasks, n_jobs=None):
     # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks
     # that overlap leave them empty.
     with _pool(outer) as executor:
-        helpers = _helpers_for(function, outer - 1)
-        return _share(executor, lambda i: function(tasks[i], n_threads=inner), len(tasks), helpers)
+        helpers, turns = _helpers_for(function, outer - 1), nullcontext()
+        if takes_turns and inner == 1 and getattr(sys, "_is_gil_enabled", lambda: True)():
+            turns = _InTurn(threading.Lock())
+
+        def work(i):
+            with turns:
+                return function(tasks[i], n_threads=inner)
+
+        return _share(executor, work, len(tasks), helpers)
 
 
 def map_coarse(function, tasks, n_jobs=None, ended=None):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -22,6 +23,7 @@ from sklearn import config_context, get_config
 from sklearn_crf import _threads
 from sklearn_crf._threads import (
     Cancelled,
+    _InTurn,
     cached_property,
     checkpoint,
     even_map,
@@ -29,6 +31,7 @@ from sklearn_crf._threads import (
     kept_threads,
     map_tasks,
     ordered_map,
+    out_of_turn,
     range_runner,
     single_threaded_blas,
     split_threads,
@@ -446,3 +449,63 @@ def test_the_first_error_by_number_is_raised(n_jobs):
     for _ in range(5):
         with pytest.raises(ValueError, match=r"^1$"):
             map_tasks(work, range(6), n_jobs)
+
+
+def test_tasks_take_turns_but_for_long_calls():
+    present, most, both = [], [], threading.Barrier(2, timeout=30)
+
+    def short_calls(i):
+        for _ in range(20):
+            present.append(i)
+            most.append(len(present))
+            time.sleep(1e-4)
+            present.remove(i)
+
+    def task(i, n_threads):
+        short_calls(i)
+        with out_of_turn():
+            # Neither goes on before the other has come.
+            both.wait()
+        short_calls(i)
+        return i
+
+    assert map_tasks(task, range(2), 2, takes_turns=True) == [0, 1]
+    assert not has_lock_of_interpreter() or max(most) == 1
+
+
+def has_lock_of_interpreter():
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_errors_end_turns(n_jobs):
+    def task(i, n_threads):
+        with out_of_turn():
+            pass
+        if i % 2:
+            raise ValueError(f"task {i}")
+
+    with pytest.raises(ValueError, match="task 1"):
+        map_tasks(task, range(10), n_jobs, takes_turns=True)
+
+
+def test_who_waits_for_a_turn_that_never_comes_can_be_interrupted():
+    """As after an interruption between taking the turn and taking note of it."""
+    held, begun, cancelled = threading.Lock(), threading.Event(), []
+
+    def task(i, n_threads):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(30)
+            raise KeyboardInterrupt
+        begun.set()
+        try:
+            with _InTurn(held):
+                return
+        except Cancelled:
+            cancelled.append(i)
+            raise
+
+    held.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        map_tasks(task, range(2), 2)
+    assert cancelled

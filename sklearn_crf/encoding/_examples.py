@@ -157,6 +157,11 @@ class Example:
         return self.edge_features is None
 
     @property
+    def stores_edges(self):
+        """Whether the features of edges are in memory, not made anew whenever they are read."""
+        return True
+
+    @property
     def has_quick_edges(self):
         """Whether to make the features of edges takes no longer than to look at their scores does."""
         return True
@@ -281,6 +286,10 @@ class ComputedEdges(Example):
     def has_constant_edges(self):
         """Whether the one feature of every edge is 1."""
         return self._function is constant and self._scale is None
+
+    @property
+    def stores_edges(self):
+        return False
 
     @property
     def _has_no_edge_features(self):

@@ -248,6 +248,8 @@ class Inference(BaseEstimator):
         Number of labelings up to which it is exact on any graph.
     has_fractional : bool
         Whether its labelings come with the solution of a linear relaxation.
+    takes_turns : bool
+        Whether all that it does for long is :class:`~sklearn_crf._threads.out_of_turn`.
     convex : bool
         Whether its marginals solve a concave problem: the same from any start, and the derivative of their ``log_z``.
 
@@ -270,6 +272,7 @@ class Inference(BaseEstimator):
 
     enumerates: int = 0
     has_fractional: bool = False
+    takes_turns: bool = False
     convex: bool = False
     tasks: frozenset[str] = frozenset()
     takes: tuple[type, ...] = (PairwiseModel,)

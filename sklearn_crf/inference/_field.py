@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import own_workspace, run_fixed_ranges
+from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
 from sklearn_crf.graphs import (
     SpanningTrees,
     chain_probabilities,
@@ -17,7 +17,7 @@ from sklearn_crf.graphs import (
 )
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
-from sklearn_crf.kernels.factors import fill_factors, range_of_tables, rows_below_best
+from sklearn_crf.kernels.factors import copy_probabilities, fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import renew, send
 from sklearn_crf.kernels.messages.odds import renew_odds, send_odds
 
@@ -88,7 +88,8 @@ class Field(NamedTuple):
 
     def renew(self, messages, *how):
         """Let nodes of ranges send messages forwards and backwards, see the kernel."""
-        renew(self, messages, *how)
+        with out_of_turn():
+            renew(self, messages, *how)
 
 
 _EDGE_PROBABILITIES = {
@@ -107,7 +108,7 @@ def edge_probabilities_of(graph, choice):
                 f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
             )
         # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
-        return graph.keep(("edge probabilities", choice), partial(_EDGE_PROBABILITIES[choice], graph))
+        return graph.keep(("edge probabilities", choice), partial(_made_probabilities, choice, graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):
             raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
@@ -119,6 +120,11 @@ def edge_probabilities_of(graph, choice):
         e = int(np.argmin(probabilities))
         raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
     return probabilities
+
+
+def _made_probabilities(choice, graph):
+    with out_of_turn():
+        return _EDGE_PROBABILITIES[choice](graph)
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
@@ -179,16 +185,28 @@ def _kind_of_sum(model, largest_degree, unbounded):
     forbids = range_of_tables(model.tables.reshape(len(spread), n_columns**2), spread)
     double = np.dtype(np.float64)
     candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
-    if model.edge_weight is None:
-        largest = spread.max()
-    else:
-        by_type = spread.reshape(n_types, n_features)[model.edge_type]
-        largest = np.einsum("er,er->e", np.abs(model.edge_weight), by_type).max()
+    largest = _largest_range(model, spread.reshape(n_types, n_features))
     together = largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
             return SUM_PROBABILITY, dtype
     return SUM_SCORE, model.dtype
+
+
+def _largest_range(model, spread):
+    """Largest range of the scores of an edge, of the ranges of tables (T, R)."""
+    if model.edge_weight is None:
+        return spread.max()
+    if spread.shape[1] > 1:
+        return np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
+    return (model._keep("largest weights", partial(_largest_weights, model, len(spread))) * spread[:, 0]).max()
+
+
+def _largest_weights(model, n_types):
+    """Largest weight of an edge of each type by its size, where edges have one each."""
+    largest = np.zeros(n_types, dtype=model.edge_weight.dtype)
+    np.maximum.at(largest, model.edge_type, np.abs(model.edge_weight[:, 0]))
+    return largest
 
 
 def padded_width(n_columns, dtype):
@@ -218,9 +236,9 @@ def _with_factors(field, model):
     if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
-    kinds, factor = _kinds_of_edges(field)
-    n = len(kinds.factor)
-    own = n == len(factor) and np.bincount(factor, minlength=n).max() == 1
+    # In one precision, kinds follow from types and weights of edges alone.
+    kept, factor, own = model._keep(("kinds of edges", dtype), lambda: _kinds_of_edges(field))
+    kinds, n = field._replace(**kept), len(kept["factor"])
     # Short rows are not read across. Then a node of many edges adds up all its messages for each that it sends.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
     size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
@@ -256,10 +274,16 @@ def _places_of_factors(field, factor, n, once, in_order):
 
 
 def _kinds_of_edges(field):
-    """A field with one edge of each kind, and the kind of every edge."""
+    """Arrays of a field of one edge of each kind, the kind of every edge, and whether each edge has its own."""
+    some, factor = _some_of_each_kind(field)
+    n = len(some["factor"])
+    return some, factor, n == len(factor) and np.bincount(factor, minlength=n).max() == 1
+
+
+def _some_of_each_kind(field):
     if field.is_tied:
         kinds = np.arange(len(field.tables), dtype=np.int32)
-        return field._replace(factor=kinds, edge_type=kinds), field.edge_type
+        return {"factor": kinds, "edge_type": kinds}, field.edge_type
     n_edges = len(field.edge_type)
     weight = field.edge_weight[:, 0]
     if field.edge_weight.shape[1] == 1 and _recurs(weight):
@@ -271,9 +295,9 @@ def _kinds_of_edges(field):
         factor[order] = np.cumsum(new) - 1
         first = order[new]
         some = {"edge_type": field.edge_type[first], "edge_weight": np.ascontiguousarray(field.edge_weight[first])}
-        return field._replace(factor=np.arange(len(first), dtype=np.int32), **some), factor
+        return {"factor": np.arange(len(first), dtype=np.int32), **some}, factor
     factor = np.arange(n_edges, dtype=np.int32)
-    return field._replace(factor=factor), factor
+    return {"factor": factor}, factor
 
 
 def _recurs(weight):
@@ -384,7 +408,8 @@ class OddsField(NamedTuple):
 
     def renew(self, odds, *how):
         """Let nodes of ranges send messages forwards and backwards, see the kernel."""
-        renew_odds(*self.arrays, odds, *how)
+        with out_of_turn():
+            renew_odds(*self.arrays, odds, *how)
 
     def odds_of(self, messages):
         """Log-odds of messages given as probabilities."""
@@ -441,12 +466,13 @@ def initial_messages(field, init=None):
             f"init must hold messages of shape {(n_slots, n_columns)} for this model, got {init.values.shape} "
             f"of {init.values.dtype}."
         )
-    if np.isnan(init.values).any():
-        raise ValueError("init must not hold NaN.")
     if not as_scores and not init.as_scores:
         # A zero may date from a state that is allowed now.
-        values[:, :n_columns] = np.maximum(init.values, np.finfo(values.dtype).eps * 1e-2)
-        return values
+        given = np.ascontiguousarray(init.values, dtype=values.dtype)
+        if copy_probabilities(given, np.finfo(values.dtype).eps * 1e-2, values):
+            return values
+    if np.isnan(init.values).any():
+        raise ValueError("init must not hold NaN.")
     with np.errstate(divide="ignore"):
         scores = init.values if init.as_scores else np.log(init.values)
     scores = np.maximum(scores - scores.max(axis=1, keepdims=True), _LEAST_INITIAL_SCORE)
@@ -529,11 +555,12 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
 
     def part(k, start, stop):
         work = own_workspace(work_size)
-        failed.append(
-            pair_statistics(
-                field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
+        with out_of_turn():
+            failed.append(
+                pair_statistics(
+                    field, messages, beliefs, partial[k], without_factor, row_totals, log_z_terms, start, stop, work
+                )
             )
-        )
 
     if len(field.neighbor):
         run_fixed_ranges(run, part, len(beliefs), n_ranges)

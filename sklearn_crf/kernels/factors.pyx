@@ -20,6 +20,27 @@ def rows_below_best(
             best[s] = row_below_best(&scores[s, 0], scores.shape[1], shifted.shape[1], &shifted[s, 0])
 
 
+def copy_probabilities(
+    const floating[:, ::1] given,  # IN (n, K)
+    floating least,
+    floating[:, ::1] out,  # OUT (n, width) what is given, at least this, and 0 in the padding
+):
+    """Start messages from those of a former result; False where one is not a number."""
+    cdef:
+        Py_ssize_t s, a, K = given.shape[1]
+        bint are_numbers = True
+        floating x
+    with nogil:
+        for s in range(given.shape[0]):
+            for a in range(K):
+                x = given[s, a]
+                are_numbers = are_numbers and x == x
+                out[s, a] = x if x > least else least
+            for a in range(K, out.shape[1]):
+                out[s, a] = 0
+    return are_numbers
+
+
 def range_of_tables(
     const floating[:, ::1] tables,  # IN (n, K * K) scores
     double[::1] largest_range,  # OUT (n,) between the finite scores of each table

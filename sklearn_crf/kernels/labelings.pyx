@@ -94,3 +94,53 @@ def changes_of_labelings(
                 counts[kind, r, c, d] -= value
                 total += value * (<double> tables[kind, r, a, b] - <double> tables[kind, r, c, d])
             terms[edges[e, 0]] += total
+
+
+def marginals_less_labels(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or (0, 0) where every weight is one
+    const int32_t[::1] labels,  # IN (N,)
+    const floating[:, ::1] marginals,  # IN (N, K)
+    const double[::1] log_z_terms,  # IN (N,)
+    floating[:, ::1] excess,  # OUT (N, K) marginals, less 1 at labels
+    double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before: weights of edges by their labels
+    double[::1] terms,  # OUT (N,) log_z_terms, less the scores of each node and of the edges that begin there
+    int32_t[::1] predicted,  # OUT (N,) the first state of the largest marginal of each node
+):
+    """Loss of labels and what its derivative is made of; False, and nothing, where a label is no state."""
+    cdef:
+        bint weighted = edge_weight.shape[0] > 0, are_states = True
+        Py_ssize_t n_features = tables.shape[1], K = unary.shape[1]
+        Py_ssize_t s, a, e, r, best
+        int32_t tail, head, kind
+        double edge_score
+    with nogil:
+        for s in range(labels.shape[0]):
+            if not 0 <= labels[s] < K:
+                are_states = False
+                break
+            best = 0
+            for a in range(K):
+                excess[s, a] = marginals[s, a]
+                if marginals[s, a] > marginals[s, best]:
+                    best = a
+            predicted[s] = <int32_t> best
+            excess[s, labels[s]] = excess[s, labels[s]] - 1
+            terms[s] = unary[s, labels[s]]
+        for e in range(edges.shape[0] if are_states else 0):
+            tail, head, kind = edges[e, 0], edges[e, 1], edge_type[e]
+            edge_score = 0.0
+            if weighted:
+                for r in range(n_features):
+                    edge_score += <double> edge_weight[e, r] * tables[kind, r, labels[tail], labels[head]]
+                    counts[kind, r, labels[tail], labels[head]] += edge_weight[e, r]
+            else:
+                edge_score = tables[kind, 0, labels[tail], labels[head]]
+                counts[kind, 0, labels[tail], labels[head]] += 1.0
+            terms[tail] += edge_score
+        for s in range(labels.shape[0] if are_states else 0):
+            terms[s] = log_z_terms[s] - terms[s]
+    return are_states

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference import (
     CountingNumbers,
     EdgeEntropyBP,
@@ -51,6 +52,7 @@ class MarginalsWithFallback(Inference):
         self.fallback = fallback
         # Messages that oscillate would go on to the last sweep.
         self._quickly = clone(messages).set_params(max_iter=-(-messages.max_iter // 4))
+        self._method = type(messages).__name__
         self._damped = clone(messages).set_params(damping=_DAMPING)
 
     @property
@@ -61,6 +63,10 @@ class MarginalsWithFallback(Inference):
     def tol(self, tol):
         for inference in (self.messages, self._quickly, self._damped, self.fallback):
             inference.tol = tol
+
+    @property
+    def takes_turns(self):
+        return self._quickly.takes_turns
 
     @property
     def joined_nodes(self):
@@ -75,15 +81,17 @@ class MarginalsWithFallback(Inference):
         of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():
             if not is_damped:
-                found = self._quickly.marginals(model, init=of_messages, n_threads=n_threads)
+                # The model is checked, and so are the options that all of these share.
+                found = self._quickly._marginals(model, init=of_messages, n_threads=n_threads)
                 if found.converged:
-                    return found._replace(state=(found.state, of_fallback, False))
+                    return found._replace(state=(found.state, of_fallback, False), method=self._method)
                 # Messages that diverged are not a useful start.
                 of_messages = None
             found = self._damped.marginals(model, init=of_messages, n_threads=n_threads)
             if found.converged:
                 return found._replace(state=(found.state, of_fallback, True))
-        found = self.fallback.marginals(model, init=of_fallback, n_threads=n_threads)
+        with out_of_turn():
+            found = self.fallback.marginals(model, init=of_fallback, n_threads=n_threads)
         return found._replace(state=(None, found.state, True))
 
 

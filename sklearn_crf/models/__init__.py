@@ -8,6 +8,7 @@ from sklearn_crf.models._conversion import (
     pairwise_statistics,
 )
 from sklearn_crf.models._dense import DenseModel
+from sklearn_crf.models._edge_layout import EdgeLayout
 from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
 from sklearn_crf.models._factor_tables import (
@@ -30,6 +31,7 @@ from sklearn_crf.models._pairwise import (
     check_labels,
     clamped,
     difference_of_labelings,
+    excess_over_labels,
     labeling_statistics,
     pair_counts,
     score,
@@ -44,6 +46,7 @@ __all__ = [
     "ArityGroup",
     "CountTable",
     "DenseModel",
+    "EdgeLayout",
     "FactorGraph",
     "FactorStatistics",
     "GaussianModel",
@@ -59,6 +62,7 @@ __all__ = [
     "clamped",
     "difference_of_labelings",
     "exactly_one",
+    "excess_over_labels",
     "factor_graph_of",
     "labeling_statistics",
     "model_of_components",

@@ -11,7 +11,8 @@ from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
-from sklearn_crf.models._pairwise import check_edge_type, score_terms
+from sklearn_crf.models._edge_layout import check_edge_type
+from sklearn_crf.models._pairwise import score_terms
 
 # Symmetric up to this share of the largest entry.
 _SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}

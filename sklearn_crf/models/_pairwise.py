@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores, check_product
+from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms
+from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms, marginals_less_labels
+from sklearn_crf.models._edge_layout import EdgeLayout
 
 
 class Statistics(NamedTuple):
@@ -155,15 +156,39 @@ class PairwiseModel:
                 f"tables must have shape (n_types, n_features, {n_columns}, {n_columns}) or "
                 f"(n_types, {n_columns}, {n_columns}), got {np.shape(self.tables)}."
             )
-        edge_type = check_edge_type(self.edge_type, n_edges, len(tables), "tables")
-        edge_weight = _check_edge_weight(self.edge_weight, n_edges, tables, unary.dtype)
+        edges = EdgeLayout._of(self.edge_type, self.edge_weight, n_edges, *tables.shape[:2], unary.dtype)
+        edges._check_product(tables)
         if self.n_states is not None:
             unary, n_states = _forbid_missing_states(unary, self.n_states)
             object.__setattr__(self, "n_states", n_states)
+        self._set(unary, tables, edges)
+
+    def _set(self, unary, tables, edges):
+        """Take what is checked."""
         object.__setattr__(self, "unary", np.ascontiguousarray(unary))
         object.__setattr__(self, "tables", np.ascontiguousarray(tables))
-        object.__setattr__(self, "edge_type", edge_type)
-        object.__setattr__(self, "edge_weight", edge_weight)
+        object.__setattr__(self, "edge_type", edges.edge_type)
+        object.__setattr__(self, "edge_weight", edges.edge_weight)
+        object.__setattr__(self, "_kept", edges.kept)
+
+    @classmethod
+    def _with_layout(cls, graph, unary, tables, edges):
+        """A model of scores in the shapes and the precision that belong to an :class:`EdgeLayout` of the graph."""
+        model = cls.__new__(cls)
+        object.__setattr__(model, "graph", graph)
+        object.__setattr__(model, "n_states", None)
+        unary, tables = as_scores(unary, "unary"), as_scores(tables, "tables", unary.dtype)
+        edges._check_product(tables)
+        model._set(unary, tables, edges)
+        return model
+
+    def _keep(self, key, make):
+        """The result of ``make``, kept for the models that have the same :class:`EdgeLayout`.
+
+        It must follow from the graph and from types and weights of edges alone.
+        """
+        kept = self._kept.get(key)
+        return self._kept.setdefault(key, make()) if kept is None else kept
 
     @property
     def n_columns(self) -> int:
@@ -181,18 +206,30 @@ class PairwiseModel:
         n_columns = self.tables.shape[-1]
         if n_columns == 1:
             return True
+        # Two entries, or the first table alone, rule out most models.
+        if len(self.tables) and self.tables[0, 0, 0, 1] != self.tables[0, 0, 1, 0]:
+            return False
         diagonal = np.eye(n_columns, dtype=bool)
-        # The first table alone rules out most models.
         for tables in (self.tables[:1], self.tables):
             on, off = tables[..., diagonal], tables[..., ~diagonal]
             if np.any(on != on[..., :1]) or np.any(off != off[..., :1]):
                 return False
         return True
 
-    def _with_edge_weight(self, edge_weight):
-        """The same model with other weights of edges, which are not checked: finite, (E, R)."""
+    def _with_edge_weight(self, key, make):
+        """The same model with other weights of edges, which are not checked: finite, (E, R).
+
+        ``make`` gives them, from what models of the same :class:`EdgeLayout` share. They are kept under a key, unless
+        that is None.
+        """
+
+        def made():
+            return EdgeLayout(self.edge_type, np.ascontiguousarray(make(), dtype=self.dtype))
+
+        edges = made() if key is None else self._keep(key, made)
         model = copy(self)
-        object.__setattr__(model, "edge_weight", np.ascontiguousarray(edge_weight, dtype=self.dtype))
+        object.__setattr__(model, "edge_weight", edges.edge_weight)
+        object.__setattr__(model, "_kept", edges.kept)
         return model
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
@@ -210,32 +247,6 @@ class PairwiseModel:
         if self.edge_weight is None:
             return tables[:, 0]
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
-
-
-def check_edge_type(edge_type, n_edges, n_types, name):
-    """Types as contiguous int32, each a row of the field ``name``."""
-    if n_types < 1 and n_edges:
-        raise ValueError(f"{name} holds no type, but the graph has edges.")
-    if edge_type is None:
-        return np.zeros(n_edges, dtype=np.int32)
-    return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)
-
-
-def _check_edge_weight(edge_weight, n_edges, tables, dtype):
-    n_features = tables.shape[1]
-    if edge_weight is None:
-        if n_features != 1 and n_edges:
-            raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
-        return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
-    edge_weight = as_scores(edge_weight, "edge_weight", dtype, may_forbid=False)
-    if edge_weight.ndim == 1:
-        edge_weight = edge_weight[:, None]
-    if edge_weight.shape != (n_edges, n_features):
-        raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
-    if tables.min(initial=0.0) == -np.inf and (n_features > 1 or edge_weight.min(initial=1.0) <= 0):
-        raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
-    check_product(edge_weight, tables, "edge_weight times tables")
-    return np.ascontiguousarray(edge_weight)
 
 
 def _forbid_missing_states(unary, n_states):
@@ -436,6 +447,54 @@ def difference_of_labelings(
     edges = model.graph.edges, model.edge_type, _stored_weights(model)
     changes_of_labelings(model.unary, model.tables, *edges, labels, others, terms, unary, tables)
     return terms, Statistics(unary, tables)
+
+
+def excess_over_labels(
+    model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
+) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
+    """What expected statistics and their log-partition exceed those of labels and their score by.
+
+    Parameters
+    ----------
+    model : PairwiseModel
+    labels : ndarray of shape (N,) of int
+    statistics : Statistics
+        Expected ones, in the precision of the model.
+    log_z_terms : ndarray of shape (N,), float64
+        What each node adds to the log-partition.
+
+    Returns
+    -------
+    terms : ndarray of shape (N,), float64
+        ``log_z_terms`` less :func:`score_terms`.
+    statistics : Statistics
+        Those given less :func:`labeling_statistics`.
+    predicted : ndarray of shape (N,), int32
+        The likeliest state of each node. In place of all three is None where a label is no state.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel, excess_over_labels
+    >>> model = PairwiseModel(
+    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
+    ... )
+    >>> found = TreeInference().marginals(model)
+    >>> terms, _, predicted = excess_over_labels(
+    ...     model, np.array([1, 1, 1]), found.statistics, found.log_z_terms
+    ... )
+    >>> round(float(terms.sum()), 3), predicted.tolist()
+    (0.977, [1, 1, 1])
+    """
+    excess, counts = np.empty_like(model.unary), np.zeros(model.tables.shape)
+    terms, predicted = np.empty(len(excess)), np.empty(len(excess), dtype=np.int32)
+    edges = model.graph.edges, model.edge_type, _stored_weights(model)
+    given = np.ascontiguousarray(labels, dtype=np.int32), statistics.unary, log_z_terms
+    if not marginals_less_labels(model.unary, model.tables, *edges, *given, excess, counts, terms, predicted):
+        return None
+    return terms, Statistics(excess, statistics.tables - counts), predicted
 
 
 def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:

@@ -10,6 +10,9 @@ from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
 
+# Of more nodes, calls of NumPy are so long that threads had better share them.
+_MOST_NODES_IN_TURN = 2048
+
 
 class Loss(NamedTuple):
     """Loss of one model and its derivative by the model's values.
@@ -85,6 +88,8 @@ class Objective(BaseEstimator):
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     of_examples : bool
         Whether it holds something for each example, such as sets of labelings, and stays where the examples are.
+    takes_turns : bool
+        Whether its inference does, see :attr:`Inference.takes_turns`.
     grown : object
         What has come to it since it was made, to be given to another one made for the same examples; None for most.
 
@@ -104,6 +109,7 @@ class Objective(BaseEstimator):
     temperature = 1.0
     weighs_nodes = False
     of_examples = False
+    takes_turns = False
     grown: object = None
 
     def is_exact_for(self, model) -> bool:
@@ -364,6 +370,7 @@ class EmpiricalRisk:
         self.n_jobs = n_jobs
         self.seed = seed
         self._states = [None] * len(batches)
+        self._edges = {}
         self.n_passes = 0
         self._labelled = np.array([weight_of_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
@@ -482,7 +489,7 @@ class EmpiricalRisk:
         RiskValue
         """
         batch = self.batches[i]
-        model = self.potentials.model(coef, batch.example)
+        model = self.potentials.model(coef, batch.example, self._edges_of(i))
         objective = self.objective.of_batch(i)
         seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
@@ -497,6 +504,12 @@ class EmpiricalRisk:
         if not pulls_back:
             return part
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
+
+    def _edges_of(self, i):
+        """What the models of a batch share."""
+        if i not in self._edges:
+            self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
+        return self._edges[i]
 
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
@@ -525,8 +538,14 @@ class EmpiricalRisk:
         return self.objective.whole_pass(self.potentials, self.batches, self.n_jobs)
 
     def _sum_of_batches(self, coef, members):
-        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs)
+        parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs, self._takes_turns)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
+
+    @cached_property
+    def _takes_turns(self):
+        """Whether batches are so small that what is not a kernel of the inference is done for one at a time."""
+        most = max((batch.example.n_nodes for batch in self.batches), default=0)
+        return self.objective.takes_turns and most <= _MOST_NODES_IN_TURN
 
     def labelled_share(self, members):
         """Share of the labelled nodes that some batches hold.

@@ -137,13 +137,28 @@ class FactorPotentials:
         """
         return self.model(coef, example)
 
-    def model(self, coef, example):
+    def kept_edges(self, example):
+        """What models of an example at other weights share, as :meth:`LinearPotentials.kept_edges`.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        EdgeLayout or None
+        """
+        return self.pairwise.kept_edges(example)
+
+    def model(self, coef, example, edges=None):
         """Model of an example at given weights.
 
         Parameters
         ----------
         coef : ndarray of shape (n_coef,)
         example : Example
+        edges : EdgeLayout, optional
+            What :meth:`kept_edges` gave for the example.
 
         Returns
         -------
@@ -152,7 +167,7 @@ class FactorPotentials:
             types in their order, then the fixed ones.
         """
         weights = self.unpack(np.asarray(coef))
-        model = self.pairwise.model(weights.pairwise, example)
+        model = self.pairwise.model(weights.pairwise, example, edges)
         if not example.has_factors:
             return model
         graphs = [factor_graph_of(model)]

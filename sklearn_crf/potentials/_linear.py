@@ -8,7 +8,10 @@ import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
 from sklearn_crf.encoding import Encoded, Example
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import EdgeLayout, PairwiseModel
+
+# Of more edges, what models share takes more memory than it saves time.
+_MOST_KEPT_EDGES = 2**16
 
 
 class LinearWeights(NamedTuple):
@@ -204,7 +207,7 @@ class LinearPotentials:
         self.unpack(mask).edge_coef[...] = True
         return mask
 
-    def model(self, coef, example):
+    def model(self, coef, example, edges=None):
         """Model of an example at given weights.
 
         Parameters
@@ -212,16 +215,41 @@ class LinearPotentials:
         coef : ndarray of shape (n_coef,)
         example : Example
             With edge features and types resolved; None stands for a constant and for one type.
+        edges : EdgeLayout, optional
+            What :meth:`kept_edges` gave for the example, for its models at many weights.
 
         Returns
         -------
         PairwiseModel
             In the precision of ``example.node_features``.
         """
-        return self._model(coef, example, self._unary)
+        if edges is None:
+            return self._model(coef, example, self._unary)
+        unary, tables = self._scores_and_tables(coef, example, self._unary)
+        return PairwiseModel._with_layout(example.graph, unary, tables, edges)
+
+    def kept_edges(self, example):
+        """What models of an example at other weights share, checked once.
+
+        Parameters
+        ----------
+        example : Example
+
+        Returns
+        -------
+        EdgeLayout or None
+            None where nothing is shared, or little next to what is in memory for its scores.
+        """
+        is_shared = example.stores_edges and example.n_states is None and not example.has_factors
+        if not is_shared or not 0 < example.graph.n_edges <= _MOST_KEPT_EDGES:
+            return None
+        (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
+        dtype = example.node_features.dtype
+        return EdgeLayout._of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
 
     def _model(self, coef, example, unary_of):
-        unary, tables, edge_type, edge_weight = self._values(coef, example, unary_of)
+        unary, tables = self._scores_and_tables(coef, example, unary_of)
+        _, edge_type, edge_weight = self.edge_layout(example)
         return PairwiseModel(
             example.graph, unary, tables, edge_type=edge_type, edge_weight=edge_weight, n_states=example.n_states
         )
@@ -240,16 +268,15 @@ class LinearPotentials:
         tables : ndarray of shape (T, R, K, K)
             In the precision of ``example.node_features``, as ``unary``.
         """
-        unary, tables, *_ = self._values(coef, example, self._unary)
+        unary, tables = self._scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
 
-    def _values(self, coef, example, unary_of):
-        """Scores, tables, and the type and the features by which each edge reads these."""
+    def _scores_and_tables(self, coef, example, unary_of):
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
-        tables, *of_edges = self._pairwise(weights, example)
+        tables = self._tables(weights, example)
         if self.forbidden is not None:
             tables = np.where(self.forbidden, -np.inf, tables)
-        return unary_of(weights, example).astype(dtype, copy=False), tables, *of_edges
+        return unary_of(weights, example).astype(dtype, copy=False), tables
 
     def inference_model(self, coef, example):
         """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.
@@ -277,9 +304,9 @@ class LinearPotentials:
             n_states=example.n_states,
         )
 
-    def _pairwise(self, weights, example):
-        """Tables, and the type and the features by which each edge reads them."""
-        return self.form.expand(weights.edge_coef), example.edge_type, example.edge_features
+    def _tables(self, weights, example):
+        """Tables of the edges of an example."""
+        return self.form.expand(weights.edge_coef)
 
     def edge_layout(self, example):
         """How the edges of an example read the tables of its model.

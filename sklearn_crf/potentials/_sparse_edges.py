@@ -76,12 +76,12 @@ class SparseEdgePotentials(SparsePotentials):
     def prepared_once(self, example):
         return self.prepared(example)
 
-    def _pairwise(self, weights, example):
+    def _tables(self, weights, example):
         features = self.prepared(example).edge_features
         n_edges = example.graph.n_edges
         scores = np.zeros((max(n_edges, 1), self.form.n_weights))
         add_scores(features, self.edge_pairs, weights.edge_coef, scores)
-        return self.form.expand(scores[:, None]), np.arange(n_edges, dtype=np.int32), None
+        return self.form.expand(scores[:, None])
 
     def edge_layout(self, example):
         n_edges = example.graph.n_edges

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read_only
+from numpy.testing import assert_array_equal
 
 from sklearn_crf.graphs import lattice
 from sklearn_crf.models import (
@@ -16,6 +17,7 @@ from sklearn_crf.models import (
     Statistics,
     clamped,
     difference_of_labelings,
+    excess_over_labels,
     labeling_statistics,
     pair_counts,
     score,
@@ -302,3 +304,25 @@ def test_pickle():
 def test_sparse_scores_are_an_error_that_says_how_to_pass_them():
     with pytest.raises(TypeError, match=r"unary must be dense, got a sparse matrix: use its toarray\(\)"):
         PairwiseModel(lattice((3,)), sp.csr_array(np.eye(3)), np.zeros((1, 3, 3)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_excess_over_labels_is_the_difference_of_its_parts(weighted, dtype):
+    rng, graph = np.random.default_rng(0), lattice((3, 4))
+    weight = rng.normal(size=(graph.n_edges, 2)) if weighted else None
+    unary, tables = rng.normal(size=(12, 3)).astype(dtype), rng.normal(size=(2, 1 + weighted, 3, 3))
+    model = PairwiseModel(graph, unary, tables, rng.integers(0, 2, graph.n_edges), weight)
+    marginals = rng.dirichlet(np.ones(3), 12).astype(dtype)
+    marginals[5] = 1 / 3
+    expected, log_z_terms = Statistics(marginals, rng.random(tables.shape)), rng.normal(size=12)
+    labels = rng.integers(0, 3, 12)
+    terms, statistics, predicted = excess_over_labels(model, labels, expected, log_z_terms)
+    assert_array_equal(terms, log_z_terms - score_terms(model, labels))
+    for found, right in zip(statistics, expected.minus(labeling_statistics(model, labels)), strict=True):
+        assert_array_equal(found, right)
+        assert found.dtype == right.dtype
+    assert_array_equal(predicted, marginals.argmax(axis=1))
+    for label in (-1, 3):
+        labels[7] = label
+        assert excess_over_labels(model, labels, expected, log_z_terms) is None

@@ -143,6 +143,10 @@ class MessagePassing(EdgeMarginals, Inference):
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
     @property
+    def takes_turns(self):
+        return self.schedule in ("auto", "sequential")
+
+    @property
     def joined_nodes(self):
         return MOST_JOINED if self.schedule in ("auto", "sequential") else 1
 
@@ -421,8 +425,14 @@ class TRWMessagePassing(MessagePassing):
             return make_field(model, maximum)
         if not maximum and is_coarse(model):
             model = in_double_precision(model)
-        weight = 1.0 if model.edge_weight is None else model.edge_weight
-        return make_field(model._with_edge_weight(weight / probabilities[:, None]), maximum, probabilities)
+
+        def weights():
+            return (1.0 if model.edge_weight is None else model.edge_weight) / probabilities[:, None]
+
+        choice = self.edge_probabilities
+        # Those of a name are the graph's alone.
+        key = ("over edge probabilities", choice) if isinstance(choice, str) else None
+        return make_field(model._with_edge_weight(key, weights), maximum, probabilities)
 
     def _sum_bound(self, graph):
         return "upper"

@@ -1,5 +1,6 @@
 """Schedules of messages: which nodes send when in a sweep of belief propagation."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -35,13 +36,9 @@ class ComponentSweeps:
     """Sweeps over all components at once, each of which rests from the sweep on in which its messages stood still."""
 
     def __init__(self, graph, field, messages, damping, tol, run):
-        self._order = np.argsort(graph.component, kind="stable").astype(np.int32)
-        sizes = np.bincount(graph.component)
-        ends = np.cumsum(sizes)
-        # A node without edges sends nothing.
-        self._moving = np.stack([ends - sizes, ends], axis=1)[sizes > 1]
-        self._renew = _renewal(field, messages, self._order, damping)
-        self._smallest = max(1, _SMALLEST_SHARE * len(sizes) // len(self._order))
+        self._order, rank, self._moving = graph.keep("components in order", partial(_components_in_order, graph))
+        self._renew = _renewal(field, messages, self._order, damping, rank)
+        self._smallest = max(1, _SMALLEST_SHARE * graph.n_components // len(self._order))
         self._tol, self._run = tol, run
 
     def __call__(self):
@@ -63,6 +60,21 @@ class ComponentSweeps:
         return np.concatenate([self._order[:0], *(self._order[slice(*ends)] for ends in self._moving)])
 
 
+def _components_in_order(graph):
+    """Nodes (N,) component after component, the place of each, and first and last place (n, 2) of those with edges."""
+    order = np.argsort(graph.component, kind="stable").astype(np.int32)
+    sizes = np.bincount(graph.component)
+    ends = np.cumsum(sizes)
+    # A node without edges sends nothing.
+    return order, _rank_of(order), np.stack([ends - sizes, ends], axis=1)[sizes > 1]
+
+
+def _rank_of(order):
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    return rank
+
+
 def _order_of_nodes(graph):
     """Order of a sweep forwards: from the leaves to the roots of a forest, since nothing is then left to do."""
     if graph.is_forest:
@@ -70,10 +82,9 @@ def _order_of_nodes(graph):
     return np.arange(graph.n_nodes, dtype=np.int32)
 
 
-def _renewal(field, messages, order, damping):
+def _renewal(field, messages, order, damping, rank=None):
     """A function that lets the nodes of ranges (n, 2) send, forwards and then backwards: the largest change of each."""
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order), dtype=np.int32)
+    rank = _rank_of(order) if rank is None else rank
 
     def renew(ranges):
         changes = np.empty(len(ranges))

@@ -12,7 +12,14 @@ import numpy as np
 from sklearn_crf._threads import map_tasks, own_workspace, thread_count
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
-from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
+from sklearn_crf.models import (
+    PairwiseModel,
+    Statistics,
+    check_labels,
+    excess_over_labels,
+    labeling_statistics,
+    score_terms,
+)
 from sklearn_crf.objectives._base import Loss, Objective, RiskValue, observed_model
 from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes
 from sklearn_crf.potentials import SparsePotentials
@@ -72,6 +79,10 @@ class Likelihood(Objective):
         """Graphs on which the inference is exact."""
         return None if self.inference is None else self.inference.exact_on
 
+    @property
+    def takes_turns(self):
+        return self.inference is not None and self.inference.takes_turns
+
     def is_exact_for(self, model):
         return self.inference is not None and self.inference.is_exact_for(model)
 
@@ -93,6 +104,9 @@ class Likelihood(Objective):
         exact = self.is_exact_for(model)
         first, second = state if exact and state is not None else (None, None)
         free = self.inference.marginals(model, init=first, n_threads=n_threads)
+        loss = loss_of_marginals(model, labels, free)
+        if loss is not None:
+            return loss._replace(state=(free.state, None) if exact else None)
         observed = observed_model(model, labels)
         if observed is None:
             truth, truth_terms, converged, second = labeling_statistics(model, labels), None, free.converged, None
@@ -162,6 +176,10 @@ class RelaxedLikelihood(Objective):
     def noise(self):
         return self.final_tol or 0.0
 
+    @property
+    def takes_turns(self):
+        return self.inference.takes_turns
+
     def settle(self, gradient=None):
         if self.is_settled:
             return False
@@ -174,6 +192,9 @@ class RelaxedLikelihood(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         free_state, fixed_state = (None, None) if state is None else state
         free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
+        loss = loss_of_marginals(model, labels, free)
+        if loss is not None:
+            return loss._replace(state=(free.state, fixed_state))
         converged = free.converged
         observed = observed_model(model, labels)
         if observed is None:
@@ -189,6 +210,17 @@ class RelaxedLikelihood(Objective):
             state=(free.state, fixed_state),
             converged=converged,
         )
+
+
+def loss_of_marginals(model, labels, free):
+    """Loss of a pairwise model with its marginals, or None of another, without a log-partition, or without a label."""
+    if not isinstance(model, PairwiseModel) or free.log_z_terms is None:
+        return None
+    found = excess_over_labels(model, labels, free.statistics, free.log_z_terms)
+    if found is None:
+        return None
+    terms, statistics, predicted = found
+    return Loss(statistics=statistics, terms=terms, predicted=predicted, converged=free.converged)
 
 
 def loss_of_chains(model, labels):

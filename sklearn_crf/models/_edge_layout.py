@@ -1,0 +1,80 @@
+"""How the edges of a graph read the tables of pairwise models."""
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from sklearn_crf._numbers import as_integers, as_scores, check_product, sum_of_squares
+
+
+class EdgeLayout:
+    """How edges read tables: what models that differ in scores alone share, and what algorithms keep with it.
+
+    Parameters
+    ----------
+    edge_type : ndarray of shape (E,), int32
+        Table of each edge.
+    edge_weight : ndarray of shape (E, R) or None
+        Factors of its features, contiguous and in the precision of the scores; None is one.
+
+    Attributes
+    ----------
+    kept : dict
+        What follows from these and the graph, by its name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Example
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2))
+    >>> example = Example([[0.0], [1.0]], [[0, 1]], edge_features=[[2.0]])
+    >>> edges = potentials.kept_edges(example)
+    >>> models = [potentials.model(np.full(3, w), example, edges) for w in (0.5, 1.0)]
+    >>> models[0].edge_weight is models[1].edge_weight
+    True
+    """
+
+    def __init__(self, edge_type: np.ndarray, edge_weight: np.ndarray | None):
+        self.edge_type = edge_type
+        self.edge_weight = edge_weight
+        self.kept: dict[Hashable, Any] = {}
+        self._squares = None if edge_weight is None else sum_of_squares(edge_weight)
+
+    @classmethod
+    def _of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):
+        """That of types and weights, which are checked, for tables (n_types, n_features, K, K) in a precision."""
+        edge_type = check_edge_type(edge_type, n_edges, n_types, "tables")
+        return cls(edge_type, _check_edge_weight(edge_weight, n_edges, n_features, dtype))
+
+    def _check_product(self, tables):
+        """Raise ValueError if weights times tables have no meaning, or may pass the limit on scores."""
+        weight, n_features = self.edge_weight, tables.shape[1]
+        if weight is None or not len(weight):
+            return
+        if tables.min(initial=0.0) == -np.inf and (n_features > 1 or weight.min(initial=1.0) <= 0):
+            raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
+        check_product(weight, tables, "edge_weight times tables", self._squares)
+
+
+def check_edge_type(edge_type, n_edges, n_types, name):
+    """Types as contiguous int32, each a row of the field ``name``."""
+    if n_types < 1 and n_edges:
+        raise ValueError(f"{name} holds no type, but the graph has edges.")
+    if edge_type is None:
+        return np.zeros(n_edges, dtype=np.int32)
+    return as_integers(edge_type, "edge_type", shape=(n_edges,), lowest=0, highest=n_types - 1)
+
+
+def _check_edge_weight(edge_weight, n_edges, n_features, dtype):
+    if edge_weight is None:
+        if n_features != 1 and n_edges:
+            raise ValueError(f"tables has {n_features} features, so edge_weight must be given.")
+        return None if n_features == 1 else np.zeros((0, n_features), dtype=dtype)
+    edge_weight = as_scores(edge_weight, "edge_weight", dtype, may_forbid=False)
+    if edge_weight.ndim == 1:
+        edge_weight = edge_weight[:, None]
+    if edge_weight.shape != (n_edges, n_features):
+        raise ValueError(f"edge_weight must have shape ({n_edges}, {n_features}), got {edge_weight.shape}.")
+    return np.ascontiguousarray(edge_weight)
