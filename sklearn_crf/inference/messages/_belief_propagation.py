@@ -8,13 +8,13 @@ from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference._field import (
     MAX_SCORE,
     SUM_PROBABILITY,
     Messages,
     OddsField,
     beliefs_of,
-    edge_probabilities_of,
     infeasible_at_node,
     initial_messages,
     is_same_alone,

@@ -1,0 +1,49 @@
+"""Probabilities of edges to be in a spanning tree: by the name of their distribution, of trees, or given."""
+
+from functools import partial
+
+import numpy as np
+
+from sklearn_crf._threads import out_of_turn
+from sklearn_crf.graphs import (
+    SpanningTrees,
+    chain_probabilities,
+    check_edge_probabilities,
+    covering_probabilities,
+    effective_resistances,
+    uniform_edge_probabilities,
+)
+
+_EDGE_PROBABILITIES = {
+    "auto": effective_resistances,
+    "uniform": uniform_edge_probabilities,
+    "chains": chain_probabilities,
+    "covering": covering_probabilities,
+}
+
+
+def edge_probabilities_of(graph, choice):
+    """Edge probabilities by name, of trees or as they are given: valid and positive, (E,) float64."""
+    if isinstance(choice, str):
+        if choice not in _EDGE_PROBABILITIES:
+            raise ValueError(
+                f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
+            )
+        # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+        return graph.keep(("edge probabilities", choice), partial(_made_probabilities, choice, graph))
+    if isinstance(choice, SpanningTrees):
+        if not np.array_equal(choice.graph.edges, graph.edges):
+            raise ValueError("edge_probabilities must be of spanning trees of the model's graph.")
+        probabilities = choice.edge_probabilities
+    else:
+        probabilities = np.asarray(choice, dtype=np.float64)
+        check_edge_probabilities(graph, probabilities)
+    if not np.all(probabilities > 0):
+        e = int(np.argmin(probabilities))
+        raise ValueError(f"edge_probabilities[{e}] is {probabilities[e]:g}: every edge must be in a tree.")
+    return probabilities
+
+
+def _made_probabilities(choice, graph):
+    with out_of_turn():
+        return _EDGE_PROBABILITIES[choice](graph)
