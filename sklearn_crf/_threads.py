@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
+from math import inf
 from time import perf_counter, thread_time
 from typing import Any, Generic, TypeVar, overload
 
@@ -63,44 +64,64 @@ class Cancelled(Exception):
 
 
 class _Helpers:
-    """How many threads help another one: one leaves for a while where all of them wait much, for a lock or for a core.
+    """How many threads help another one: where they wait much, one leaves on trial, and stays away if that is no loss.
 
-    Two threads that hand the lock of the interpreter to and fro take longer than one alone. Results are the same.
+    Two threads that hand the lock of the interpreter to and fro may take longer than one alone. Results are the same.
     """
 
     def __init__(self, n_helpers):
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
-        self._processor = self._clock = 0.0
-        self._pause, self._return = _FIRST_PAUSE, 0.0
+        self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
+        self._before_trial = None  # seconds by the clock of an item before one left on trial
+        self._look_anew()
+
+    def _look_anew(self):
+        self._processor, self._clock, self._n_items = 0.0, 0.0, 0
 
     def wanted(self):
         """Number of helpers that are welcome now."""
         if self.n_wanted < self.n_helpers and perf_counter() >= self._return:
             with self._lock:
                 self.n_wanted, self._return = min(self.n_wanted + 1, self.n_helpers), perf_counter() + self._pause
+                self._look_anew()
         return self.n_wanted
 
-    def add(self, processor, clock):
-        """Take note of what one of the threads has spent: seconds of its own processor's time, and by the clock."""
+    def add(self, processor, clock, n_present):
+        """Take note of an item: seconds of its thread's processor's time and by the clock, helpers at work just now."""
         with self._lock:
+            if n_present != self.n_wanted:
+                return
             self._processor += processor
             self._clock += clock
+            self._n_items += 1
             if self._clock < _LOOKED_AT * (self.n_wanted + 1):
                 return
-            share = self._processor / self._clock
-            self._processor = self._clock = 0.0
-            if share >= _GOOD_SHARE:
+            share, seconds = self._processor / self._clock, self._clock / (self.n_wanted + 1) / self._n_items
+            self._look_anew()
+            if self._before_trial is not None:
+                self._end_trial(seconds)
+            elif share >= _GOOD_SHARE and self.n_wanted:
                 self._pause, self._return = _FIRST_PAUSE, 0.0
-            elif share < _LEAST_SHARE and self.n_wanted:
+            elif share < _LEAST_SHARE and self.n_wanted and perf_counter() >= self._trusted:
+                self._before_trial, self._return = seconds, inf
                 self.n_wanted -= 1
-                self._return = perf_counter() + self._pause
-                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _end_trial(self, seconds):
+        """Call back the one that left if items took longer without it."""
+        until = perf_counter() + self._pause
+        if seconds > _LEAST_GAIN * self._before_trial:
+            self.n_wanted, self._trusted = self.n_wanted + 1, until
+        else:
+            self._return = until
+        self._before_trial, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
 
 
-# Seconds by the clock after which threads are judged, the least share of them in which they work, and the seconds for
-# which one stays away: twice as many each time, until threads work for a good share.
-_LOOKED_AT, _LEAST_SHARE, _GOOD_SHARE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.75, 0.8, 0.2, 2.0
+# Seconds by the clock after which threads are judged, and the share of them below which one leaves on trial. If items
+# then take no longer by this factor, it stays away, for so many seconds: twice as many each time, until threads work
+# for a good share. If they do, it is trusted for as long.
+_LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE = 0.02, 0.75, 1.05, 0.8
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
 
 
 def _helpers_for(function, n_helpers):
@@ -145,31 +166,18 @@ class _SharedItems:
                 _current.cancelled = _Cancellation(self, i)
                 try:
                     checkpoint()
+                    processor, clock = thread_time(), perf_counter()
                     self.results[i] = self.function(i)
+                    self.helpers.add(thread_time() - processor, perf_counter() - clock, self.n_present)
                 except Exception as error:
                     self.errors[i] = error
         finally:
             _current.cancelled = self.around
 
-    def _noted(self):
-        """A function that takes note of what this thread has spent since the last call, where it is not alone."""
-        processor, clock = thread_time(), perf_counter()
-
-        def note():
-            nonlocal processor, clock
-            before = processor, clock
-            processor, clock = thread_time(), perf_counter()
-            if self.n_present:
-                self.helpers.add(processor - before[0], clock - before[1])
-
-        return note
-
     def work(self):
         """Work on items, together with those that help."""
-        note = self._noted()
 
         def goes_on():
-            note()
             while self.n_begun < self.n_items - 1 and self.n_present < min(self.helpers.wanted(), self.n_items - 1):
                 with self.lock:
                     self.n_present += 1
@@ -180,10 +188,8 @@ class _SharedItems:
 
     def _help(self):
         """The same in another thread, with the configuration of scikit-learn of this one."""
-        note = self._noted()
 
         def goes_on():
-            note()
             return self.n_present <= self.helpers.n_wanted
 
         set_warning_state(self.warning)

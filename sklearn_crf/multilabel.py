@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from sklearn_crf._numbers import as_reals, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import Example, require_rows
+from sklearn_crf.encoding import Example, RowFields, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import Inference
@@ -174,7 +174,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         field = _default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # labels that no row has, or all have, are labels too
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
-        self.estimator_ = field.fit(_examples(X, graph), list(Y), **options)
+        self.estimator_ = field.fit(_examples(X, graph), Y, **options)
         self.edges_ = np.array(graph.edges)
         self.classes_ = np.arange(n_labels)
         self.values_ = values
@@ -201,8 +201,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             Zeros and ones, or the values of training.
         """
         examples, known = self._examples_to_predict(X, evidence)
-        labels = np.concatenate(self.estimator_.predict(examples, known, inference=inference))
-        return self.values_[labels.reshape(-1, len(self.classes_)).astype(np.intp)]
+        labels = _joined(self.estimator_.predict(examples, known, inference=inference))
+        return self.values_[labels.reshape(-1, len(self.classes_)).astype(np.intp, copy=False)]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(
@@ -225,8 +225,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             As of :class:`~sklearn.multiclass.OneVsRestClassifier` and :class:`~sklearn.multioutput.ClassifierChain`.
         """
         examples, known = self._examples_to_predict(X, evidence)
-        found = np.concatenate(self.estimator_.predict_proba(examples, known, inference=inference))
-        return found[:, 1].reshape(-1, len(self.classes_))
+        found = _joined(self.estimator_.predict_proba(examples, known, inference=inference))
+        return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Share of the rows all of whose labels are right.
@@ -342,20 +342,16 @@ def _edges(structure, Y):
 
 def _examples(X, graph):
     """One field for each row: its features at the node of every label, with weights of their own."""
-    n_labels = graph.n_nodes
+    if not sp.issparse(X):
+        return RowFields(X, graph)
     types = _types_of(graph, 1, X.dtype)
-    if sp.issparse(X):
-        rows = (sp.vstack([X[i : i + 1]] * n_labels, format="csr") for i in range(X.shape[0]))
-        return [Example(x, graph, **types) for x in rows]
-    features = np.broadcast_to(X[:, np.newaxis], (len(X), n_labels, X.shape[1]))
-    # Checked once: all examples are alike but for their features, which are checked already.
-    first = Example(features[0], graph, **types)
-    return [first._with(node_features=x) for x in features]
+    rows = (sp.vstack([X[i : i + 1]] * graph.n_nodes, format="csr") for i in range(X.shape[0]))
+    return [Example(x, graph, **types) for x in rows]
 
 
 def _examples_of_many(X, graph):
-    """The same with many rows side by side in each, where labels have no cycle: fields join such examples anyway."""
-    if not graph.is_forest:
+    """The same, with many sparse rows side by side in each, where labels have no cycle: fields join these anyway."""
+    if not (sp.issparse(X) and graph.is_forest):
         return _examples(X, graph)
     n_labels, examples = graph.n_nodes, []
     n_together = max(1, _NODES_TOGETHER // n_labels)
@@ -379,3 +375,8 @@ def _types_of(graph, n_rows, dtype):
         "edge_type": np.tile(np.arange(graph.n_edges), n_rows),
         "edge_features": np.ones((n_rows * graph.n_edges, 1), dtype=dtype),
     }
+
+
+def _joined(predicted):
+    """Predictions of all rows, of which there may be arrays of some rows each."""
+    return np.concatenate(predicted) if predicted.dtype == object else predicted

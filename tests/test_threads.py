@@ -339,47 +339,81 @@ def clock(monkeypatch):
     return clock
 
 
+def look(helpers, seconds, share=1.0):
+    """Items of so many seconds by the clock each, in part of which threads wait, until these are judged."""
+    n_wanted, before = helpers.n_wanted, helpers._n_items
+    while helpers._n_items >= before:
+        before = helpers._n_items
+        helpers.add(share * seconds, seconds, n_wanted)
+
+
+def leave(helpers):
+    """Let one leave that is no help: those that wait take as many items without it."""
+    n_threads = helpers.n_wanted + 1
+    look(helpers, 0.001 * n_threads, share=0.5)
+    look(helpers, 0.001 * (n_threads - 1))
+
+
 def test_helpers_stay_where_threads_work(clock):
     helpers = _threads._Helpers(2)
     for _ in range(1000):
-        helpers.add(0.008, 0.010)
+        look(helpers, 0.01, share=0.8)
         assert helpers.wanted() == 2
 
 
-def test_helpers_leave_one_after_the_other_where_threads_wait(clock):
+def test_helpers_leave_one_after_the_other_where_threads_wait_and_nothing_is_lost(clock):
     helpers = _threads._Helpers(2)
     # Too short to say anything, then half of the time in vain.
-    helpers.add(0.001, 0.003)
+    helpers.add(0.001, 0.003, 2)
     assert helpers.wanted() == 2
-    helpers.add(0.03, 0.06)
+    leave(helpers)
     assert helpers.wanted() == 1
-    # What was seen before it left counts no more.
-    helpers.add(0.005, 0.015)
-    assert helpers.wanted() == 1
-    helpers.add(0.01, 0.02)
+    leave(helpers)
     assert helpers.wanted() == 0
+
+
+def test_a_helper_comes_back_at_once_where_items_take_longer_without_it(clock):
+    helpers = _threads._Helpers(1)
+    look(helpers, 0.006, share=0.6)
+    assert helpers.wanted() == 0
+    # Two threads took 3 milliseconds for an item, this one 4.
+    look(helpers, 0.004)
+    assert helpers.wanted() == 1
+    # It is trusted for a while, and then on trial once more.
+    look(helpers, 0.006, share=0.6)
+    assert helpers.wanted() == 1
+    clock.spend(0.25)
+    look(helpers, 0.006, share=0.6)
+    assert helpers.wanted() == 0
+
+
+def test_items_with_fewer_threads_at_work_than_wanted_say_nothing(clock):
+    helpers = _threads._Helpers(1)
+    for _ in range(100):
+        helpers.add(0.001, 0.01, 0)
+    assert helpers.wanted() == 1
 
 
 def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
     helpers, pauses = _threads._Helpers(1), []
     for _ in range(7):
-        helpers.add(0.03, 0.06)
+        leave(helpers)
         left = clock.passed
         while not helpers.wanted():
             clock.spend(1 / 128)
         pauses.append(round(clock.passed - left, 1))
     assert pauses == [0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
     # What is just enough to stay does not tell that the next time will be better.
-    helpers.add(0.047, 0.06)
+    look(helpers, 0.006, share=0.78)
     assert helpers.wanted() == 1
-    helpers.add(0.03, 0.06)
+    leave(helpers)
     clock.spend(1.9)
     assert not helpers.wanted()
     clock.spend(0.2)
     assert helpers.wanted() == 1
-    helpers.add(0.06, 0.06)
+    look(helpers, 0.006)
     assert helpers.wanted() == 1
-    helpers.add(0.03, 0.06)
+    leave(helpers)
     clock.spend(0.21)
     assert helpers.wanted() == 1
 
@@ -387,13 +421,14 @@ def test_helpers_come_back_later_each_time_that_it_was_in_vain(clock):
 def test_many_helpers_come_back_one_after_the_other(clock):
     helpers = _threads._Helpers(3)
     for _ in range(3):
-        helpers.add(0.06, 0.12)
+        leave(helpers)
+    assert helpers.wanted() == 0
     clock.spend(2.0)
     assert [helpers.wanted(), helpers.wanted()] == [1, 1]
     clock.spend(2.0)
     assert helpers.wanted() == 2
     # The next one need not wait where these work.
-    helpers.add(0.06, 0.06)
+    look(helpers, 0.006)
     assert helpers.wanted() == 3
 
 
@@ -419,7 +454,8 @@ def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
 
     assert _threads._share(Executor(), work, 40, _threads._Helpers(1)) == list(range(0, 80, 2))
     if waited:
-        assert by == ["helper", *7 * ["caller"], "helper", *13 * ["caller"], "helper", *17 * ["caller"]]
+        # The pause begins when the caller, on trial, has been no slower alone.
+        assert by == ["helper", *8 * ["caller"], "helper", *14 * ["caller"], "helper", *15 * ["caller"]]
     else:
         assert by == 40 * ["helper"]
 

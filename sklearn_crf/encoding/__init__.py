@@ -10,12 +10,15 @@ from sklearn_crf.encoding._classes import (
     partial_fit_classes,
     sorted_classes,
 )
+from sklearn_crf.encoding._compact_lists import RowFields
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
 from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
 from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, missing_nodes, number_of_examples
-from sklearn_crf.encoding._lattices import Encoded, encode_X, require_rows
+from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._layouts import require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline
+from sklearn_crf.encoding._shared_rows import SharedRows
 
 __all__ = [
     "EDGE_FEATURES",
@@ -26,6 +29,8 @@ __all__ = [
     "Example",
     "OperatorFeatures",
     "Outline",
+    "RowFields",
+    "SharedRows",
     "class_weights",
     "constant",
     "decode",

@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import map_tasks, thread_count
-from sklearn_crf.encoding._chain_lists import ChainList
+from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._examples import (
     MOST_CONSTANT_EDGES,
     Batch,
@@ -240,30 +240,34 @@ def _row_batches(encoded, labels, sample_weight, limits):
 
 def _array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
-    most = max(1, (limits.forests if encoded.graph.is_forest else limits.cyclic) // n_nodes)
+    most = encoded.n_together(limits.forests if encoded.graph.is_forest else limits.cyclic)
     mix = encoded.graph.n_edges == 0
     unions = {}
     for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
         n_members = stop - start
         if n_members not in unions:
             # The same object for every batch of this size: its incidence and traversal are then made once.
-            types = encoded.edge_type
+            edge_type, node_type = encoded.edge_type, encoded.node_type
             if n_members > 1:
-                types = np.tile(lattice_types(types, encoded.graph), n_members)
-            unions[n_members] = disjoint_union([encoded.graph] * n_members), types
-        graph, edge_type = unions[n_members]
-        features = encoded.array[start:stop].reshape(-1, encoded.n_features)
-        example = Example._trusted(features, graph, edge_type=edge_type)
+                edge_type = np.tile(lattice_types(edge_type, encoded.graph), n_members)
+                node_type = None if node_type is None else np.tile(node_type, n_members)
+            unions[n_members] = disjoint_union([encoded.graph] * n_members), edge_type, node_type
+        graph, edge_type, node_type = unions[n_members]
+        features = encoded.features_of(start, stop)
+        example = Example._trusted(features, graph, node_type=node_type, edge_type=edge_type)
         sizes = np.full(n_members, n_nodes)
         yield _batch(encoded, example, start, sizes, labels, sample_weight)
 
 
 def _runs(n_examples, most, sample_weight):
     """Bounds of runs of at most ``most`` examples, of equal weights if any are given."""
+    if sample_weight is None:
+        yield from ((start, min(start + most, n_examples)) for start in range(0, n_examples, most))
+        return
     start = 0
     for stop in range(1, n_examples + 1):
         full = stop - start == most or stop == n_examples
-        if full or (sample_weight is not None and sample_weight[stop] != sample_weight[start]):
+        if full or sample_weight[stop] != sample_weight[start]:
             yield start, stop
             start = stop
 

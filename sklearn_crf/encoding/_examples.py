@@ -19,6 +19,7 @@ from sklearn_crf.encoding._edge_features import (
     weighted_edges,
 )
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
+from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models._factor_tables import pairs_of_factors
 
@@ -401,11 +402,11 @@ def stacked(parts):
 
     Parameters
     ----------
-    parts : list of ndarray, of CSR matrix, of OperatorFeatures, or of None
+    parts : list of ndarray, of CSR matrix, of OperatorFeatures, of SharedRows, or of None
 
     Returns
     -------
-    ndarray, CSR matrix, OperatorFeatures or None
+    ndarray, CSR matrix, OperatorFeatures, SharedRows or None
         Of one example its own array.
 
     Examples
@@ -417,8 +418,8 @@ def stacked(parts):
     """
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
-    if isinstance(parts[0], OperatorFeatures):
-        return OperatorFeatures.stacked(parts)
+    if isinstance(parts[0], OperatorFeatures | SharedRows):
+        return type(parts[0]).stacked(parts)
     if sp.issparse(parts[0]):
         return _stacked_rows(parts)
     if parts[0].ndim != 2 or parts[0].strides[0]:

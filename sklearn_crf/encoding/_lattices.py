@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_array, validate_data
 from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import cached_property
-from sklearn_crf.encoding._chain_lists import ChainList
+from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.encoding._operators import OperatorFeatures
+from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 
@@ -46,6 +47,8 @@ class Encoded:
         The lattice that all examples of an ``"array"`` share.
     edge_type : {"offset", "tied"} or ndarray of shape (E,), optional
         Type of each edge of that lattice.
+    node_type : ndarray of shape (N,), optional
+        Type of each node of it; None is one type.
     items : sequence of Example, optional
         The entries of a ``"list"``.
     shapes : list of tuple, optional
@@ -71,6 +74,7 @@ class Encoded:
     array: object = None
     graph: Graph | None = None
     edge_type: str | np.ndarray | None = None
+    node_type: np.ndarray | None = None
     items: Sequence[Example] | None = None
     shapes: list | None = None
     feature_names: np.ndarray | None = None
@@ -143,7 +147,7 @@ class Encoded:
     @cached_property
     def _some_edge_features(self):
         if self.layout == "array":
-            return one_computed_edge(self.edge_feature_function, self.array.reshape(-1, self.n_features))
+            return one_computed_edge(self.edge_feature_function, self.array[0].reshape(-1, self.n_features))
         for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
@@ -163,6 +167,32 @@ class Encoded:
         if self.layout == "list":
             return self.shapes[i]
         return self.array.shape[1:-1]
+
+    def features_of(self, start, stop):
+        """Features of the nodes of some examples of an ``"array"``, one example after the other.
+
+        Parameters
+        ----------
+        start, stop : int
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_features), or SharedRows
+        """
+        return self.array[start:stop].reshape(-1, self.n_features)
+
+    def n_together(self, max_nodes):
+        """Examples of an ``"array"`` that a batch of so many nodes takes.
+
+        Parameters
+        ----------
+        max_nodes : int
+
+        Returns
+        -------
+        int
+        """
+        return max(1, max_nodes // self.graph.n_nodes)
 
     def with_edge_features(self, name):
         """The same examples with other computed features of edges.
@@ -186,6 +216,26 @@ class Encoded:
         estimator : estimator
         """
         record_input(self, estimator)
+
+
+# Nodes that share rows take less of the caches than others: so many times more may be in a batch, at least where there
+# are many, and at most while there is a number of batches for threads to share.
+_LEAST_TIMES, _MOST_TIMES, _BATCHES = 4, 16, 8
+
+
+class _EncodedRowFields(Encoded):
+    """Those of :class:`RowFields`, whose edges have a constant and no features."""
+
+    def features_of(self, start, stop):
+        return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
+
+    def n_together(self, max_nodes):
+        share = self.n_examples // _BATCHES
+        least, most = (times * max_nodes // self.graph.n_nodes for times in (_LEAST_TIMES, _MOST_TIMES))
+        return max(1, min(max_nodes, max(least, min(most, share))))
+
+    def with_edge_features(self, name):
+        return self
 
 
 def record_input(encoded, estimator):
@@ -214,7 +264,7 @@ def encode_X(
 
     Parameters
     ----------
-    X : array-like, sparse matrix, list of array-like, or list of Example
+    X : array-like, sparse matrix, list of array-like, list of Example, or RowFields
         ``(n, F)``, dense or sparse: isolated nodes. Arrays of 3, 4 or 5 axes: chains ``(n, T, F)``, images
         ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``. Lists or object arrays of such examples, of any sizes;
         chains may be sparse ``(T, F)``, or data frames, whose columns are put in the order of ``fit``. Or a list of
@@ -255,6 +305,8 @@ def encode_X(
     """
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
+    if isinstance(X, RowFields):
+        return _encode_row_fields(X)
     if lattice_ndim is None and not reset:
         # Without it, one image given to a field of images would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
@@ -279,6 +331,22 @@ def encode_X(
             f"{estimator.n_features_in_} features as input."
         )
     return encoded if names is None else replace(encoded, feature_names=names)
+
+
+def _encode_row_fields(X):
+    return _EncodedRowFields(
+        layout="array",
+        n_examples=len(X),
+        n_features=X.rows.shape[1],
+        lattice_ndim=None,
+        edge_feature_function=edge_feature_function("constant"),
+        n_edge_types=X.graph.n_edges,
+        n_node_types=X.graph.n_nodes,
+        array=X.features,
+        graph=X.graph,
+        edge_type=X.edge_type,
+        node_type=X.node_type,
+    )
 
 
 def _are_chains(layout, X):
@@ -487,46 +555,6 @@ def _are_short_and_finite(arrays):
         return False
     flat = np.concatenate([x.ravel() for x in arrays])
     return bool(np.isfinite(flat.dot(flat)))
-
-
-def require_rows(X):
-    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table.
-
-    Parameters
-    ----------
-    X : array-like or list
-        What an estimator was given.
-
-    Raises
-    ------
-    ValueError
-        If an example of X is not a row of numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import require_rows
-    >>> require_rows(np.ones((4, 2)))
-    >>> require_rows([{"word": "a"}])
-    Traceback (most recent call last):
-        ...
-    ValueError: X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.
-    """
-    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
-    first = X[0] if listed and len(X) else X
-    if listed and isinstance(first, dict):
-        raise ValueError("X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.")
-    n_axes = getattr(first, "ndim", 1) + (first is not X)
-    if isinstance(first, Example):
-        found = "X[0] is an Example"
-    elif n_axes > 2:
-        found = f"each has {n_axes - 1} axes"
-    else:
-        return
-    raise ValueError(
-        f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "
-        "or TRWCRF, which take sequences, images and graphs, or stack the rows of all nodes and their labels."
-    )
 
 
 def _require_finite(x, name, parts=None):

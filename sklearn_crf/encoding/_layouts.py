@@ -179,3 +179,43 @@ def _wrong_axes(shape, lattice_ndim):
         f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
         f"(n_examples{lattice}, n_features)."
     )
+
+
+def require_rows(X):
+    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table.
+
+    Parameters
+    ----------
+    X : array-like or list
+        What an estimator was given.
+
+    Raises
+    ------
+    ValueError
+        If an example of X is not a row of numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import require_rows
+    >>> require_rows(np.ones((4, 2)))
+    >>> require_rows([{"word": "a"}])
+    Traceback (most recent call last):
+        ...
+    ValueError: X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.
+    """
+    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    first = X[0] if listed and len(X) else X
+    if listed and isinstance(first, dict):
+        raise ValueError("X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.")
+    n_axes = getattr(first, "ndim", 1) + (first is not X)
+    if isinstance(first, Example):
+        found = "X[0] is an Example"
+    elif n_axes > 2:
+        found = f"each has {n_axes - 1} axes"
+    else:
+        return
+    raise ValueError(
+        f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "
+        "or TRWCRF, which take sequences, images and graphs, or stack the rows of all nodes and their labels."
+    )

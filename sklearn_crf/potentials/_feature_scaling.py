@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import OperatorFeatures
+from sklearn_crf.encoding import OperatorFeatures, SharedRows
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
 _FAR = 10.0
@@ -93,7 +93,15 @@ class FeatureMoments(NamedTuple):
     def _of(cls, parts, n_types, n_features):
         shape = n_types, n_features
         none = cls(np.zeros(n_types), np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.full(shape, -np.inf))
-        return cls.joined([none, *(none._seen(*rows) for part in parts for rows in _rows(*part))])
+        return cls.joined([none, *(found for part in parts for found in none._of_part(*part))])
+
+    def _of_part(self, values, kind):
+        """Moments of a bounded number of rows each."""
+        if isinstance(values, SharedRows):
+            # Nodes of every type have the same rows.
+            alone = self._of([(values.rows, None)], 1, values.shape[1])
+            return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
+        return [self._seen(*rows) for rows in _rows(values, kind)]
 
     def _seen(self, rows, kind):
         found = FeatureMoments(*(np.array(each) for each in self))
@@ -154,6 +162,9 @@ def _rows(values, kind):
 
 def _rescaled(values, kind, center, scale):
     """Rows less the center of their type, over its scale."""
+    if isinstance(values, SharedRows):
+        # As nodes of every type have the same rows, they have one center and scale.
+        return values.with_rows(_rescaled(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
     for rows, kinds in _rows(values, kind):

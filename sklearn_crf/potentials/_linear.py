@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf.encoding import Encoded, Example
+from sklearn_crf.encoding import Encoded, Example, SharedRows
 from sklearn_crf.models import EdgeLayout, PairwiseModel
 
 # Of more edges, what models share takes more memory than it saves time.
@@ -397,7 +397,8 @@ class LinearPotentials:
         """The same of graphs side by side, with the bits that each graph with cycles has alone."""
         parts = example.graph.parts
         # Of so many rows or of others, products of dense matrices are not rounded alike.
-        if len(parts) == 1 or example.graph.is_forest or not isinstance(example.node_features, np.ndarray):
+        is_dense = isinstance(example.node_features, np.ndarray | SharedRows)
+        if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)
         found, start = [], 0
         for part in parts:
@@ -414,12 +415,17 @@ class LinearPotentials:
 
     def _columns_of_scores(self, weights, example):
         """(N, n_columns): what features and intercepts say of each node."""
+        if isinstance(example.node_features, SharedRows):
+            scores = example.node_features.scores(weights.coef)
+            if self.fit_intercept:
+                scores.reshape(-1, weights.intercept.size)[...] += weights.intercept.ravel().astype(scores.dtype)
+            return scores
         # Not written into one more array: of large images that takes longer than the products.
         if self.n_node_types == 1:
             return self._product(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
         for node_type, nodes in self._nodes_by_type(example):
-            scores[nodes] = self._product(weights, node_type, _rows(example.node_features, nodes))
+            scores[nodes] = self._product(weights, node_type, example.node_features[nodes])
         return scores
 
     def _product(self, weights, node_type, features):
@@ -432,9 +438,14 @@ class LinearPotentials:
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
         """The adjoint of that, into the weights of nodes; of some nodes, whose columns are given."""
         features = example.node_features[nodes]
+        if isinstance(features, SharedRows):
+            parts.coef[...], by_constant = features.gradient(columns)
+            if self.fit_intercept:
+                parts.intercept[...] = by_constant
+            return
         for node_type, members in self._nodes_by_type(example, nodes):
-            chosen = _rows(columns, members)
-            parts.coef[node_type] = gram(_rows(features, members), chosen)
+            chosen = columns[members]
+            parts.coef[node_type] = gram(features[members], chosen)
             if self.fit_intercept:
                 parts.intercept[node_type] = column_sums(chosen)
 
@@ -443,14 +454,4 @@ class LinearPotentials:
             return [(0, slice(None))]
         node_type = np.zeros(example.n_nodes, dtype=np.int32) if example.node_type is None else example.node_type
         node_type, n_types = node_type[nodes], self.n_node_types
-        is_even = isinstance(example.node_features, np.ndarray) and len(node_type) % n_types == 0
-        if is_even and np.all(node_type.reshape(-1, n_types) == np.arange(n_types)):
-            # As of labels of many rows side by side: nothing need be looked up.
-            return [(t, slice(t, None, n_types)) for t in range(n_types)]
         return [(t, np.flatnonzero(node_type == t)) for t in range(n_types)]
-
-
-def _rows(values, nodes):
-    """Values of some nodes; evenly spaced rows side by side, without which products round in another way."""
-    is_spaced = isinstance(nodes, slice) and nodes.step is not None
-    return np.ascontiguousarray(values[nodes]) if is_spaced else values[nodes]

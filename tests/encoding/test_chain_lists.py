@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.encoding._chain_lists import ChainList
+from sklearn_crf.encoding._compact_lists import ChainList
 
 
 def toarray(x, dtype=None):

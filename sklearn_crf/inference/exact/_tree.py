@@ -13,6 +13,7 @@ from sklearn_crf.inference._field import (
     infeasible_at_node,
     make_field,
     marginals_of,
+    node_marginals_of,
 )
 from sklearn_crf.inference.exact._chains import marginals_of_chains, node_marginals_of_chains
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
@@ -85,7 +86,11 @@ class TreeInference(EdgeMarginals, Inference):
 
     def _node_marginals(self, model, n_threads):
         found = node_marginals_of_chains(model)
-        return self._marginals(model, n_threads=n_threads).unary if found is None else found
+        if found is not None:
+            return found
+        field, _, messages = _sum_messages(model, both_ways=True)
+        with range_runner(n_threads) as run:
+            return node_marginals_of(field, model.dtype, messages, run)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         found = marginals_of_chains(model)

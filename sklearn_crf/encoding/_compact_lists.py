@@ -1,4 +1,4 @@
-"""Lists of chains, such as sentences of words with named features: kept as they are, and joined in one go."""
+"""Examples kept as what they are made of, and joined in one go: lists of chains, fields of the rows of a table."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -134,3 +134,46 @@ def _graph_of_chains(lengths):
     is_last[np.cumsum(lengths) - 1] = True
     first = np.flatnonzero(~is_last).astype(np.int32)
     return Graph._trusted(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
+
+
+class RowFields(Sequence):
+    """One example for each row of a table: a graph whose nodes all have the row, and weights of their own.
+
+    Fields take it as X. Of many rows it is read much faster than a list of :class:`~sklearn_crf.Example` would be.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features), float32 or float64
+        Finite.
+    graph : Graph
+        That of each row; every node and every edge of it is of a type of its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Graph
+    >>> from sklearn_crf.encoding import RowFields
+    >>> fields = RowFields(np.array([[1.0, 2.0], [3.0, 4.0]]), Graph(3, [[0, 1], [1, 2]]))
+    >>> len(fields), fields[1].node_features.tolist()
+    (2, [[3.0, 4.0], [3.0, 4.0], [3.0, 4.0]])
+    """
+
+    def __init__(self, rows, graph):
+        self.rows = rows
+        self.graph = graph
+        self.node_type = np.arange(graph.n_nodes, dtype=np.int32)
+        self.edge_type = np.arange(graph.n_edges, dtype=np.int32)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        if isinstance(i, slice):
+            return RowFields(self.rows[i], self.graph)
+        ones = np.ones((self.graph.n_edges, 1), dtype=self.rows.dtype)
+        return Example._trusted(self.features[i], self.graph, ones, self.node_type, self.edge_type)
+
+    @property
+    def features(self):
+        """(n_rows, n_nodes, n_features), those of each node, a view of the rows."""
+        return np.broadcast_to(self.rows[:, np.newaxis], (len(self), self.graph.n_nodes, self.rows.shape[1]))
