@@ -74,17 +74,14 @@ class _Helpers:
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
         self._before_trial = None  # seconds by the clock of an item before one left on trial
-        self._look_anew()
-
-    def _look_anew(self):
-        self._processor, self._clock, self._n_items = 0.0, 0.0, 0
+        self._processor, self._clock, self._n_items = _UNSEEN
 
     def wanted(self):
         """Number of helpers that are welcome now."""
         if self.n_wanted < self.n_helpers and perf_counter() >= self._return:
             with self._lock:
                 self.n_wanted, self._return = min(self.n_wanted + 1, self.n_helpers), perf_counter() + self._pause
-                self._look_anew()
+                self._processor, self._clock, self._n_items = _UNSEEN
         return self.n_wanted
 
     def add(self, processor, clock, n_present):
@@ -98,7 +95,7 @@ class _Helpers:
             if self._clock < _LOOKED_AT * (self.n_wanted + 1):
                 return
             share, seconds = self._processor / self._clock, self._clock / (self.n_wanted + 1) / self._n_items
-            self._look_anew()
+            self._processor, self._clock, self._n_items = _UNSEEN
             if self._before_trial is not None:
                 self._end_trial(seconds)
             elif share >= _GOOD_SHARE and self.n_wanted:
@@ -121,7 +118,7 @@ class _Helpers:
 # then take no longer by this factor, it stays away, for so many seconds: twice as many each time, until threads work
 # for a good share. If they do, it is trusted for as long.
 _LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE = 0.02, 0.75, 1.05, 0.8
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 
 
 def _helpers_for(function, n_helpers):
@@ -188,13 +185,9 @@ class _SharedItems:
 
     def _help(self):
         """The same in another thread, with the configuration of scikit-learn of this one."""
-
-        def goes_on():
-            return self.n_present <= self.helpers.n_wanted
-
         set_warning_state(self.warning)
         with config_context(**self.config):
-            self._work(goes_on)
+            self._work(lambda: self.n_present <= self.helpers.n_wanted)
         with self.lock:
             self.n_present -= 1
 
