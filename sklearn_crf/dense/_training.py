@@ -9,7 +9,8 @@ from sklearn_crf.dense._gaussian_kernels import build_filters
 from sklearn_crf.dense._losses import through_softmax
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.inference.local._dense_mean_field import DenseUpdates, product_over_nodes
-from sklearn_crf.models import DenseModel
+from sklearn_crf.kernels.dense.small_fields import pull_back_small_field, update_small_field
+from sklearn_crf.models import DenseModel, padded_rows
 
 
 class Weights(NamedTuple):
@@ -120,11 +121,11 @@ def marginals_of_updates(model, inference, n_threads=1):
     # inference: its updates must not average with old scores
     with range_runner(n_threads) as run:
         updates = DenseUpdates(model, run)
-        trajectory = [updates.marginals]
+        trajectory = [updates.marginals.copy()]
         for _ in range(inference.max_iter):
             checkpoint()
             change = updates.step()
-            trajectory.append(updates.marginals)
+            trajectory.append(updates.marginals.copy())
             if change <= inference.tol:
                 break
     return trajectory
@@ -194,6 +195,52 @@ def pull_back(model, trajectory, slope, n_threads=1, features=()):
         slope = through_softmax(q, by_q)
         by_unary += slope
     return Gradient(by_unary, by_tables, by_columns)
+
+
+# Nodes of a field up to which its updates are too short for more threads than one, and for an interruption.
+_MOST_NODES = 2**13
+
+
+class SmallField:
+    """A field of few nodes, whose compatibilities join equal states alone: the updates of its mean field.
+
+    Marginals have the bits that single updates give them. Whether a field is small does not depend on threads.
+    """
+
+    def __init__(self, model, unary, lattices):
+        self._n_columns, self._unary, self._lattices = model.n_columns, unary, lattices
+        self._factors = np.zeros((len(lattices), unary.shape[1]), unary.dtype)
+        self._factors[:, : model.n_columns] = model.compatibility.reshape(len(lattices), -1) if lattices else 0
+
+    @classmethod
+    def of(cls, model):
+        """That of a model; None of those that are larger, or have other compatibilities."""
+        if model.n_nodes > _MOST_NODES or model.compatibility.ndim == 3:
+            return None
+        unary = padded_rows(model.unary, model.dtype, -np.inf)
+        lattices = [smooth.small_lattice(smooth.workspace(unary.shape[1])) for smooth in model.filters]
+        return None if any(lattice is None for lattice in lattices) else cls(model, unary, lattices)
+
+    def trajectory(self, max_iter, tol):
+        """Marginals at the start and after each update, rows padded, (n_updates + 1, N, width)."""
+        checkpoint()
+        trajectory = np.empty((max_iter + 1, *self._unary.shape), self._unary.dtype)
+        n_updates = update_small_field(self._lattices, self._factors, self._unary, tol, trajectory)
+        return trajectory[: n_updates + 1]
+
+    def last_of(self, trajectory):
+        """Marginals (N, K) at the end."""
+        return np.ascontiguousarray(trajectory[-1, :, : self._n_columns])
+
+    def pull_back(self, trajectory, slope):
+        """Derivatives by unary scores and compatibilities, given that by the last logits, (N, K)."""
+        checkpoint()
+        slope = padded_rows(slope, self._unary.dtype)
+        by_unary = slope.copy()
+        width, states = slope.shape[1], slice(self._n_columns)
+        by_tables = np.zeros((len(self._lattices), width, width))
+        pull_back_small_field(self._lattices, self._factors, trajectory, slope, by_unary, by_tables)
+        return Gradient(np.ascontiguousarray(by_unary[:, states]), by_tables[:, states, states], [])
 
 
 class Task(NamedTuple):
@@ -299,9 +346,17 @@ class UnrolledRisk:
     def _pulled_back(self, weights, totals, task, n_threads, features=()):
         """Totals of the loss of one example, and its derivatives."""
         model = self._model(weights, task, n_threads)
-        trajectory = marginals_of_updates(model, self.inference, n_threads)
-        own = self.loss.totals(trajectory[-1], task.labels, task.weight)
-        slope = self.loss.gradient(totals, trajectory[-1], task.labels, task.weight)
+        small = None if features else SmallField.of(model)
+        if small is not None:
+            trajectory = small.trajectory(self.inference.max_iter, self.inference.tol)
+            last = small.last_of(trajectory)
+        else:
+            trajectory = marginals_of_updates(model, self.inference, n_threads)
+            last = trajectory[-1]
+        own = self.loss.totals(last, task.labels, task.weight)
+        slope = self.loss.gradient(totals, last, task.labels, task.weight)
+        if small is not None:
+            return own, small.pull_back(trajectory, slope)
         return own, pull_back(model, trajectory, slope, n_threads, features)
 
     def _totals(self, weights):

@@ -15,10 +15,10 @@ from sklearn_crf.kernels.dense.permutohedral import (
     points_of_vertices,
     points_per_vertex,
     scatter,
-    scatter_and_blur,
     slice_points,
     splat,
 )
+from sklearn_crf.kernels.dense.small_fields import scatter_and_blur
 
 MAX_AXES = 31
 _VECTOR_BYTES = 32
@@ -208,11 +208,10 @@ class PermutohedralFilter:
         """
         vertices, other, parts = workspace
         axes = self._axes[::-1] if adjoint else self._axes
-        if len(parts) and run is run_alone and parts[0].size <= _SMALL_LATTICE:
+        small = self.small_lattice(workspace) if run is run_alone else None
+        if small is not None:
             # Other threads wait for the lock of the interpreter between short calls, longer than these take.
-            bounds = np.array([0, *(stop for _, stop in fixed_ranges(self.n_points, len(parts)))])
-            how = np.ascontiguousarray(axes), *self._stencil
-            scatter_and_blur(self.vertex, self.weight, points, bounds, parts, self._neighbors, *how, vertices, other)
+            scatter_and_blur(small, points, adjoint)
             return other if len(axes) % 2 else vertices
         if len(parts):
             self._scatter(points, parts, run)
@@ -224,6 +223,26 @@ class PermutohedralFilter:
             run(_blur_call(self._neighbors[axis], *self._stencil, vertices, other), self.n_vertices)
             vertices, other = other, vertices
         return vertices
+
+    def small_lattice(self, workspace) -> tuple | None:
+        """Arrays by which kernels filter in one call; None of large lattices and of long rows.
+
+        Parameters
+        ----------
+        workspace : tuple
+            As returned by :meth:`workspace`.
+
+        Returns
+        -------
+        tuple or None
+        """
+        vertices, other, parts = workspace
+        if not len(parts) or parts[0].size > _SMALL_LATTICE:
+            return None
+        bounds = np.array([0, *(stop for _, stop in fixed_ranges(self.n_points, len(parts)))])
+        return (
+            self.vertex, self.weight, bounds, parts, self._neighbors, self._axes, *self._stencil, vertices, other,
+        )  # fmt: skip
 
     def _scatter(self, points, parts, run):
         def scatter_part(part, start, stop):

@@ -4,24 +4,32 @@ import numpy as np
 import pytest
 
 from sklearn_crf import Bilateral, DenseExample, Spatial
-from sklearn_crf.dense import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk
+from sklearn_crf.dense import ExpectedIoU, LogLoss, _training
+from sklearn_crf.dense._training import (
+    Lattices,
+    Layout,
+    SmallField,
+    Task,
+    UnrolledRisk,
+    marginals_of_updates,
+    pull_back,
+)
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (5, 6)
 
 
-def risk_and_point(compatibility, loss, *, linear=False, inference=None, blur="single", dtype=np.float64):
+def risk_and_point(compatibility, loss, *, linear=False, inference=None, blur="single", dtype=np.float64, n_classes=3):
     rng = np.random.default_rng(0)
     tasks = []
     for i in range(2):
-        example = DenseExample(rng.normal(size=(*SHAPE, 3)).astype(dtype), rng.normal(size=(*SHAPE, 2)))
+        example = DenseExample(rng.normal(size=(*SHAPE, n_classes)).astype(dtype), rng.normal(size=(*SHAPE, 2)))
         weight = rng.uniform(0.5, 2, size=30)
         weight[::7] = 0
-        tasks.append(Task(i, example, rng.integers(3, size=30), weight))
+        tasks.append(Task(i, example, rng.integers(n_classes, size=30), weight))
     kernels = [Spatial(1.5), Bilateral(3.0, 1.5)]
     lattices = Lattices(kernels, tasks, blur=blur, max_memory=2**30, n_jobs=None)
-    layout = Layout(2, 3, compatibility, 3 if linear else None)
+    layout = Layout(2, n_classes, compatibility, n_classes if linear else None)
     inference = DenseMeanField(max_iter=4) if inference is None else inference
     point = rng.normal(size=layout.n_coef)
     return UnrolledRisk(tasks, lattices, layout, loss, inference, 0.3, None), point
@@ -40,6 +48,43 @@ def assert_gradient(risk, point, step=1e-6, rtol=1e-6):
 @pytest.mark.parametrize("linear", [False, True], ids=["scores", "linear"])
 def test_gradient_is_that_of_finite_differences(compatibility, loss, linear):
     assert_gradient(*risk_and_point(compatibility, loss, linear=linear), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 4, 9])
+@pytest.mark.parametrize("most_nodes", [0, 1000], ids=["by updates", "in one call"])
+def test_gradient_of_numbers_of_classes_that_need_padding_and_not(n_classes, most_nodes, monkeypatch):
+    monkeypatch.setattr(_training, "_MOST_NODES", most_nodes)
+    assert_gradient(*risk_and_point("diagonal", LogLoss(), n_classes=n_classes), rtol=1e-5)
+
+
+@pytest.mark.parametrize("compatibility", ["potts", "diagonal"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("tol", [0.0, 0.05])
+@pytest.mark.parametrize("blur", ["single", "symmetric"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_updates_of_small_fields_have_the_bits_of_single_updates(compatibility, dtype, tol, blur, n_classes):
+    risk, point = risk_and_point(compatibility, LogLoss(), dtype=dtype, blur=blur, n_classes=n_classes)
+    model = risk._model(risk.layout.unpack(0.3 * point), risk.tasks[0], 1)
+    expected = marginals_of_updates(model, DenseMeanField(max_iter=20, tol=tol))
+    small = SmallField.of(model)
+    found = small.trajectory(20, tol)
+    np.testing.assert_array_equal(found[:, :, :n_classes], expected)
+    slope = np.random.default_rng(1).normal(size=expected[-1].shape).astype(dtype)
+    by_call, by_updates = small.pull_back(found, slope), pull_back(model, expected, slope)
+    tolerance = 1e-12 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(by_call.unary, by_updates.unary, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(by_call.tables, by_updates.tables, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("compatibility", ["potts", "full"])
+def test_threads_inside_one_field_do_not_matter(compatibility):
+    risk, point = risk_and_point(compatibility, LogLoss(), n_classes=2)
+    risk.tasks = risk.tasks[:1]
+    expected = risk.value_grad(point)
+    risk.n_jobs = 2
+    found = risk.value_grad(point)
+    assert found[0] == expected[0]
+    np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_gradient_of_convergent_updates_where_weights_are_positive():

@@ -203,7 +203,7 @@ class DenseUpdates:
 
     @property
     def marginals(self):
-        """Marginals (N, K), a copy."""
+        """Marginals (N, K), which the next step may overwrite."""
         return np.ascontiguousarray(self.padded[:, : self._model.n_columns])
 
     def step(self):

@@ -231,41 +231,6 @@ def blur(
         apply(operation)
 
 
-def scatter_and_blur(
-    const int32_t[:, ::1] vertex,  # IN (N, d + 1)
-    const floating[:, ::1] weights,  # IN (N, d + 1)
-    const floating[:, ::1] points,  # IN (N, width) of width 1, 2 or 4
-    const int64_t[::1] bounds,  # IN (n_parts + 1,) first point of each part, and N
-    double[:, :, ::1] parts,  # IN (n_parts, M, width); 0 before and after
-    const int32_t[:, :, ::1] neighbors,  # IN (d + 1, M, 2)
-    const int64_t[::1] axes,  # IN (n_passes,) in the order of the blur
-    double center,
-    double side,
-    floating[:, ::1] vertices,  # OUT (M + 1, width) the last row 0
-    floating[:, ::1] other,  # OUT the same
-):
-    """Sums at all vertices and their blur along axis after axis, in ``vertices`` if these are even in number."""
-    cdef:
-        Scatter[floating] sums
-        Blur[floating] step
-        Py_ssize_t width = points.shape[1], n_vertices = parts.shape[1], k
-        floating* source = &vertices[0, 0]
-        floating* target = &other[0, 0]
-    sums.vertex_of, sums.weight_of, sums.n_corners = &vertex[0, 0], &weights[0, 0], vertex.shape[1]
-    sums.points, sums.width = &points[0, 0], width
-    step.center, step.side = <floating> center, <floating> side
-    step.width, step.start, step.stop = width, 0, n_vertices
-    with nogil:
-        for k in range(parts.shape[0]):
-            sums.start, sums.stop, sums.totals = bounds[k], bounds[k + 1], &parts[k, 0, 0]
-            apply(sums)
-        add_parts(&parts[0, 0, 0], parts.shape[0], n_vertices * width, 0, n_vertices * width, source)
-        for k in range(axes.shape[0]):
-            step.neighbors, step.vertices, step.blurred = &neighbors[axes[k], 0, 0], source, target
-            apply(step)
-            source, target = target, source
-
-
 def slice_points(
     const int32_t[:, ::1] vertex,  # IN (N, d + 1)
     const floating[:, ::1] weights,  # IN (N, d + 1)
