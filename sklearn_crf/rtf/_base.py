@@ -21,7 +21,7 @@ from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._filter_bank import BANKS
-from sklearn_crf.rtf._deviations import held_out_errors
+from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, ChosenOptions, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units, slices_of
@@ -332,6 +332,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             held_out = None
             if validation is not None and isinstance(problem.objective, PredictionLoss):
                 held_out = held_out_errors(problem.objective, found.field, validation, rng, self.n_jobs)
+            is_vain = isinstance(problem.objective, GaussianPseudolikelihood) and not problem.is_observed
+            is_vain = is_vain and is_worse_than_mean(images, bank, found.field, self._solver(1e-4), self.n_jobs)
             # The data of the last round are those at hand.
             last = partial(rounds, first + len(found.rounds) - 1)
             attributes = attributes | self._found_on(problem.objective, found.field, last, attributes)
@@ -342,7 +344,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         self.loss_curve_, self.round_ends_ = found.loss_curve, found.rounds
         self.validation_curve_, self.held_out_errors_ = found.validation_curve, held_out
         self.n_iter_ = int(found.rounds[-1])
-        self._warn(found)
+        self._warn(found, is_vain)
 
     def _found_on(self, objective, field, data, attributes):
         """Attributes that are learned from the predictions of a trained field for training images."""
@@ -546,7 +548,13 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
             print(f"[{type(self).__name__}] {progress}, leaves {n_leaves}")
 
-    def _warn(self, found):
+    def _warn(self, found, is_vain):
+        if is_vain:
+            warn_caller(
+                "predictions for training images are further from y than its mean is: the pseudolikelihood lets "
+                "neighbours count for too much where y is smooth. Use loss='mse', a smaller max_depth, or a larger "
+                "least eigenvalue, FieldSolver(eigenvalue_bounds=(1, 10))."
+            )
         if not found.solved:
             warn_caller(
                 "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "

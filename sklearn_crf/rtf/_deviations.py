@@ -1,4 +1,4 @@
-"""Standard deviations of predictions: a tree that says where errors are large."""
+"""Errors of predictions: a tree that says where they are large, and whether they are larger than those of the mean."""
 
 import numpy as np
 
@@ -83,6 +83,35 @@ def _errors(data, part, objective, field, tests, n_jobs):
         plane, place = as_plane(image.features), np.arange(len(own))
         find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
         return responses, errors[own].T
+
+    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
+
+
+def is_worse_than_mean(images, bank, field, solver, n_jobs):
+    """Whether squared errors on the first training images are clearly larger than if the mean of y was predicted."""
+    # images: here or in shards; bank: their filters
+    n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), _PIXELS_TO_CHECK))
+    rounds = images.rounds(("taken", np.arange(min(n_images, len(images.shapes)))), None, None, 0, n_jobs)
+    rounds.bank = bank
+    parts = rounds(0).parts(_sums_of_squares, solver, field, n_jobs)
+    n, total, squares, errors = np.sum([sums for part in parts for sums in part], axis=0)
+    return bool(np.sum(errors) > _CLEARLY * np.sum(squares - total**2 / np.maximum(n, 1)))
+
+
+# Where X says nothing of y, predictions differ from the mean by chance.
+_PIXELS_TO_CHECK, _CLEARLY = 10_000, 1.1
+
+
+def _sums_of_squares(data, part, solver, field, n_jobs):
+    """Of each image the number of known targets, their sum and that of their squares, and of squared errors: (4, D)."""
+
+    def of_image(task, n_threads):
+        image, target = task
+        model = field.potentials.model(field.coef, image, n_threads)
+        errors = solver.solve(model, model.h, n_threads=n_threads).x - target
+        known = ~np.isnan(target)
+        columns = known, target, target**2, errors**2
+        return np.array([np.where(known, each, 0.0).sum(axis=0, dtype=np.float64) for each in columns])
 
     return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
 

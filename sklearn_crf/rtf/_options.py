@@ -167,7 +167,8 @@ class FieldSolver(Options):
         penalty.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
-        the iterations of conjugate gradients.
+        the iterations of conjugate gradients. The pseudolikelihood of very smooth targets needs narrower ones, such as
+        (1, 10): with a wide range neighbours count for so much that predictions drift away from X.
     early_stopping : bool or "auto", default="auto"
         Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop after two rounds
         in a row that do not lower the loss on them. The field is that of the best round, see Notes. ``"auto"`` holds

@@ -1,10 +1,12 @@
 """Standard deviations of predictions after training for a loss: errors on what was held out."""
 
 import re
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import RegressionTreeField
 from sklearn_crf.rtf import FieldSolver, GaussianNoise, MissingPixels
@@ -75,3 +77,37 @@ def test_without_held_out_images_there_are_no_deviations(field):
         small.predict(clean, return_std=True)
     with pytest.raises(ValueError, match="return_std with evidence needs"):
         field.predict(clean, return_std=True, evidence=clean)
+
+
+def smooth(n, noise, seed=0):
+    """Very smooth images, and the same with noise."""
+    rng = np.random.default_rng(seed)
+    clean = gaussian_filter(rng.normal(size=(n, 40, 40)), (0, 3, 3)) * 10
+    return (clean + noise * rng.normal(size=clean.shape))[..., np.newaxis], clean
+
+
+@pytest.mark.parametrize(
+    ("loss", "bounds", "warns"),
+    [
+        ("pseudolikelihood", (1e-4, 1e4), True),
+        ("pseudolikelihood", (1, 10), False),
+        ("mse", (1e-4, 1e4), False),
+    ],
+)
+def test_a_pseudolikelihood_whose_neighbours_count_for_too_much_is_told(loss, bounds, warns):
+    X, y = smooth(6, 1.0)
+    field = RegressionTreeField(loss, max_depth=2, solver=FieldSolver(eigenvalue_bounds=bounds), random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        field.fit(X, y)
+    told = [str(each.message) for each in caught if "further from y than its mean" in str(each.message)]
+    assert len(told) == warns
+    assert (np.mean((field.predict(X) - y) ** 2) > np.var(y)) == warns
+
+
+def test_nothing_is_told_where_X_says_nothing_of_y():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 30, 30, 1)), rng.normal(size=(6, 30, 30))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        RegressionTreeField("pseudolikelihood", max_depth=1, random_state=0).fit(X, y)
