@@ -197,7 +197,7 @@ ROWS = {
     "ContrastiveCRF": (contrastive, {}, lambda: regions(16, 64), lambda: regions(96, 96, seed=2)),
     "RegressionTreeField": (tree_field, {}, lambda: noisy(16, 96), lambda: noisy(48, 128, 2)),
     "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(24, 48), lambda: regions(48, 128, seed=2)),
-    "MultiConditionalMFA": (analysers, {}, lambda: clusters(30_000, 20), lambda: clusters(3_000_000, 20, 2)),
+    "MultiConditionalMFA": (analysers, {}, lambda: clusters(100_000, 20), lambda: clusters(3_000_000, 20, 2)),
     "DenseCRF": (dense, {}, lambda: colours(24, 48), lambda: colours(120, 96, 2)),
     "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(40_000, 0), lambda: pairs_of_labels(600_000, 2)),
 }

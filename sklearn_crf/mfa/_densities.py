@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, single_threaded_blas
+from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -130,16 +130,22 @@ def with_ones(X):
     return block
 
 
-def missing_patterns(X):
+def missing_patterns(X, n_jobs=1):
     """Rows grouped by which of their features are observed."""
     # X: (n, d)
-    missing = np.isnan(X)
-    if not missing.any():
+    ranges = fixed_ranges(len(X), max(1, X.size // _NUMBERS_LOOKED_AT))
+    found = map_tasks(lambda ends, n_threads: bool(np.isnan(X[slice(*ends)]).any()), ranges, n_jobs)
+    if not any(found):
         return [(slice(None), np.arange(len(X)))]
+    missing = np.isnan(X)
     patterns, of_row = np.unique(missing, axis=0, return_inverse=True)
     order = np.argsort(of_row.ravel(), kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(of_row.ravel()))[:-1])
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
+
+
+# Numbers that one task looks for missing ones among: some milliseconds.
+_NUMBERS_LOOKED_AT = 2**22
 
 
 def scan(params, X, visit, n_jobs, rows=None):
@@ -153,7 +159,7 @@ def scan(params, X, visit, n_jobs, rows=None):
     centred = params.rescale(-shift, np.ones_like(shift))
     n_all, n_features, n_factors = params.loadings.shape
     chosen = np.arange(len(X)) if rows is None else rows
-    for observed, members in missing_patterns(X if rows is None else X[chosen]) if len(chosen) else ():
+    for observed, members in missing_patterns(X if rows is None else X[chosen], n_jobs) if len(chosen) else ():
         forms = score_forms(centred.restrict(observed))
 
         def visit_block(part, observed=observed, members=members, forms=forms):

@@ -449,7 +449,7 @@ class MultiConditionalMFA(
             init = check_init(self.init, present, shape, noise_shape)
         if not isinstance(init, str):
             seeds = seeds[:1]
-        return [(lambda seed=seed: find_start(samples, family, init, seed), seed) for seed in seeds]
+        return [(lambda run=map, seed=seed: find_start(samples, family, init, seed, run), seed) for seed in seeds]
 
     def _fits_into(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:

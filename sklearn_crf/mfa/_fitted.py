@@ -10,6 +10,7 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import require_rows
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
@@ -69,9 +70,11 @@ class FittedMixture(BaseEstimator):
     def _evaluated(self, function, X):
         """A function of the parameters at samples; squares of extremely distant ones overflow, which is an error."""
         found = function(self._parameters, X, self.n_jobs)
-        rows = np.flatnonzero(np.isnan(found).any(axis=1))
-        if len(rows):
-            raise ValueError(f"X[{rows[0]}] is so far from the samples of fit that its density underflows.")
+        missing = np.isnan(found)
+        # Maxima of all entries take a fraction of the time of those of short rows.
+        if missing.any():
+            row = np.flatnonzero(missing.any(axis=1))[0]
+            raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
         return found
 
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
@@ -87,8 +90,11 @@ class FittedMixture(BaseEstimator):
             -inf for a class that had no sample.
         """
         samples = self._checked(X)
+        found, present = self._evaluated(joint_log_density, samples), self.class_prior_ > 0
+        if present.all():
+            return found
         out = np.full((len(samples), len(self.classes_)), -np.inf)
-        out[:, self.class_prior_ > 0] = self._evaluated(joint_log_density, samples)
+        out[:, present] = found
         return out
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
@@ -143,7 +149,10 @@ class FittedMixture(BaseEstimator):
         ndarray of shape (n_samples,)
         """
         joint = self.joint_log_likelihood(X)
-        return self.classes_[joint.argmax(axis=1)]
+        best = np.empty(len(joint), dtype=np.intp)
+        with range_runner(thread_count(self.n_jobs)) as run:
+            run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
+        return self.classes_[best]
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Posterior mean of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``: dimensionality reduction.

@@ -18,32 +18,34 @@ MAX_FEATURES_FOR_EIGH = 100
 SUBSAMPLE = 3000
 
 
-def start_parameters(X, labels, weight, assign, *, n_components, n_factors, noise, floor, seed):
+def start_parameters(X, labels, weight, assign, *, n_components, n_factors, noise, floor, seed, run=map):
     """Parameters from a partition of every class."""
     # X: (n, d); labels: (n,); weight: (n,)
+    # run: as map, which may look at several classes at a time
     n_classes = int(labels.max()) + 1
-    n_all, n_features = n_classes * n_components, X.shape[1]
-    counts = np.zeros(n_all)
-    means = np.zeros((n_all, n_features))
-    loadings = np.zeros((n_all, n_features, n_factors))
-    residual = np.zeros((n_all, n_features))
-    for c in range(n_classes):
+
+    def of_class(c):
         rows = np.flatnonzero(labels == c)
-        X_c, w_c = filled(X[rows], weight[rows]), weight[rows]
+        # Picking rows by an index holds the lock of the interpreter, which ``take`` and ``compress`` do not.
+        X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
         part = assign(c, X_c, w_c)
-        for k in range(n_components):
-            s, own = c * n_components + k, part == k
-            # A cluster too small to have directions of its own borrows those of its class.
-            used = own if own.sum() > n_factors else np.ones(len(rows), dtype=bool)
-            counts[s] = w_c[own].sum()
-            means[s] = _weighted_mean(*(_rows(own, X_c, w_c) if own.any() else (X_c, w_c)))
-            loadings[s], residual[s] = principal_loadings(*_rows(used, X_c, w_c), n_factors, seed)
-    return _assemble(counts, means, loadings, residual, n_classes, noise, floor)
+        return [_of_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
+
+    parts = [part for found in run(of_class, range(n_classes)) for part in found]
+    return _assemble(*map(np.array, zip(*parts, strict=True)), n_classes, noise, floor)
+
+
+def _of_cluster(X, weight, own, n_factors, seed):
+    """Weight, mean, loadings and what these leave of some of the samples of a class."""
+    # A cluster too small to have directions of its own borrows those of its class.
+    used = own if own.sum() > n_factors else np.ones(len(X), dtype=bool)
+    mean = _weighted_mean(*(_rows(own, X, weight) if own.any() else (X, weight)))
+    return weight[own].sum(), mean, *principal_loadings(*_rows(used, X, weight), n_factors, seed)
 
 
 def _rows(chosen, X, weight):
     """Some samples and their weights, without copies of all."""
-    return (X, weight) if chosen.all() else (X[chosen], weight[chosen])
+    return (X, weight) if chosen.all() else (X.compress(chosen, axis=0), weight[chosen])
 
 
 def _weighted_mean(X, weight):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas
+from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks
@@ -42,8 +42,9 @@ def pass_width(n_classes, n_features, family):
     return n_classes * family.n_components * (family.n_factors + 2) + n_features
 
 
-def find_start(samples, family, init, seed):
+def find_start(samples, family, init, seed, run=map):
     """Initial values of one restart, which do not depend on the criterion."""
+    # run: as map, which may look at several classes at a time
     if isinstance(init, MixtureParameters):
         return samples.units.to_standard(init)
     if isinstance(init, dict):
@@ -62,6 +63,7 @@ def find_start(samples, family, init, seed):
         noise=family.noise,
         floor=family.prior.noise_floor,
         seed=seed,
+        run=run,
     )
     return _with_given(start, init, samples.units) if isinstance(init, dict) else start
 
@@ -92,10 +94,12 @@ def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=N
         with _singular_covariances_named(), even_map(n_threads) as run:
             objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing, run)
             limits = {"max_iter": max_iter, "tol": tol, "seed": seed}
-            return solver.minimize(objective, find(), **limits, on_iteration=on_iteration)
+            return solver.minimize(objective, find(run), **limits, on_iteration=on_iteration)
 
+    # Where fewer restarts are left than threads, several share each of them.
+    n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
     with single_threaded_blas():
-        return map_restarts(restart, starts, n_jobs)
+        return [end for lot in (starts[:n_together], starts[n_together:]) for end in map_restarts(restart, lot, n_jobs)]
 
 
 def best_of(ends):
