@@ -11,7 +11,13 @@ from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import copy_probabilities, fill_factors, range_of_tables, rows_below_best
 from sklearn_crf.kernels.messages.edge_messages import renew, send
-from sklearn_crf.kernels.messages.odds import renew_odds, send_odds
+from sklearn_crf.kernels.messages.odds import (
+    probabilities_of_odds,
+    renew_odds,
+    send_odds,
+    split_tables,
+    spread_to_slots,
+)
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -334,24 +340,24 @@ class OddsField(NamedTuple):
     def of(cls, field, share=None):
         """The same scores as those of a field that :func:`takes_odds`."""
         # share: (N,) or None, what each node's odds with all messages count; one unless given
-        dtype = field.unary.dtype
-        edge, side = field.half_edge >> 1, field.half_edge & 1
-        coupling, first_end, second_end = _split_tables(field)
-        # Tables came divided by the edge probabilities, messages are raised to their power.
-        offset = np.where(side, second_end[edge], first_end[edge]) * field.appearance[edge]
-        node = np.repeat(np.arange(len(field.unary)), np.diff(field.ptr))
+        dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         with np.errstate(divide="ignore"):
             unary = np.log(field.unary[:, 1], dtype=np.float64) - np.log(field.unary[:, 0], dtype=np.float64)
-        unary += np.bincount(node, weights=offset, minlength=len(unary))
+        coupling, offset = np.empty(n_edges), np.empty(2 * n_edges)
+        # Tables came divided by the edge probabilities, messages are raised to their power.
+        of_edges = field.edge_type, field.tables, field.edge_weight, field.appearance
+        split_tables(field.ptr, field.half_edge, *of_edges, unary, coupling, offset)
         strength = np.copysign(np.exp(-np.abs(coupling)), coupling)
+        strengths, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
+        spread_to_slots(field.half_edge, strength, field.appearance, strengths, powers)
         arrays = (
             field.ptr,
             field.neighbor,
             field.reverse,
             unary.astype(dtype),
-            _padded(strength[edge], dtype),
-            _padded(field.appearance[edge], dtype),
-            np.ones_like(unary, dtype) if share is None else share.astype(dtype),
+            strengths,
+            powers,
+            np.ones(n_nodes, dtype) if share is None else share.astype(dtype),
         )
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
@@ -375,22 +381,7 @@ class OddsField(NamedTuple):
 
     def write_messages(self, odds, messages):
         """Probabilities of messages given as log-odds."""
-        x = odds[: len(messages)] + self.offset
-        messages[:, 0] = 1 / (1 + np.exp(x))
-        messages[:, 1] = 1 / (1 + np.exp(-x))
-
-
-def _split_tables(field):
-    """Coupling of each edge, and what its table adds to the log-odds of its first and its second end, float64."""
-    tables = field.tables.astype(np.float64)
-    parts = (
-        (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,
-        (tables[..., 1, 0] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 0, 1]) / 2,
-        (tables[..., 0, 1] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 1, 0]) / 2,
-    )
-    if field.is_tied:
-        return [part[field.edge_type, 0] for part in parts]
-    return [np.einsum("er,er->e", field.edge_weight, part[field.edge_type]) for part in parts]
+        probabilities_of_odds(odds, self.offset, messages)
 
 
 def _padded(values, dtype):

@@ -11,10 +11,14 @@ take four of each, and all messages of a node are worked out together.
 """
 
 from cython cimport floating
-from libc.math cimport fabs, tanh
+from libc.math cimport NAN, fabs, tanh
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.rows cimport odds_from_node
+from sklearn_crf.kernels.rows cimport exponentiate_all, odds_from_node
+
+# Messages that are done at once; a multiple of the numbers in a vector.
+cdef enum:
+    AT_ONCE = 64
 
 
 cdef struct Sweep:
@@ -130,3 +134,87 @@ cdef double send_nodes(
                 change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
                 worst = change if change > worst else worst
     return worst
+
+
+def split_tables(
+    const int64_t[::1] ptr,  # IN (N + 1,)
+    const int32_t[::1] half_edge,  # IN (2E,)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows: edges have the first table of their type
+    const floating[::1] power,  # IN (E,)
+    double[::1] odds,  # IN OUT (N,) log-odds of nodes, to which those by tables are added
+    double[::1] coupling,  # OUT (E,) J
+    double[::1] offset,  # OUT (2E,) what the edge of a slot adds to the log-odds of the node there
+):
+    """Parts of tables that couple equal states, and those that belong to the nodes."""
+    cdef:
+        Py_ssize_t s, r, n_features = tables.shape[1] if edge_weight.shape[0] else 1
+        int64_t slot
+        int32_t edge
+        int side
+        double a, b, c, d, weight, of_end, total, joint
+    with nogil:
+        for s in range(odds.shape[0]):
+            total = 0
+            for slot in range(ptr[s], ptr[s + 1]):
+                edge = half_edge[slot] >> 1
+                side = half_edge[slot] & 1
+                of_end = joint = 0
+                for r in range(n_features):
+                    a = tables[edge_type[edge], r, 0, 0]
+                    b = tables[edge_type[edge], r, 0, 1]
+                    c = tables[edge_type[edge], r, 1, 0]
+                    d = tables[edge_type[edge], r, 1, 1]
+                    weight = edge_weight[edge, r] if edge_weight.shape[0] else 1
+                    joint += weight * ((a + d - b - c) / 2)
+                    of_end += weight * ((b + d - a - c) / 2 if side else (c + d - a - b) / 2)
+                coupling[edge] = joint
+                offset[slot] = of_end * power[edge]
+                total += offset[slot]
+            odds[s] += total
+
+
+def spread_to_slots(
+    const int32_t[::1] half_edge,  # IN (2E,)
+    const double[::1] strength,  # IN (E,)
+    const floating[::1] power,  # IN (E,)
+    floating[::1] strengths,  # OUT (2E + PADDING,) by slot, 1 in the padding
+    floating[::1] powers,  # OUT (2E + PADDING,) by slot, 1 in the padding
+):
+    """Values of edges at both of their slots."""
+    cdef Py_ssize_t slot
+    with nogil:
+        for slot in range(half_edge.shape[0]):
+            strengths[slot] = <floating> strength[half_edge[slot] >> 1]
+            powers[slot] = power[half_edge[slot] >> 1]
+        for slot in range(half_edge.shape[0], strengths.shape[0]):
+            strengths[slot] = 1
+            powers[slot] = 1
+
+
+def probabilities_of_odds(
+    const floating[::1] odds,  # IN (2E + PADDING,)
+    const double[::1] offset,  # IN (2E,)
+    floating[:, ::1] messages,  # OUT (2E, width) in the first two columns
+):
+    """Probabilities that log-odds, each plus an offset, stand for."""
+    cdef:
+        Py_ssize_t first, j, count, block, n = messages.shape[0]
+        double x[AT_ONCE]
+        double small[AT_ONCE]
+        double scale
+        bint is_likely
+    with nogil:
+        for block in range((n + AT_ONCE - 1) // AT_ONCE):
+            first = block * AT_ONCE
+            count = min(<Py_ssize_t> AT_ONCE, n - first)
+            for j in range(AT_ONCE):
+                x[j] = odds[first + j] + offset[first + j] if j < count else 0
+                small[j] = -fabs(x[j])
+            exponentiate_all(small, AT_ONCE)
+            for j in range(count):
+                scale = 1 / (1 + small[j]) if x[j] == x[j] else NAN
+                is_likely = x[j] > 0
+                messages[first + j, 0] = <floating> (small[j] * scale if is_likely else scale)
+                messages[first + j, 1] = <floating> (scale if is_likely else small[j] * scale)

@@ -94,6 +94,49 @@ def test_messages_there_and_back():
     assert_allclose(again, messages, rtol=1e-12)
 
 
+def odds_arrays_of(field):
+    """By NumPy: unary odds, strength and power by slot, and what edges add to the odds of their ends."""
+    tables = field.tables.astype(np.float64)
+    parts = (
+        (tables[..., 0, 0] + tables[..., 1, 1] - tables[..., 0, 1] - tables[..., 1, 0]) / 2,
+        (tables[..., 1, 0] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 0, 1]) / 2,
+        (tables[..., 0, 1] + tables[..., 1, 1] - tables[..., 0, 0] - tables[..., 1, 0]) / 2,
+    )
+    weight = field.edge_weight if len(field.edge_weight) else np.ones((len(field.edge_type), 1))
+    coupling, first, second = (np.einsum("er,er->e", weight, part[field.edge_type]) for part in parts)
+    edge = field.half_edge >> 1
+    offset = np.where(field.half_edge & 1, second[edge], first[edge]) * field.appearance[edge]
+    unary = np.log(field.unary[:, 1].astype(np.float64) / field.unary[:, 0])
+    node = np.repeat(np.arange(len(unary)), np.diff(field.ptr))
+    unary += np.bincount(node, weights=offset, minlength=len(unary))
+    return unary, (np.copysign(np.exp(-np.abs(coupling)), coupling))[edge], field.appearance[edge], offset
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_of_odds_and_messages_are_those_of_numpy(kind, dtype):
+    model = random_model("grid", 2, kind, dtype=dtype, seed=3)
+    field, _ = make_field(model, False, effective_resistances(model.graph))
+    of = OddsField.of(field)
+    unary, strength, power, offset = odds_arrays_of(field)
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == np.float32 else {"rtol": 1e-12, "atol": 1e-13}
+    assert_allclose(of.arrays[3], unary, **tolerance)
+    n_slots = len(strength)
+    for found, expected in ((of.arrays[4], strength), (of.arrays[5], power)):
+        assert found.dtype == dtype
+        assert_allclose(found[:n_slots], expected, **tolerance)
+        assert (found[n_slots:] == 1).all()
+    assert_allclose(of.offset, offset, **tolerance)
+    odds, messages = (
+        np.resize([0.3, -700.0, 40.0, np.inf, -np.inf], n_slots + 8),
+        np.empty((n_slots, field.width), dtype),
+    )
+    of.write_messages(odds.astype(dtype), messages)
+    expected = odds[:n_slots].astype(dtype) + of.offset
+    assert_allclose(messages[:, 0], expit(-expected), **tolerance)
+    assert_allclose(messages[:, 1], expit(expected), **tolerance)
+
+
 def test_threads_give_the_same():
     model = random_model(lattice((40, 40)), 2, "typed", seed=2)
     algorithm = TRWMessagePassing(schedule="checkerboard", max_iter=20, tol=0)
