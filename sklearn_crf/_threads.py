@@ -357,7 +357,7 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
         return _share(executor, work, len(tasks), helpers)
 
 
-def map_coarse(function, tasks, n_jobs=None, ended=None):
+def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     """The same for long tasks of one call, which ``joblib.parallel_config`` may send to other processes.
 
     With a backend of processes or of a cluster, in the thread that set it, tasks go there in turns, each on one thread,
@@ -368,7 +368,7 @@ def map_coarse(function, tasks, n_jobs=None, ended=None):
     tasks = list(tasks)
     n_workers = _workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
-        return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs)
+        return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs, takes_turns)
     # Some tasks together: what goes with the function may be large.
     ranges = fixed_ranges(len(tasks), _TURNS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_mapped_there)(function, tasks[start:stop]) for start, stop in ranges)

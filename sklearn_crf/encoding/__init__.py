@@ -1,6 +1,14 @@
 """Encoding: X, y and sample_weight become batches of examples, and results take the layout of X again."""
 
-from sklearn_crf.encoding._batches import decode, make_batches, object_array, tie_constant_edges, validate_sample_weight
+from sklearn_crf.encoding._batches import (
+    are_pending,
+    decode,
+    made_batch,
+    make_batches,
+    object_array,
+    tie_constant_edges,
+    validate_sample_weight,
+)
 from sklearn_crf.encoding._classes import (
     ENTITY_SCHEMES,
     class_weights,
@@ -31,6 +39,7 @@ __all__ = [
     "Outline",
     "RowFields",
     "SharedRows",
+    "are_pending",
     "class_weights",
     "constant",
     "decode",
@@ -40,6 +49,7 @@ __all__ = [
     "found_labels",
     "invalid_transitions",
     "labels_from_objects",
+    "made_batch",
     "make_batches",
     "missing_nodes",
     "named_classes",

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import map_tasks, thread_count
+from sklearn_crf.encoding._array_lists import copied_parts
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._examples import (
     MOST_CONSTANT_EDGES,
@@ -152,6 +153,7 @@ def make_batches(
     prepare=None,
     keeps_edges=True,
     n_jobs=1,
+    is_pending=False,
 ):
     """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
@@ -181,6 +183,9 @@ def make_batches(
         Whether computed edge features that fit into memory are kept, for batches that are used again and again.
     n_jobs : int or None, default=1
         Threads that compute edge features and prepare examples.
+    is_pending : bool, default=False
+        Whether batches of dense chains need not be joined yet: their examples are those of :func:`made_batch`, so that
+        whoever uses a batch once makes it then, and has it in the cache.
 
     Returns
     -------
@@ -201,6 +206,8 @@ def make_batches(
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
+    if is_pending and isinstance(encoded.items, ChainList) and encoded.items.is_dense:
+        return [_pending(batch, settle) for batch in made]
     lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
     return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
 
@@ -209,8 +216,78 @@ def make_batches(
 _BATCHES_OF_A_LOT = 64
 
 
+class _PendingExample:
+    """The example of a batch that is made when it is used, and again each time."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __reduce__(self):
+        # Not with all examples of X, to another process.
+        return _same, (self.make(),)
+
+
+def _same(example):
+    return example
+
+
+def _pending(batch, settle):
+    return replace(batch, example=_PendingExample(lambda: settle(batch, n_threads=1).example))
+
+
+def made_batch(batch):
+    """A batch with its example, which is made now if it is pending.
+
+    Parameters
+    ----------
+    batch : Batch
+        Of ``make_batches(..., is_pending=True)``.
+
+    Returns
+    -------
+    Batch
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, made_batch, make_batches
+    >>> encoded = encode_X([np.zeros((3, 1)), np.ones((2, 1))])
+    >>> batches = make_batches(encoded, is_pending=True)
+    >>> made_batch(batches[0]).example.node_features.ravel().tolist()
+    [0.0, 0.0, 0.0, 1.0, 1.0]
+    """
+    example = batch.example
+    return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
+
+
+def are_pending(batches):
+    """Whether examples of batches are yet to be joined: those of dense chains.
+
+    Parameters
+    ----------
+    batches : list of Batch
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import are_pending, encode_X, make_batches
+    >>> encoded = encode_X([np.zeros((3, 1)), np.ones((2, 1))])
+    >>> (
+    ...     are_pending(make_batches(encoded, is_pending=True)),
+    ...     are_pending(make_batches(encoded)),
+    ... )
+    (True, False)
+    """
+    return isinstance(batches[0].example, _PendingExample)
+
+
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):
     """A batch whose edge features are computed if they are kept, and whose example is prepared."""
+    batch = made_batch(batch)
     example = batch.example
     if isinstance(example, ComputedEdges):
         # Of large lattices not even ones are stored where edges are not kept.
@@ -256,7 +333,7 @@ def _array_batches(encoded, labels, sample_weight, limits):
         features = encoded.features_of(start, stop)
         example = Example._trusted(features, graph, node_type=node_type, edge_type=edge_type)
         sizes = np.full(n_members, n_nodes)
-        yield _batch(encoded, example, start, sizes, labels, sample_weight)
+        yield _batch(_with_edges(encoded, example), start, sizes, labels, sample_weight)
 
 
 def _runs(n_examples, most, sample_weight):
@@ -283,8 +360,11 @@ def _list_batches(encoded, labels, sample_weight, limits):
         traits = [_traits(example) for example in items]
     for start, stop in _packs(traits, sample_weight, limits):
         sizes = np.array([each.n_nodes for each in traits[start:stop]])
-        join = items.joined(start, stop) if are_chains else _joined(items[start:stop], encoded.n_node_types, unions)
-        yield _batch(encoded, join, start, sizes, labels, sample_weight)
+        if are_chains:
+            join = _PendingExample(partial(_joined_chains, encoded, start, stop))
+        else:
+            join = _with_edges(encoded, _joined(items[start:stop], encoded.n_node_types, unions))
+        yield _batch(join, start, sizes, labels, sample_weight)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
@@ -351,10 +431,19 @@ def _joined(members, n_node_types, unions):
     return joined._with(factors=factors, fixed_factors=fixed_factors)
 
 
-def _batch(encoded, example, start, sizes, labels, sample_weight):
-    stop = start + len(sizes)
+def _joined_chains(encoded, start, stop):
+    return _with_edges(encoded, encoded.items.joined(start, stop))
+
+
+def _with_edges(encoded, example):
+    """An example with features of its edges, if it has any edges."""
     if example.edge_features is None and example.graph.n_edges:
-        example = ComputedEdges(example, encoded.edge_feature_function)
+        return ComputedEdges(example, encoded.edge_feature_function)
+    return example
+
+
+def _batch(example, start, sizes, labels, sample_weight):
+    stop = start + len(sizes)
     return Batch(
         example=example,
         members=np.arange(start, stop),
@@ -430,6 +519,9 @@ def decode(encoded, values, batches=None, *, classes=None):
         return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
     results = []
     for batch, part in zip(batches, values, strict=True):
+        if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
+            results += copied_parts(np.ascontiguousarray(part), batch.node_ptr)
+            continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]
             # A copy, so that one kept example does not keep its whole batch alive.

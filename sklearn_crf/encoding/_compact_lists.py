@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
-from math import isfinite
 
 import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32
+from sklearn_crf._threads import map_tasks, out_of_turn
+from sklearn_crf.encoding._array_lists import are_finite, joined_arrays, lengths_of_matrices
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.graphs import Graph, lattice
 
@@ -27,11 +28,11 @@ class ChainList(Sequence):
         self._graphs, self._unions = {}, {}
 
     @classmethod
-    def of(cls, chains, dtype):
+    def of(cls, chains, dtype, n_jobs=1):
         """Of a list that was found to be sound, of one precision and finite; None says nothing of any of them."""
         kinds = {type(x) for x in chains}
         if kinds == {np.ndarray}:
-            return cls._of_arrays(chains, dtype)
+            return cls._of_arrays(chains, dtype, n_jobs)
         if not kinds <= _KINDS or any(x.data.dtype != dtype for x in chains):
             return None
         # Properties of sparse matrices are slow: of many short ones their shapes are asked for once.
@@ -46,15 +47,18 @@ class ChainList(Sequence):
         return cls(chains, lengths) if is_sound else None
 
     @classmethod
-    def _of_arrays(cls, chains, dtype):
-        shapes = [x.shape for x in chains]
-        if any(x.dtype != dtype or not x.flags.c_contiguous for x in chains) or {len(shape) for shape in shapes} != {2}:
+    def _of_arrays(cls, chains, dtype, n_jobs):
+        lengths = lengths_of_matrices(chains, np.dtype(dtype))
+        if lengths is None:
             return None
-        if len({shape[1] for shape in shapes}) > 1 or any(0 in shape for shape in shapes):
-            return None
-        # A product checks no floating-point flags.
-        squares = sum(float(flat.dot(flat)) for flat in (x.reshape(-1) for x in chains))
-        return cls(chains, [n for n, _ in shapes]) if isfinite(squares) else None
+        parts = [slice(k, k + _TOGETHER) for k in range(0, len(chains), _TOGETHER)]
+        found = map_tasks(lambda part, n_threads: are_finite(chains[part]), parts, n_jobs)
+        return cls(chains, lengths) if all(found) else None
+
+    @property
+    def is_dense(self):
+        """Whether features are arrays."""
+        return not sp.issparse(self._chains[0])
 
     def __len__(self):
         return len(self._chains)
@@ -81,7 +85,8 @@ class ChainList(Sequence):
             graph = _graph_of_chains(lengths)
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
-        features = _joined_rows(chains, lengths) if sp.issparse(chains[0]) else np.concatenate(chains)
+        with out_of_turn():
+            features = joined_arrays(chains) if self.is_dense else _joined_rows(chains, lengths)
         return Example._trusted(features, graph, edge_type=edge_type)
 
 
@@ -118,15 +123,21 @@ def _are_inside(n_features, chains):
 def _joined_rows(chains, lengths):
     sizes = np.array([len(x.data) for x in chains])
     starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
-    indices = np.concatenate([x.indices for x in chains])
+    indices = _joined([x.indices for x in chains])
     ptr = np.zeros(len(starts) + 1, dtype=indices.dtype if len(indices) <= MAX_INT32 else np.int64)
-    np.add(np.concatenate([x.indptr[1:] for x in chains]), starts, out=ptr[1:], casting="unsafe")
+    np.add(_joined([x.indptr[1:] for x in chains]), starts, out=ptr[1:], casting="unsafe")
     # The constructor would look once more for what was checked of every chain.
     joined = sp.csr_matrix((1, chains[0].shape[1]), dtype=chains[0].dtype)
-    joined.data, joined.indptr = np.concatenate([x.data for x in chains]), ptr
+    joined.data, joined.indptr = _joined([x.data for x in chains]), ptr
     joined.indices = indices.astype(ptr.dtype, copy=False)
     joined._shape = len(starts), chains[0].shape[1]
     return joined
+
+
+def _joined(arrays):
+    """Arrays of one axis, one after the other, in a type into which all of them fit."""
+    joined = joined_arrays(arrays)
+    return np.concatenate(arrays) if joined is None else joined
 
 
 def _graph_of_chains(lengths):

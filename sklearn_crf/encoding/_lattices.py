@@ -324,7 +324,8 @@ def encode_X(
             _require_no_factors(X, estimator)
         encoded = _encode_examples(X, function, dtype)
     else:
-        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype)
+        n_jobs = getattr(estimator, "n_jobs", 1)
+        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs)
     if not reset and estimator is not None and encoded.n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {encoded.n_features} features, but {type(estimator).__name__} is expecting "
@@ -425,12 +426,12 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
     )
 
 
-def _encode_lattices(X, connectivity, function, edge_types, dtype):
+def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs):
     kind = _common_dtype(X, dtype)
     ndim = X[0].ndim - 1
     n_features = X[0].shape[-1]
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
-    joinable = ChainList.of(X, kind) if np.ndim(connectivity) == 0 else None
+    joinable = ChainList.of(X, kind, n_jobs) if np.ndim(connectivity) == 0 else None
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes = [], []
     for i, x in enumerate(X if joinable is None else []):

@@ -122,6 +122,10 @@ def _read_list(X, lattice_ndim):
         return X
     if lattice_ndim in (None, 1) and {type(x) for x in X} == {sp.csr_matrix}:
         return X
+    # Many short arrays are looked at together.
+    is_plain = lattice_ndim != 0 and {type(x) for x in X} == {np.ndarray}
+    if is_plain and {x.ndim for x in X} == {1 + (lattice_ndim or 1)}:
+        return X
     items = []
     for i, x in enumerate(X):
         if isinstance(x, Example):

@@ -13,8 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
+    are_pending,
     decode,
     encode_y,
+    made_batch,
     make_batches,
     object_array,
     require_complete,
@@ -118,7 +120,8 @@ class FieldClassifier(TrainableField):
 
     def _predict_columns(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
-        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=self._joined_nodes(inference))
+        joined = self._joined_nodes(inference)
+        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, self._columns(batches, potentials, self._voters(weights), inference)
 
     def _columns(self, batches, potentials, voters, inference=None):
@@ -140,6 +143,7 @@ class FieldClassifier(TrainableField):
                 return chosen.map(model, n_threads=n_threads).labels
 
         def run(batch, n_threads):
+            batch = made_batch(batch)
             if len(voters) == 1:
                 return label(voters[0], batch, n_threads)
             votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
@@ -149,12 +153,12 @@ class FieldClassifier(TrainableField):
             return np.argmax(votes, axis=1).astype(np.int32)
 
         with single_threaded_blas():
-            return map_coarse(run, batches, self.n_jobs)
+            return map_coarse(run, batches, self.n_jobs, takes_turns=_take_turns(chosen, batches))
 
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
         joined = self._joined_nodes(inference, labels=False)
-        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined)
+        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
 
     def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray):
@@ -171,12 +175,13 @@ class FieldClassifier(TrainableField):
             return unary.astype(np.float64, copy=False)
 
         def run(batch, n_threads):
+            batch = made_batch(batch)
             if len(voters) == 1:
                 return use(of_voter(voters[0], batch, n_threads))
             return use(sum(of_voter(voter, batch, n_threads) for voter in voters) / len(voters))
 
         with single_threaded_blas():
-            return map_coarse(run, batches, self.n_jobs)
+            return map_coarse(run, batches, self.n_jobs, takes_turns=_take_turns(chosen, batches))
 
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
@@ -560,6 +565,11 @@ class FieldClassifier(TrainableField):
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
+
+
+def _take_turns(inference, batches):
+    """Whether tasks of prediction do all that takes long out of turn, and much else besides."""
+    return are_pending(batches) and inference.takes_turns_on_forests
 
 
 def _given(model, labels):

@@ -101,6 +101,7 @@ class AutoMarginals(Inference):
     ('JunctionTree', 'exact')
     """
 
+    takes_turns_on_forests = True
     tasks = frozenset({"marginals", "sample"})
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
@@ -274,6 +275,7 @@ class AutoMap(Inference):
     ('JunctionTree', True)
     """
 
+    takes_turns_on_forests = True
     tasks = frozenset({"map"})
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)

@@ -250,6 +250,8 @@ class Inference(BaseEstimator):
         Whether its labelings come with the solution of a linear relaxation.
     takes_turns : bool
         Whether all that it does for long is :class:`~sklearn_crf._threads.out_of_turn`.
+    takes_turns_on_forests : bool
+        Whether it is on graphs without cycles.
     convex : bool
         Whether its marginals solve a concave problem: the same from any start, and the derivative of their ``log_z``.
 
@@ -273,6 +275,7 @@ class Inference(BaseEstimator):
     enumerates: int = 0
     has_fractional: bool = False
     takes_turns: bool = False
+    takes_turns_on_forests: bool = False
     convex: bool = False
     tasks: frozenset[str] = frozenset()
     takes: tuple[type, ...] = (PairwiseModel,)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
+from sklearn_crf._threads import out_of_turn
 from sklearn_crf.encoding import Encoded, Example, SharedRows
 from sklearn_crf.models import EdgeLayout, PairwiseModel
 
@@ -430,7 +431,8 @@ class LinearPotentials:
 
     def _product(self, weights, node_type, features):
         """Columns of scores of some nodes by the weights of one type."""
-        columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
+        with out_of_turn():
+            columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
             columns += weights.intercept[node_type].astype(features.dtype)
         return columns

@@ -171,6 +171,7 @@ def test_plain_rows_make_no_object_each():
         (sp.csr_matrix((5, 6)), {"lattice_ndim": 1}, "add a leading axis"),
         (np.zeros((5, 6)), {"lattice_ndim": 2}, "n_examples, 2 lattice axes, n_features"),
         (np.zeros((5, 6, 3)), {"lattice_ndim": 0}, "does not fit lattice_ndim=0"),
+        ([np.zeros((5, 6))] * 2, {"lattice_ndim": 0}, r"X\[0\] of shape \(5, 6\) has 2 axes, but lattice_ndim=0 needs"),
         ([np.zeros((5, 6))], {"lattice_ndim": 2}, r"X\[0\] of shape \(5, 6\) has 2 axes, but lattice_ndim=2 needs 3"),
         (np.zeros((5, 6)), {"lattice_ndim": -1}, "lattice_ndim"),
         (np.zeros((5, 6)), {"lattice_ndim": "2"}, "lattice_ndim"),

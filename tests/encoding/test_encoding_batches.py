@@ -8,9 +8,20 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattice_inputs import ROWS_OF_THE_TABLE, as_dense, chains, triangle_and_more
+from numpy.testing import assert_array_equal
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import _batches, _edge_features, decode, encode_X, encode_y, make_batches, stacked
+from sklearn_crf.encoding import (
+    _batches,
+    _edge_features,
+    are_pending,
+    decode,
+    encode_X,
+    encode_y,
+    made_batch,
+    make_batches,
+    stacked,
+)
 from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------
@@ -255,3 +266,25 @@ def test_a_row_that_is_not_finite_is_found_in_its_copies():
     X = [Example(np.broadcast_to(row, (5, 4)), np.empty((0, 2))) for row in rows]
     with pytest.raises(ValueError, match=r"X\[1\]"):
         encode_X(X)
+
+
+def test_pending_batches_are_made_when_they_are_used():
+    rng = np.random.default_rng(0)
+    sequences = [rng.normal(size=(n, 3)) for n in (2, 5, 1, 4)]
+    encoded = encode_X(sequences)
+    made, pending = make_batches(encoded, max_nodes=7), make_batches(encoded, max_nodes=7, is_pending=True)
+    assert are_pending(pending)
+    assert not are_pending(made)
+    for one, other in zip(made, pending, strict=True):
+        assert made_batch(one) is one
+        # To another process goes the example alone.
+        for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
+            assert_array_equal(found.example.node_features, one.example.node_features)
+            assert_array_equal(found.example.edges, one.example.edges)
+            assert_array_equal(found.example.edge_features, one.example.edge_features)
+            assert_array_equal(found.node_ptr, one.node_ptr)
+    # Others are not put off.
+    assert not are_pending(make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True))
+    assert not are_pending(
+        make_batches(encode_X([sp.csr_matrix(x) for x in sequences], edge_features="constant"), is_pending=True)
+    )

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import own_workspace
+from sklearn_crf._threads import out_of_turn, own_workspace
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.exact.chains import chain_likelihood
 
@@ -59,7 +59,8 @@ class Transitions(NamedTuple):
         terms, predicted = np.empty(len(unary)), np.empty(len(unary), dtype=np.int32)
         n_rows, width = 2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]
         work = own_workspace(n_rows * width).reshape(n_rows, width)
-        fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
+        with out_of_turn():
+            fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
         return (terms, predicted) if fits else None
 
 

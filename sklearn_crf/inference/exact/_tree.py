@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import out_of_turn, range_runner
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.inference._field import (
@@ -58,6 +58,7 @@ class TreeInference(EdgeMarginals, Inference):
     """
 
     tasks = frozenset({"map", "marginals", "sample"})
+    takes_turns_on_forests = True
     exact_on = "forest"
 
     def _edge_marginals(self, model, edges, init, n_threads):
@@ -78,7 +79,8 @@ class TreeInference(EdgeMarginals, Inference):
         order, _, rank = model.graph.forest
         messages = _collect(model.graph, field)
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
-        failed = decode(field, messages, order, rank, labels, field.workspace())
+        with out_of_turn():
+            failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
             raise infeasible_at_node(failed)
         best = score(model, labels)
@@ -192,7 +194,8 @@ def _may_have_underflowed(model, field, messages):
 
 def _send(field, messages, forest, direction):
     order, _, rank = forest
-    status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
+    with out_of_turn():
+        status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
         raise infeasible_at_node(int(-1 - status))
 
