@@ -273,7 +273,7 @@ class TRWCRF(FieldClassifier):
             # Steps are for mini-batches of examples, or for one example each.
             return {"max_nodes": 1}
         return {
-            "max_nodes": 4096,
+            "max_nodes": 8192 if encoded.is_sparse else 4096,
             "max_cyclic_nodes": formulation.cyclic_nodes(),
             "max_factor_nodes": formulation.factor_nodes(),
         }

@@ -35,6 +35,10 @@ _FEWEST_TOGETHER = 4
 # Ranges of features that threads share.
 _N_RANGES = 8
 
+# Most parts of the batches with a gradient of their own, and entries of their features for each weight and part: adding
+# up gradients then takes some hundredths of the time.
+_MOST_PARTS, _ENTRIES_OF_A_WEIGHT = 8, 3
+
 
 class Likelihood(Objective):
     r"""Negative log-likelihood, with marginals from an inference algorithm.
@@ -260,11 +264,16 @@ class PassOverChains:
         self._potentials = potentials
         self._chains = chains
         self._pairs = potentials.pairs.ptr, potentials.pairs.column
-        # Features add up batches in their order, whatever the groups.
+        # Features add up the batches of a part in their order, whatever the groups.
         sizes = [len(each.labels) * potentials.n_classes for each in chains]
-        self._groups = [[i] for i in range(len(chains))] if thread_count(n_jobs) == 1 else _groups(sizes)
-        most = max(sum(len(chains[i].labels) for i in group) for group in self._groups)
-        self._kept = np.empty((most, potentials.n_classes))
+        n_threads, n_entries = thread_count(n_jobs), sum(len(each.features[2]) for each in chains)
+        self._parts = _alike(sizes, _n_parts(n_entries, potentials.n_coef, len(chains)))
+        self._groups = [[i] for i in range(len(chains))] if n_threads == 1 else _groups(sizes)
+        kept_at_once = self._groups if len(self._parts) == 1 else [[i] for i in range(len(chains))]
+        most = max(sum(len(chains[i].labels) for i in group) for group in kept_at_once)
+        n_kept = 1 if n_threads == 1 else len(self._parts)
+        self._kept = np.empty((n_kept, most, potentials.n_classes))
+        self._gradients = np.empty((n_kept, potentials.n_coef if len(self._parts) > 1 else 0))
 
     @classmethod
     def of(cls, potentials, batches, n_jobs=1):
@@ -289,11 +298,48 @@ class PassOverChains:
         if transitions is None:
             return None
         gradient = np.zeros(self._potentials.n_coef)
+        if members is None and len(self._parts) > 1:
+            found = self._sum_of_parts(gradient, weights, transitions, n_jobs)
+        else:
+            groups = self._groups if members is None else [[i] for i in members]
+            found = self._sum_of_groups(groups, self._kept[0], gradient, weights, transitions, n_jobs)
+        if found is None:
+            return None
+        tables, loss, n_errors = found
+        self._potentials.unpack(gradient).edge_coef[...] = self._potentials.form.adjoint(tables)
+        return RiskValue(loss, gradient, n_errors, converged=True, n_nonsubmodular=0)
+
+    def _sum_of_parts(self, gradient, weights, transitions, n_jobs):
+        """Statistics of tables, loss and weight of wrong labels of all parts, whose gradients are added up in order."""
+
+        def part(i, n_threads):
+            own, kept = gradient, self._kept[i % len(self._kept)]
+            if i:
+                own = self._gradients[i % len(self._gradients)]
+                own.fill(0.0)
+            batches = [[k] for k in self._parts[i]]
+            return own, self._sum_of_groups(batches, kept, own, weights, transitions, 1)
+
+        total = np.zeros_like(transitions.scores), 0.0, 0.0
+        # One thread adds up each part before the next one.
+        lots = [[i] for i in range(len(self._parts))] if len(self._kept) == 1 else [range(len(self._parts))]
+        for lot in lots:
+            for own, found in map_tasks(part, lot, n_jobs):
+                if found is None:
+                    return None
+                if own is not gradient:
+                    np.add(gradient, own, out=gradient)
+                total = tuple(a + b for a, b in zip(total, found, strict=True))
+        return total
+
+    def _sum_of_groups(self, groups, kept, gradient, weights, transitions, n_jobs):
+        """The same of groups of batches, one after the other; adds the gradient of all weights but those of tables."""
         parts = self._potentials.unpack(gradient)
+        shared = _mapped if thread_count(n_jobs) == 1 else partial(map_tasks, n_jobs=n_jobs)
         tables, loss, n_errors = np.zeros_like(transitions.scores), 0.0, 0.0
-        for group in self._groups if members is None else [[i] for i in members]:
-            blocks = self._blocks(group)
-            found = map_tasks(partial(self._losses, weights=weights, transitions=transitions), blocks, n_jobs)
+        for group in groups:
+            blocks = self._blocks(group, kept)
+            found = shared(partial(self._losses, weights=weights, transitions=transitions), blocks)
             if any(each is None for each in found):
                 return None
             for (_, statistics), (table, of_nodes, wrong) in zip(blocks, found, strict=True):
@@ -303,16 +349,15 @@ class PassOverChains:
                 loss += of_nodes
                 n_errors += wrong
             # One thread reads all statistics once.
-            ranges = pairwise((0, _N_RANGES) if thread_count(n_jobs) == 1 else range(_N_RANGES + 1))
-            map_tasks(partial(self._pull, blocks=blocks, coef=parts.coef), ranges, n_jobs)
-        parts.edge_coef[...] = self._potentials.form.adjoint(tables)
-        return RiskValue(loss, gradient, n_errors, converged=True, n_nonsubmodular=0)
+            ranges = pairwise((0, _N_RANGES) if shared is _mapped else range(_N_RANGES + 1))
+            shared(partial(self._pull, blocks=blocks, coef=parts.coef), ranges)
+        return tables, loss, n_errors
 
-    def _blocks(self, group):
+    def _blocks(self, group, kept):
         """Batches, each with its part of the array of what is kept."""
         chains = [self._chains[i] for i in group]
         bounds = np.cumsum([0, *(len(each.labels) for each in chains)])
-        return [(each, self._kept[slice(*ends)]) for each, ends in zip(chains, pairwise(bounds), strict=True)]
+        return [(each, kept[slice(*ends)]) for each, ends in zip(chains, pairwise(bounds), strict=True)]
 
     def _losses(self, block, weights, transitions, n_threads):
         """Statistics of tables, loss and weight of wrong labels of a batch; its scores become statistics of nodes."""
@@ -331,15 +376,29 @@ class PassOverChains:
     def _pull(self, ranges, blocks, coef, n_threads):
         """The part of the gradient that belongs to some ranges of features."""
         first, last = ranges
-        work = own_workspace(self._kept.shape[1])
+        work = own_workspace(self._potentials.n_columns)
         for chains, statistics in blocks:
             bounds = chains.bounds[first], chains.bounds[last]
             pair_gradient(*chains.features, *bounds, *self._pairs, statistics, coef, work)
 
 
+def _mapped(function, tasks):
+    """Results of tasks by this thread; of many short ones to ask for the number of threads takes long."""
+    return [function(task, n_threads=1) for task in tasks]
+
+
+def _n_parts(n_entries, n_coef, n_batches):
+    """Parts of the batches with a gradient of their own: one, or so many that 2, 4 or 8 threads have as much to do."""
+    return 2 ** int(np.log2(min(1 + n_entries // (_ENTRIES_OF_A_WEIGHT * n_coef), _MOST_PARTS, n_batches)))
+
+
 def _groups(sizes):
     """Consecutive batches whose statistics are kept together, about as many in each group."""
-    n_groups = max(1, min(round(sum(sizes) / _KEPT_TOGETHER), len(sizes) // _FEWEST_TOGETHER))
+    return _alike(sizes, max(1, min(round(sum(sizes) / _KEPT_TOGETHER), len(sizes) // _FEWEST_TOGETHER)))
+
+
+def _alike(sizes, n_groups):
+    """Consecutive batches in groups of about the same size."""
     number = np.minimum((np.cumsum(sizes) - 1) * n_groups // sum(sizes), n_groups - 1)
     return [np.flatnonzero(number == k).tolist() for k in np.unique(number)]
 

@@ -97,6 +97,36 @@ def test_threads_do_not_change_a_bit(monkeypatch):
         assert_array_equal(first.gradient, other.gradient)
 
 
+@pytest.mark.parametrize("n_parts", [2, 4])
+def test_parts_with_a_gradient_each(n_parts, monkeypatch):
+    batches = batches_of(3, n_sentences=40, weighted=True)
+    potentials = potentials_of(3, batches)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    whole = SparseRisk(Likelihood(TreeInference()), potentials, batches).value_grad(coef)
+    monkeypatch.setattr(_likelihood, "_n_parts", lambda *sizes: n_parts)
+    assert_equal_risks(*both_ways(potentials, batches, coef))
+    first, *others = (
+        SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
+    )
+    assert_allclose(first.gradient, whole.gradient, rtol=1e-12, atol=1e-11)
+    for other in others:
+        assert first.value == other.value
+        assert_array_equal(first.gradient, other.gradient)
+    # Calls do not share what they return.
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=2)
+    kept = risk.value_grad(coef).gradient
+    risk.value_grad(2 * coef)
+    assert_array_equal(kept, first.gradient)
+
+
+def test_parts_are_for_many_entries_of_each_weight():
+    assert _likelihood._n_parts(1000, 1000, 50) == 1
+    assert _likelihood._n_parts(6000, 1000, 50) == 2
+    assert _likelihood._n_parts(9000, 1000, 50) == 4
+    assert _likelihood._n_parts(10**6, 1000, 50) == 8
+    assert _likelihood._n_parts(10**6, 1000, 3) == 2
+
+
 @pytest.mark.parametrize("part", ["nodes", "edges"])
 def test_wide_ranges_of_scores_are_left_to_messages(part):
     batches = batches_of(3)
