@@ -55,7 +55,6 @@ def update_small_field(
     cdef:
         SmallField[floating] field
         int64_t n_updates
-        Py_ssize_t m
     _read_field(lattices, factors, &unary[0, 0], unary.shape[0], &field)
     with nogil:
         n_updates = field.update(&unary[0, 0], trajectory.shape[0] - 1, tol, &trajectory[0, 0, 0])
@@ -81,7 +80,11 @@ def pull_back_small_field(
 
 
 cdef _read_field(
-    list lattices, const floating[:, ::1] factors, const floating* rows, Py_ssize_t n_points, SmallField[floating]* field
+    list lattices,
+    const floating[:, ::1] factors,
+    const floating* rows,
+    Py_ssize_t n_points,
+    SmallField[floating]* field,
 ):
     cdef Py_ssize_t m
     field.n_points, field.width = n_points, factors.shape[1]
