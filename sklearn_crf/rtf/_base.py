@@ -264,6 +264,10 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """Train, and keep the field together with attributes of the subclass."""
         rng = check_random_state(self.random_state)
         window, solver, split = (as_options(getattr(self, name), name) for name in ("window", "solver", "split"))
+        if solver.ridge != "auto" and not self._is_of_scores():
+            raise ValueError(
+                f"ridge of FieldSolver needs a loss of scores, 'multinomial' or 'logistic', got loss={self.loss!r}."
+            )
         images, encoded, offsets = problem.images, problem.encoded, problem.offsets
         if encoded.lattice_ndim == 3 and isinstance(self.loss, str) and self.loss in _OF_IMAGES:
             raise ValueError(f"loss={self.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
@@ -529,10 +533,6 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _with_ridge(self, objective, solver, n_leaves, data):
         """The objective with the penalty on scores, divided by the pixels of all images whose label is known."""
         if not self._is_of_scores():
-            if solver.ridge != "auto":
-                raise ValueError(
-                    f"ridge of FieldSolver needs a loss of scores, 'multinomial' or 'logistic', got loss={self.loss!r}."
-                )
             return objective
         ridge = n_leaves if solver.ridge == "auto" else solver.ridge
         return objective.with_ridge(ridge / max(data.total(n_known_pixels), 1))
