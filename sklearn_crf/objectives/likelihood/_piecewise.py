@@ -254,7 +254,7 @@ def _of_nodes_and_edges(model):
 
 
 def _log_sums(scores):
-    """``logsumexp(scores, axis=1, keepdims=True)`` to the last bit, in a third of the time."""
+    """``logsumexp(scores, axis=1, keepdims=True)`` in a third of the time, and as accurate."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
     rows_below_best(scores, shares, best)
