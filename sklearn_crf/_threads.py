@@ -73,7 +73,7 @@ class _Helpers:
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        self._before_trial = None  # seconds by the clock of an item before one left on trial
+        self._before_trial = self._on_trial = None  # seconds of an item before one left, and without it
         self._processor, self._clock, self._n_items = _UNSEEN
 
     def wanted(self):
@@ -97,26 +97,28 @@ class _Helpers:
             share, seconds = self._processor / self._clock, self._clock / (self.n_wanted + 1) / self._n_items
             self._processor, self._clock, self._n_items = _UNSEEN
             if self._before_trial is not None:
-                self._end_trial(seconds)
+                # Back in any case, and looked at once more: the first items of a call may be slow for other reasons.
+                self._on_trial, self._before_trial = (seconds, seconds > _LEAST_GAIN * self._before_trial), None
+                self.n_wanted += 1
+            elif self._on_trial is not None:
+                alone, was_loss = self._on_trial
+                self._end_trial(stays=was_loss or alone > _LEAST_GAIN * seconds)
             elif share >= _GOOD_SHARE and self.n_wanted:
                 self._pause, self._return = _FIRST_PAUSE, 0.0
             elif share < _LEAST_SHARE and self.n_wanted and perf_counter() >= self._trusted:
                 self._before_trial, self._return = seconds, inf
                 self.n_wanted -= 1
 
-    def _end_trial(self, seconds):
-        """Call back the one that left if items took longer without it."""
-        until = perf_counter() + self._pause
-        if seconds > _LEAST_GAIN * self._before_trial:
-            self.n_wanted, self._trusted = self.n_wanted + 1, until
-        else:
-            self._return = until
-        self._before_trial, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
+    def _end_trial(self, stays):
+        """Trust the one that was away, or send it away, for a while."""
+        self.n_wanted -= not stays
+        self._return = perf_counter() + self._pause
+        self._trusted = self._return if stays else 0.0
+        self._on_trial, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
 
 
-# Seconds by the clock after which threads are judged, and the share of them below which one leaves on trial. If items
-# then take no longer by this factor, it stays away, for so many seconds: twice as many each time, until threads work
-# for a good share. If they do, it is trusted for as long.
+# Seconds by the clock after which threads are judged, and the share of them below which one leaves on trial. It leaves
+# for a while if items take no longer by this factor, and else is trusted: twice as long each time, until threads work.
 _LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE = 0.02, 0.75, 1.05, 0.8
 _FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 

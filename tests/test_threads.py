@@ -352,6 +352,9 @@ def leave(helpers):
     n_threads = helpers.n_wanted + 1
     look(helpers, 0.001 * n_threads, share=0.5)
     look(helpers, 0.001 * (n_threads - 1))
+    # Back once more before it leaves.
+    assert helpers.wanted() == n_threads - 1
+    look(helpers, 0.001 * n_threads, share=0.5)
 
 
 def test_helpers_stay_where_threads_work(clock):
@@ -379,12 +382,23 @@ def test_a_helper_comes_back_at_once_where_items_take_longer_without_it(clock):
     # Two threads took 3 milliseconds for an item, this one 4.
     look(helpers, 0.004)
     assert helpers.wanted() == 1
+    look(helpers, 0.006, share=0.6)
+    assert helpers.wanted() == 1
     # It is trusted for a while, and then on trial once more.
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 1
     clock.spend(0.25)
     look(helpers, 0.006, share=0.6)
     assert helpers.wanted() == 0
+
+
+def test_a_slow_beginning_does_not_send_a_helper_away(clock):
+    helpers = _threads._Helpers(1)
+    look(helpers, 0.016, share=0.6)
+    # Items take no longer without it than the first ones took, but longer than with it from now on.
+    look(helpers, 0.004)
+    look(helpers, 0.006, share=0.6)
+    assert helpers.wanted() == 1
 
 
 def test_items_with_fewer_threads_at_work_than_wanted_say_nothing(clock):
@@ -454,8 +468,9 @@ def test_items_are_shared_with_helpers_that_do_not_wait(clock, waited):
 
     assert _threads._share(Executor(), work, 40, _threads._Helpers(1)) == list(range(0, 80, 2))
     if waited:
-        # The pause begins when the caller, on trial, has been no slower alone.
-        assert by == ["helper", *8 * ["caller"], "helper", *14 * ["caller"], "helper", *15 * ["caller"]]
+        # An item with it, one without and one with it again; then a pause, twice as long the second time.
+        trial = ["helper", "caller", "helper"]
+        assert by == [*trial, *7 * ["caller"], *trial, *13 * ["caller"], *trial, *11 * ["caller"]]
     else:
         assert by == 40 * ["helper"]
 
