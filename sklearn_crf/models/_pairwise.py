@@ -452,7 +452,7 @@ def difference_of_labelings(
 def excess_over_labels(
     model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
-    """What expected statistics and their log-partition exceed those of labels and their score by.
+    """Excess of expected statistics and their log-partition over those of labels and their score.
 
     Parameters
     ----------

@@ -506,7 +506,7 @@ class EmpiricalRisk:
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def _edges_of(self, i):
-        """What the models of a batch share."""
+        """Layout of edges that the models of a batch share."""
         if i not in self._edges:
             self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
         return self._edges[i]

@@ -138,7 +138,7 @@ class FactorPotentials:
         return self.model(coef, example)
 
     def kept_edges(self, example):
-        """What models of an example at other weights share, as :meth:`LinearPotentials.kept_edges`.
+        """Layout of edges that models at other weights share, as :meth:`LinearPotentials.kept_edges`.
 
         Parameters
         ----------

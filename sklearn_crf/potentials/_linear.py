@@ -230,7 +230,7 @@ class LinearPotentials:
         return PairwiseModel._with_layout(example.graph, unary, tables, edges)
 
     def kept_edges(self, example):
-        """What models of an example at other weights share, checked once.
+        """Layout of edges that models of an example at other weights share, checked once.
 
         Parameters
         ----------
