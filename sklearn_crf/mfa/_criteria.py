@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.mfa.mixtures import weigh_components
-from sklearn_crf.mfa._densities import project, score_forms
+from sklearn_crf.kernels.mfa.mixtures import weighted_moments
+from sklearn_crf.mfa._densities import score_forms
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
@@ -45,32 +45,17 @@ class Moments:
 
 
 def block_moments(forms, block, criterion, n_components):
-    """Criterion and moments of one block of samples of one class."""
-    value, used, parts, weights = weighted_projections(forms, block, criterion, n_components)
-    shape = parts.projected.shape
-    sums = parts.projected.reshape(-1, shape[2]) @ block.samples.T
-    return value, used, sums.reshape(*shape[:2], -1), weights @ parts.squares.T
-
-
-def weighted_projections(forms, block, criterion, n_components):
-    """Criterion of a block, and projections weighted by the derivatives ``a`` of the criterion in the scores."""
-    # weights: (G, n)
+    """Criterion of a block of samples of one class, the components that it depends on, and its moments."""
+    # own: components of the class, among those that are used
     own = slice(block.label * n_components, (block.label + 1) * n_components)
     used = slice(0, len(forms.linear)) if criterion.features else own
-    parts = project(forms, block.samples, used)
-    weights = np.zeros_like(parts.quadratic)
-    value = weigh_components(
-        parts.projected,
-        parts.quadratic,
-        parts.group,
-        block.weight,
-        own.start - used.start,
-        own.stop - used.start,
-        criterion.joint,
-        criterion.features,
-        weights,
+    parts = forms.of(used)
+    sums, squares = np.zeros_like(parts.linear), np.zeros_like(parts.inverse_noise)
+    first, last = own.start - used.start, own.stop - used.start
+    value = weighted_moments(
+        block.samples, block.weight, *parts, first, last, criterion.joint, criterion.features, sums, squares
     )
-    return value, used, parts, weights
+    return value, used, sums, squares
 
 
 def group_sums(values, group):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas
+from sklearn_crf.kernels.mfa.mixtures import class_scores
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -54,6 +55,12 @@ class ScoreForms(NamedTuple):
     noise_group: np.ndarray  # (S,)
     precisions: Precisions
 
+    def of(self, components):
+        """Those of a slice of the components."""
+        group = self.noise_group[components]
+        noise = self.inverse_noise[group[0] : group[-1] + 1]
+        return ComponentForms(self.linear[components], noise, group - group[0])
+
 
 def score_forms(params):
     """Linear forms of a model; computed once a pass over the data."""
@@ -68,51 +75,19 @@ def score_forms(params):
     log_component = (params.log_prior[:, None] + params.log_weights).ravel()
     square = np.einsum("sj,sj->s", weighted_mean, params.means)
     linear[:, -1, -1] = log_component - 0.5 * (n_features * LOG_2PI + prec.log_det + square)
-    return ScoreForms(linear, np.exp(-params.log_noise), params.noise_group, prec)
+    return ScoreForms(linear, np.ascontiguousarray(np.exp(-params.log_noise)), params.noise_group, prec)
 
 
-class Projections(NamedTuple):
-    """The parts of the scores ``(|z|^2 - quadratic) / 2 + linear`` of a block of samples."""
+class ComponentForms(NamedTuple):
+    """Forms of some components, as kernels take them."""
 
-    projected: np.ndarray  # (S, p + 1, n): rows of z = V'(x - mu), and linear as the last
-    quadratic: np.ndarray  # (G, n): x' Psi^-1 x
-    group: np.ndarray  # (S,) int64: the row of quadratic that belongs to a component
-    squares: np.ndarray  # (d, n): x^2, which gradients need again
-
-
-def project(forms, block, components):
-    """Parts of the scores of some components, from two matrix products."""
-    # block: (d + 1, n)
-    linear = forms.linear[components]
-    projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
-    group = forms.noise_group[components]
-    squares = np.square(block[:-1])
-    quadratic = forms.inverse_noise[group[0] : group[-1] + 1] @ squares
-    return Projections(projected, quadratic, group - group[0], squares)
+    linear: np.ndarray  # (S, p + 1, d + 1)
+    inverse_noise: np.ndarray  # (G, d)
+    group: np.ndarray  # (S,) int64: rows of inverse_noise
 
 
-def component_scores(parts):
-    """``log P(c, s, x)`` of every component and sample, (S, n), from their `Projections`."""
-    factors = parts.projected[:, :-1]
-    scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)
-    scores += parts.projected[:, -1]
-    scores -= 0.5 * parts.quadratic[parts.group]
-    return scores
-
-
-def log_sum_and_posteriors(scores):
-    """``log sum_s exp(score_s)`` and ``exp(score_s) / sum`` along the first axis; overwrites ``scores``."""
-    # scores: (S, n); log_sum: (n,); posteriors: (S, n)
-    largest = scores.max(axis=0)
-    scores -= largest
-    np.exp(scores, out=scores)
-    total = scores.sum(axis=0)
-    scores /= total
-    return largest + np.log(total), scores
-
-
-def blocks_of_columns(n_samples, n_rows_per_sample, most=2**17):
-    """Slices that cut samples into blocks whose scratch arrays, of at most so many numbers, stay in the cache.
+def blocks_of_columns(n_samples, n_rows_per_sample, most=2**19):
+    """Slices that cut samples into blocks whose scratch arrays have at most so many numbers.
 
     The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
     """
@@ -149,12 +124,12 @@ _NUMBERS_LOOKED_AT = 2**22
 
 
 def scan(params, X, visit, n_jobs, rows=None):
-    """Call ``visit(rows, forms, scores, projected)`` on blocks of rows of ``X`` with the same features observed.
+    """Call ``visit(rows, forms, samples, shift)`` on blocks of rows of ``X`` with the same features observed.
 
-    Threads share the blocks, and what is done on one must be its own.
-    Rows are centred first at the mean of the component means: scores expand ``(x - mu)^2``, which would lose
-    digits if all the data were far from the origin.
+    Threads share the blocks, and what is done on one must be its own. Forms are of ``samples - shift``, the mean of the
+    component means: scores expand ``(x - mu)^2``, which would lose digits if all the data were far from the origin.
     """
+    # samples: (n, d), the observed features of the rows
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
     n_all, n_features, n_factors = params.loadings.shape
@@ -165,13 +140,9 @@ def scan(params, X, visit, n_jobs, rows=None):
         def visit_block(part, observed=observed, members=members, forms=forms):
             # Picking rows by their numbers holds the lock of the interpreter, which slices do not need.
             own = part if rows is None and isinstance(observed, slice) else chosen[members[part]]
-            # Squares of samples that are extremely far away overflow, which the caller looks for.
-            with np.errstate(over="ignore", invalid="ignore"):
-                parts = project(forms, with_ones((X[own] - shift)[:, observed]), slice(None))
-                visit(own, forms, component_scores(parts), parts.projected)
+            visit(own, forms, X[own][:, observed], shift[observed])
 
-        # Longer ones than in training, which goes over them again: calls are fewer, and threads meet less often.
-        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features, 2**19)
+        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features)
         lots = [blocks[i : i + _BLOCKS_OF_A_TASK] for i in range(0, len(blocks), _BLOCKS_OF_A_TASK)]
         with single_threaded_blas():
             map_tasks(partial(_visit_all, visit_block), lots, n_jobs)
@@ -189,16 +160,32 @@ _BLOCKS_OF_A_TASK = 8
 def joint_log_density(params, X, n_jobs=None):
     """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``."""
     # X: (n, d); returns (n, C)
-    n_classes, n_components = params.log_weights.shape
-    out = np.empty((len(X), n_classes))
+    out = np.empty((len(X), len(params.log_weights)))
 
-    def visit(rows, forms, scores, projected):
-        for c in range(n_classes):
-            own = slice(c * n_components, (c + 1) * n_components)
-            out[rows, c] = log_sum_and_posteriors(scores[own])[0]
+    def visit(rows, forms, samples, shift):
+        found = np.empty((len(samples), out.shape[1]))
+        class_scores(samples, shift, *forms.of(slice(None)), found)
+        out[rows] = found
 
     scan(params, X, visit, n_jobs)
     return out
+
+
+def _posteriors(forms, samples, shift):
+    """``P(c, s | x)`` of every component and sample, (S, n), and ``(V'(x - mu), linear)``, (S, p + 1, n)."""
+    linear = forms.linear
+    # Squares of samples that are extremely far away overflow, which the caller looks for.
+    with np.errstate(over="ignore", invalid="ignore"):
+        block = with_ones(samples - shift)
+        projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
+        factors = projected[:, :-1]
+        scores = 0.5 * np.einsum("spn,spn->sn", factors, factors)
+        scores += projected[:, -1]
+        scores -= 0.5 * (forms.inverse_noise @ np.square(block[:-1]))[forms.noise_group]
+        scores -= scores.max(axis=0)
+        posteriors = np.exp(scores, out=scores)
+        posteriors /= posteriors.sum(axis=0)
+    return posteriors, projected
 
 
 def factor_means(params, X, n_jobs=None):
@@ -206,8 +193,8 @@ def factor_means(params, X, n_jobs=None):
     # X: (n, d); returns (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
 
-    def visit(rows, forms, scores, projected):
-        _, posteriors = log_sum_and_posteriors(scores)
+    def visit(rows, forms, samples, shift):
+        posteriors, projected = _posteriors(forms, samples, shift)
         means = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         out[rows] = np.einsum("sn,spn->np", posteriors, means)
 
@@ -220,8 +207,8 @@ def conditional_means(params, X, n_jobs=None):
     # X: (n, d); returns (n, d)
     out = X.copy()
 
-    def visit(rows, forms, scores, projected):
-        _, posteriors = log_sum_and_posteriors(scores)
+    def visit(rows, forms, samples, shift):
+        posteriors, projected = _posteriors(forms, samples, shift)
         factors = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         missing = np.flatnonzero(np.isnan(X[rows[0]]))
         means = params.means[:, missing, None] + params.loadings[:, missing] @ factors

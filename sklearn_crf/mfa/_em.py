@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
-from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments, weighted_projections
+from sklearn_crf.kernels.mfa.mixtures import second_moments
+from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments
 from sklearn_crf.mfa._densities import LOG_2PI, precisions, score_forms
 
 # Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
@@ -186,9 +187,9 @@ def _second_moments(params, data, run):
     size = pattern.blocks[0].samples.shape[0]
 
     def one(block):
-        value, own, parts, _ = weighted_projections(forms, block, Criterion.joint_likelihood(), n_components)
-        rows = (parts.projected[:, -1:] * block.samples).reshape(-1, block.samples.shape[1])
-        return value, own, (rows @ block.samples.T).reshape(n_components, size, size)
+        own = slice(block.label * n_components, (block.label + 1) * n_components)
+        sums = np.zeros((n_components, size, size))
+        return second_moments(block.samples, block.weight, *forms.of(own), sums), own, sums
 
     value, moments = 0.0, np.zeros((len(params.means), size, size))
     for part, own, sums in run(one, pattern.blocks):

@@ -33,7 +33,7 @@ from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
 from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure
 from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
-from sklearn_crf.mfa._training import MixtureFamily, best_of, find_start, online_pass, pass_width, train
+from sklearn_crf.mfa._training import MixtureFamily, best_of, find_starts, online_pass, pass_width, train
 
 
 class MultiConditionalMFA(
@@ -314,7 +314,7 @@ class MultiConditionalMFA(
                     raise ValueError(f"partial_fit cannot go on from a fit without samples of the class {name!r}.")
                 return units.to_standard(self._parameters)
             check_counts(labels, classes.tolist(), self.n_components)
-            return self._starts(samples, family, np.ones(len(classes), dtype=bool))[0][0]()
+            return self._starts(samples, family, np.ones(len(classes), dtype=bool), 1)[0][0]
 
         rng = check_random_state(self.random_state)
         params, state = online_pass(samples, family, len(classes), start, former, rng)
@@ -363,7 +363,7 @@ class MultiConditionalMFA(
             return shared | self._attributes(units.to_original(params).canonical(), present, units)
 
         if starts is None:
-            starts = self._starts(samples, family, present)
+            starts = self._starts(samples, family, present, self.n_init)
         # Restarts on shards take turns: each asks for sums over all of them.
         n_jobs = self.n_jobs if data is None else 1
         try:
@@ -437,19 +437,19 @@ class MultiConditionalMFA(
         prior = PriorPrecisions.of(priors, factor)
         return MixtureFamily(self.n_components, self.n_factors, self.noise, criterion, prior), factor
 
-    def _starts(self, samples, family, present):
-        """A function that gives the initial values, and a seed, for every restart."""
+    def _starts(self, samples, family, present, most):
+        """Initial values and a seed for every restart."""
         n_features = samples.X.shape[1]
         shape = (len(present), self.n_components, n_features, self.n_factors)
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[self.noise]
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
+        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()[:most]
         if self.warm_start and hasattr(self, "means_") and self._fits_into(shape, noise_shape, present):
             init: object = self._parameters
         else:
             init = check_init(self.init, present, shape, noise_shape)
         if not isinstance(init, str):
             seeds = seeds[:1]
-        return [(lambda run=map, seed=seed: find_start(samples, family, init, seed, run), seed) for seed in seeds]
+        return list(zip(find_starts(samples, family, init, seeds, self.n_jobs), seeds, strict=True))
 
     def _fits_into(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
@@ -537,6 +537,8 @@ class _RestartLosses:
 
 def _of_positive_weight(weight, *arrays):
     kept = weight > 0
+    if kept.all():
+        return arrays
     if not kept.any():
         raise ValueError("sample_weight times class_weight is 0 throughout; at least one sample needs a weight.")
     return [array[kept] for array in arrays]

@@ -14,7 +14,9 @@ class Units(NamedTuple):
     scale: np.ndarray
 
     def standardise(self, X):
-        return (X - self.mean) / self.scale
+        found = X - self.mean
+        found /= self.scale
+        return found
 
     def to_standard(self, params):
         """Parameters of ``z`` from those of ``x``."""
@@ -38,7 +40,7 @@ def measure(X, weight):
         centred = np.where(observed, X - mean, 0.0)
     # The mean is rounded, which would give a constant feature a tiny variance instead of none.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
-    return units_of(mean, weight @ np.square(centred) / np.where(total > 0, total, 1.0))
+    return units_of(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 
 
 def units_of(mean, variance):
@@ -75,7 +77,7 @@ class MissingPattern(NamedTuple):
 
 
 class SampleBlocks:
-    """Samples by the features they miss and by class, in blocks whose scratch arrays stay in the cache."""
+    """Samples by the features they miss and by class, in blocks."""
 
     # X: (n, d), NaN where a value is missing; labels: (n,); weight: (n,)
     # width: numbers that a pass writes for one sample; decides how long blocks are
@@ -90,7 +92,7 @@ class SampleBlocks:
             for c in range(n_classes):
                 own = rows[labels[rows] == c]
                 for part in blocks_of_columns(len(own), width) if len(own) else []:
-                    samples = with_ones(X[own[part]][:, features])
+                    samples = with_ones(X.take(own[part], axis=0)[:, features])
                     blocks.append(SampleBlock(c, samples, weight[own[part]]))
             self.patterns.append(MissingPattern(features, blocks))
 

@@ -83,7 +83,7 @@ def _descend(estimator, X, y, alphas, sample_weight):
         model = clone(estimator).set_params(alpha=alphas[position])
         model._validate_params()
         ends = model._fit(X, y, sample_weight, starts)
-        starts = [((lambda run, params=end.params: params), seed) for seed, end in enumerate(ends)]
+        starts = [(end.params, seed) for seed, end in enumerate(ends)]
         found.append((position, model))
     return found
 

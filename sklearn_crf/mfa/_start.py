@@ -3,14 +3,12 @@
 They do not depend on the criterion: joint, conditional and multi-conditional training start from the same values.
 """
 
-from functools import cache
-
 import numpy as np
 from scipy.linalg import eigh
-from sklearn.cluster import KMeans
+from sklearn.cluster import kmeans_plusplus
 from sklearn.utils.extmath import randomized_svd
-from threadpoolctl import ThreadpoolController
 
+from sklearn_crf.kernels.mfa.mixtures import k_means
 from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
 
 # From here on a few leading components are found faster by projections than by a d x d eigendecomposition.
@@ -18,29 +16,24 @@ MAX_FEATURES_FOR_EIGH = 100
 SUBSAMPLE = 3000
 
 
-def start_parameters(X, labels, weight, assign, *, n_components, n_factors, noise, floor, seed, run=map):
-    """Parameters from a partition of every class."""
-    # X: (n, d); labels: (n,); weight: (n,)
-    # run: as map, which may look at several classes at a time
-    n_classes = int(labels.max()) + 1
-
-    def of_class(c):
-        rows = np.flatnonzero(labels == c)
-        # Picking rows by an index holds the lock of the interpreter, which ``take`` and ``compress`` do not.
-        X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
-        part = assign(c, X_c, w_c)
-        return [_of_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
-
-    parts = [part for found in run(of_class, range(n_classes)) for part in found]
-    return _assemble(*map(np.array, zip(*parts, strict=True)), n_classes, noise, floor)
+def start_of_class(c, X, labels, weight, assign, *, n_components, n_factors, seed):
+    """Weights, means, loadings and the variances that these leave, of each part of a class."""
+    # X: (n, d); labels: (n,); weight: (n,); assign: function of c, samples and weights that gives the part of each
+    rows = np.flatnonzero(labels == c)
+    # Picking rows by an index holds the lock of the interpreter, which ``take`` and ``compress`` do not.
+    X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
+    part = assign(c, X_c, w_c)
+    return [_of_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
 
 
 def _of_cluster(X, weight, own, n_factors, seed):
     """Weight, mean, loadings and what these leave of some of the samples of a class."""
     # A cluster too small to have directions of its own borrows those of its class.
-    used = own if own.sum() > n_factors else np.ones(len(X), dtype=bool)
-    mean = _weighted_mean(*(_rows(own, X, weight) if own.any() else (X, weight)))
-    return weight[own].sum(), mean, *principal_loadings(*_rows(used, X, weight), n_factors, seed)
+    n_own = own.sum()
+    of_class, of_cluster = (X, weight), _rows(own, X, weight)
+    mean = _weighted_mean(*(of_cluster if n_own else of_class))
+    used = of_cluster if n_own > n_factors else of_class
+    return of_cluster[1].sum(), mean, *principal_loadings(*used, n_factors, seed)
 
 
 def _rows(chosen, X, weight):
@@ -53,7 +46,11 @@ def _weighted_mean(X, weight):
     return weight @ X / weight.sum()
 
 
-def _assemble(counts, means, loadings, residual, n_classes, noise, floor):
+def start_parameters(classes, noise, floor):
+    """Parameters from what :func:`start_of_class` has found for each class."""
+    n_classes = len(classes)
+    clusters = (cluster for clusters in classes for cluster in clusters)
+    counts, means, loadings, residual = map(np.array, zip(*clusters, strict=True))
     n_all = len(counts)
     counts = np.maximum(counts.reshape(n_classes, -1), 1e-3 * counts.sum() / n_all)
     per_class = counts.sum(axis=1)
@@ -108,12 +105,6 @@ def principal_loadings(X, weight, n_factors, seed):
     return loadings, np.maximum(variances - np.square(loadings).sum(axis=1), 0)
 
 
-@cache
-def _thread_pools():
-    """Libraries with threads, cached since the search takes as long as k-means on a thousand samples."""
-    return ThreadpoolController()
-
-
 def kmeans_partition(n_components, seed):
     """Partition by one run of k-means with the seed.
 
@@ -128,16 +119,33 @@ def kmeans_partition(n_components, seed):
         if n_distinct < n_components and len(np.unique(X, axis=0)) < n_components:
             return np.arange(len(X)) % n_components
         rng = np.random.RandomState((seed + c) % 2**32)
-        # k-means adds partial sums of its threads in any order: one thread makes it reproducible.
-        with _thread_pools().limit(limits=1, user_api="openmp"):
-            if len(X) <= SUBSAMPLE:
-                return KMeans(n_components, n_init=1, random_state=rng).fit(X, sample_weight=weight).labels_
-            rows = rng.choice(len(X), SUBSAMPLE, replace=False)
-            small = KMeans(n_components, n_init=3, random_state=rng).fit(X[rows], sample_weight=weight[rows])
-            kmeans = KMeans(n_components, init=small.cluster_centers_, n_init=1, random_state=rng)
-            return kmeans.fit(X, sample_weight=weight).labels_
+        if len(X) <= SUBSAMPLE:
+            return _lloyd(X, weight, _seeds(X, weight, n_components, rng))[1]
+        rows = rng.choice(len(X), SUBSAMPLE, replace=False)
+        some = X[rows], weight[rows]
+        runs = [_lloyd(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
+        # Of runs that have come to the same clusters the first, whatever rounding says.
+        least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
+        return _lloyd(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 
     return assign
+
+
+def _seeds(X, weight, n_components, rng):
+    return kmeans_plusplus(X, n_components, sample_weight=weight, random_state=rng)[0]
+
+
+def _lloyd(X, weight, centres):
+    """Weighted sum of squared distances, partition and centres, as by scikit-learn's ``KMeans`` but in one call."""
+    mean = np.full(len(X), 1 / len(X)) @ X
+    spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean
+    labels, centres = np.empty(len(X), dtype=np.int64), centres.copy()
+    inertia = k_means(X, weight, centres, labels, _MOST_STEPS, _LEAST_STEP * spread / X.shape[1])
+    return inertia, labels, centres
+
+
+# As scikit-learn's: centres stand still where squares of their steps are below this share of the variance of a feature.
+_MOST_STEPS, _LEAST_STEP = 300, 1e-4
 
 
 def random_partition(n_components, seed):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads
+from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads, thread_count
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks
@@ -15,6 +15,7 @@ from sklearn_crf.mfa._start import (
     kmeans_partition,
     nearest_partition,
     random_partition,
+    start_of_class,
     start_parameters,
 )
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
@@ -42,30 +43,27 @@ def pass_width(n_classes, n_features, family):
     return n_classes * family.n_components * (family.n_factors + 2) + n_features
 
 
-def find_start(samples, family, init, seed, run=map):
-    """Initial values of one restart, which do not depend on the criterion."""
-    # run: as map, which may look at several classes at a time
+def find_starts(samples, family, init, seeds, n_jobs=None):
+    """Initial values of restarts, each with a seed, which do not depend on the criterion."""
     if isinstance(init, MixtureParameters):
-        return samples.units.to_standard(init)
-    if isinstance(init, dict):
-        means = (init["means"] - samples.units.mean) / samples.units.scale
-        assign = nearest_partition(means)
-    else:
-        partition = {"kmeans": kmeans_partition, "random": random_partition}[init]
-        assign = partition(family.n_components, seed)
-    start = start_parameters(
-        samples.X,
-        samples.labels,
-        samples.weight,
-        assign,
-        n_components=family.n_components,
-        n_factors=family.n_factors,
-        noise=family.noise,
-        floor=family.prior.noise_floor,
-        seed=seed,
-        run=run,
-    )
-    return _with_given(start, init, samples.units) if isinstance(init, dict) else start
+        return [samples.units.to_standard(init) for _ in seeds]
+    n_classes = int(samples.labels.max()) + 1
+
+    def of_class(task):
+        seed, c = task
+        if isinstance(init, dict):
+            assign = nearest_partition((init["means"] - samples.units.mean) / samples.units.scale)
+        else:
+            partition = {"kmeans": kmeans_partition, "random": random_partition}[init]
+            assign = partition(family.n_components, seed)
+        shape = {"n_components": family.n_components, "n_factors": family.n_factors}
+        return start_of_class(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
+
+    with single_threaded_blas(), _singular_covariances_named(), even_map(thread_count(n_jobs)) as run:
+        found = list(run(of_class, [(seed, c) for seed in seeds for c in range(n_classes)]))
+    of_seeds = [found[first : first + n_classes] for first in range(0, len(found), n_classes)]
+    starts = [start_parameters(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
+    return [_with_given(start, init, samples.units) for start in starts] if isinstance(init, dict) else starts
 
 
 def _with_given(start, given, units):
@@ -83,6 +81,7 @@ def _with_given(start, given, units):
 
 def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=None, on_iteration=ignore_iterations):
     """Ends of several restarts, which run in parallel, in other processes only where nobody hears of iterations."""
+    # starts: pairs of parameters and a seed
     # data: the samples in blocks, which may be elsewhere; None makes them of the samples
     map_restarts = map_coarse if data is None and on_iteration is ignore_iterations else map_tasks
     data = sample_blocks(samples, family) if data is None else data
@@ -90,11 +89,11 @@ def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=N
     packing = ParameterVector(*shape, family.noise)
 
     def restart(task, n_threads):
-        find, seed = task
+        start, seed = task
         with _singular_covariances_named(), even_map(n_threads) as run:
             objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing, run)
             limits = {"max_iter": max_iter, "tol": tol, "seed": seed}
-            return solver.minimize(objective, find(run), **limits, on_iteration=on_iteration)
+            return solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
     # Where fewer restarts are left than threads, several share each of them.
     n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn_crf import MultiConditionalMFA
 from sklearn_crf.mfa import Priors
 from sklearn_crf.mfa._samples import StandardisedSamples, measure
-from sklearn_crf.mfa._training import find_start
+from sklearn_crf.mfa._training import find_starts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -174,7 +174,7 @@ def test_every_criterion_starts_from_the_same_values(clusters):
     ]
     units, _ = measure(X, np.ones(300))
     samples = StandardisedSamples(units.standardise(X), y, np.ones(300), units)
-    found = [find_start(samples, m._family(Priors())[0], "kmeans", 11) for m in starts]
+    found = [find_starts(samples, m._family(Priors())[0], "kmeans", [11])[0] for m in starts]
     for other in found[1:]:
         assert_array_equal(other.means, found[0].means)
         assert_array_equal(other.loadings, found[0].loadings)

@@ -1,4 +1,4 @@
-"""The kernel that weights projections by posteriors, against plain NumPy."""
+"""The passes of mixtures over samples, against plain NumPy."""
 
 import numpy as np
 import pytest
@@ -6,47 +6,64 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp
+from sklearn.cluster import KMeans
 
-from sklearn_crf.kernels.mfa.mixtures import weigh_components
+from sklearn_crf.kernels.mfa.mixtures import class_scores, k_means, second_moments, weighted_moments
 
 
-def plain_weigh_components(projected, quadratic, group, weight, first, last, joint, features):
-    """What the kernel says that it does: value, weighted projections, sums by group."""
-    scores = 0.5 * (np.square(projected[:, :-1]).sum(axis=1) - quadratic[group]) + projected[:, -1]
+def plain_scores(samples, linear, inverse_noise, group):
+    """Projections ``(z, l)`` and scores of all components."""
+    projected = linear @ samples
+    quadratic = inverse_noise @ np.square(samples[:-1])
+    return projected, 0.5 * (np.square(projected[:, :-1]).sum(axis=1) - quadratic[group]) + projected[:, -1]
+
+
+def plain_moments(samples, weight, linear, inverse_noise, group, first, last, joint, features):
+    """What the kernel says that it does: value, moments, squares by group."""
+    projected, scores = plain_scores(samples, linear, inverse_noise, group)
     log_own, log_all = logsumexp(scores[first:last], axis=0), logsumexp(scores, axis=0)
     weights = -features * np.exp(scores - log_all)
     weights[first:last] += joint * np.exp(scores[first:last] - log_own)
     weights *= weight
-    sums = np.zeros_like(quadratic)
-    np.add.at(sums, group, weights)
     rows = np.concatenate([projected[:, :-1], np.ones_like(projected[:, -1:])], axis=1) * weights[:, None]
-    return weight @ (joint * log_own - features * log_all), rows, sums
+    squares = np.zeros_like(inverse_noise)
+    np.add.at(squares, group, weights @ np.square(samples[:-1]).T)
+    return weight @ (joint * log_own - features * log_all), rows @ samples.T, squares
 
 
-def random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spread, seed):
+def random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spread, seed, n_features=3):
+    """Samples and weights, and forms of all components."""
     rng = np.random.default_rng(seed)
     n_all = n_classes * n_components
     n_groups = {"tied": 1, "class": n_classes, "component": n_all}[n_groups]
-    projected = rng.normal(size=(n_all, n_factors + 1, n_samples))
-    projected[:, -1] *= spread
-    quadratic, weight = rng.random((n_groups, n_samples)), rng.random(n_samples)
+    linear = rng.normal(size=(n_all, n_factors + 1, n_features + 1))
+    linear[:, -1] *= spread
+    samples, weight = rng.normal(size=(n_features + 1, n_samples)), rng.random(n_samples)
+    samples[-1] = 1
     weight[::5] = 0
+    inverse_noise = rng.random((n_groups, n_features))
     group = np.arange(n_all, dtype=np.int64) * n_groups // n_all
-    for array in (quadratic, weight, group):
+    problem = samples, weight, linear, inverse_noise, group
+    for array in problem:
         array.flags.writeable = False
-    return projected, quadratic, group, weight
+    return problem
+
+
+def moments_of(problem, first, last, joint, features):
+    """The same by the kernel."""
+    _, _, linear, inverse_noise, _ = problem
+    moments, squares = np.zeros_like(linear), np.zeros_like(inverse_noise)
+    value = weighted_moments(*problem, first, last, joint, features, moments, squares)
+    return value, moments, squares
 
 
 def assert_kernel_is_plain(problem, first, last, joint, features):
-    expected, rows, sums = plain_weigh_components(*problem, first, last, joint, features)
-    projected, quadratic, group, weight = problem
-    projected, out = projected.copy(), np.zeros_like(quadratic)
-    value = weigh_components(projected, quadratic, group, weight, first, last, joint, features, out)
+    found = moments_of(problem, first, last, joint, features)
+    expected = plain_moments(*problem, first, last, joint, features)
     # Scores of 1e4 have lost that much of their last digits before they are exponentiated.
-    size = 1 + np.abs(problem[0]).max() ** 2
-    assert_allclose(value, expected, rtol=1e-13, atol=1e-13 * size)
-    assert_allclose(projected, rows, atol=1e-14 * size)
-    assert_allclose(out, sums, atol=1e-14 * size)
+    size = len(problem[1]) * (1 + np.abs(plain_scores(problem[0], *problem[2:])[1]).max() ** 2)
+    for ours, plain in zip(found, expected, strict=True):
+        assert_allclose(ours, plain, rtol=1e-13, atol=1e-13 * size)
 
 
 @settings(max_examples=60, deadline=None)
@@ -54,7 +71,7 @@ def assert_kernel_is_plain(problem, first, last, joint, features):
     n_classes=st.integers(1, 3),
     n_components=st.integers(1, 4),
     n_factors=st.integers(0, 3),
-    n_samples=st.sampled_from([1, 2, 3, 5, 127, 128, 129, 300]),
+    n_samples=st.sampled_from([1, 2, 3, 5, 127, 128, 129, 300, 1100]),
     n_groups=st.sampled_from(["tied", "class", "component"]),
     spread=st.sampled_from([1.0, 30.0]),
     features=st.sampled_from([0.0, 0.4, 1.0]),
@@ -71,28 +88,74 @@ def test_weights_are_posteriors(n_classes, n_components, n_factors, n_samples, n
 
 @pytest.mark.parametrize("gap", [1e3, -1e3])
 def test_classes_far_apart_do_not_underflow(gap):
-    problem = random_problem(2, 3, 1, 140, "tied", 1.0, 0)
-    problem[0][:3, -1] += gap
-    value, rows, _ = plain_weigh_components(*problem, 0, 3, 1.0, 1.0)
-    projected, out = problem[0].copy(), np.zeros((1, 140))
-    found = weigh_components(projected, *problem[1:], 0, 3, 1.0, 1.0, out)
-    assert_allclose(found, value, rtol=1e-12, atol=1e-9)
-    assert_allclose(projected, rows, atol=1e-12)
-    assert_allclose(out, 0, atol=1e-14)
+    samples, weight, linear, *noise = random_problem(2, 3, 1, 140, "tied", 1.0, 0)
+    linear = linear.copy()
+    linear[:3, -1, -1] += gap
+    problem = samples, weight, linear, *noise
+    found, expected = moments_of(problem, 0, 3, 1.0, 1.0), plain_moments(*problem, 0, 3, 1.0, 1.0)
+    for ours, plain in zip(found, expected, strict=True):
+        assert_allclose(ours, plain, rtol=1e-12, atol=1e-9)
 
 
 def test_an_impossible_component_has_no_weight():
-    projected, quadratic, group, weight = random_problem(1, 3, 2, 130, "class", 1.0, 1)
-    projected[1, -1] = -np.inf
-    expected, rows, _ = plain_weigh_components(projected, quadratic, group, weight, 0, 3, 1.0, 0.0)
-    found = weigh_components(projected, quadratic, group, weight, 0, 3, 1.0, 0.0, np.zeros_like(quadratic))
-    assert_allclose(found, expected, rtol=1e-13)
-    assert_allclose(projected, rows, atol=1e-14)
+    samples, weight, linear, *noise = random_problem(1, 3, 2, 130, "class", 1.0, 1)
+    linear = linear.copy()
+    linear[1, -1, -1] = -np.inf
+    problem = samples, weight, linear, *noise
+    assert_kernel_is_plain_but_for(problem, 1)
+
+
+def assert_kernel_is_plain_but_for(problem, component):
+    """Like the model without that component, which has no moments."""
+    samples, weight, linear, inverse_noise, group = problem
+    value, moments, squares = moments_of(problem, 0, len(linear), 1.0, 0.0)
+    rest = np.delete(np.arange(len(linear)), component)
+    expected = plain_moments(samples, weight, linear[rest], inverse_noise, group[rest], 0, len(rest), 1.0, 0.0)
+    assert_allclose(value, expected[0], rtol=1e-13)
+    assert_allclose(moments[rest], expected[1], atol=1e-12)
+    assert_allclose(moments[component], 0, atol=1e-12)
+    assert_allclose(squares, expected[2], atol=1e-12)
 
 
 def test_unequal_weights_of_a_sample_add_up():
     # a P(s | c, x) - b P(s | x) sums to a - b over the components.
-    projected, quadratic, group, weight = random_problem(3, 2, 2, 200, "tied", 5.0, 2)
-    sums = np.zeros_like(quadratic)
-    weigh_components(projected, quadratic, group, weight, 2, 4, 1.0, 0.25, sums)
-    assert_allclose(sums[0], 0.75 * weight, rtol=1e-12)
+    problem = random_problem(3, 2, 2, 200, "tied", 5.0, 2)
+    _, _, squares = moments_of(problem, 2, 4, 1.0, 0.25)
+    assert_allclose(squares[0], 0.75 * np.square(problem[0][:-1]) @ problem[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_samples", [1, 128, 700])
+@pytest.mark.parametrize("n_features", [0, 5])
+def test_second_moments_and_scores_of_classes(n_samples, n_features):
+    problem = random_problem(2, 3, 2, n_samples, "class", 1.0, 3, n_features)
+    samples, weight, *forms = problem
+    _, scores = plain_scores(samples, *forms)
+    posteriors = np.exp(scores - logsumexp(scores, axis=0)) * weight
+    moments = np.zeros((6, n_features + 1, n_features + 1))
+    value = second_moments(*problem, moments)
+    assert_allclose(value, weight @ logsumexp(scores, axis=0), rtol=1e-12, atol=1e-12)
+    assert_allclose(moments, np.einsum("sn,jn,kn->sjk", posteriors, samples, samples), atol=1e-11)
+    shift, found = np.arange(n_features, dtype=float), np.empty((n_samples, 2))
+    class_scores(np.asfortranarray(samples[:-1].T + shift), shift, *forms, found)
+    assert_allclose(found, logsumexp(scores.reshape(2, 3, -1), axis=1).T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_samples", [10, 511, 1300])
+@pytest.mark.parametrize("n_clusters", [1, 4])
+def test_k_means_is_that_of_scikit_learn(n_samples, n_clusters):
+    rng = np.random.default_rng(n_samples)
+    X, weight, centres = rng.normal(size=(n_samples, 3)), rng.random(n_samples), rng.normal(size=(n_clusters, 3))
+    expected = KMeans(n_clusters, init=centres, n_init=1).fit(X, sample_weight=weight)
+    labels = np.empty(n_samples, dtype=np.int64)
+    inertia = k_means(X, weight, centres, labels, 300, 1e-4 * X.var(axis=0).mean())
+    assert labels.tolist() == expected.labels_.tolist()
+    assert_allclose(centres, expected.cluster_centers_, atol=1e-12)
+    assert_allclose(inertia, expected.inertia_)
+
+
+def test_an_empty_cluster_gets_the_farthest_sample():
+    X, weight = np.array([[0.0], [1.0], [2.0], [9.0]]), np.ones(4)
+    centres, labels = np.array([[1.0], [100.0]]), np.empty(4, dtype=np.int64)
+    assert_allclose(k_means(X, weight, centres, labels, 300, 0.0), 2.0)
+    assert labels.tolist() == [0, 0, 0, 1]
+    assert_allclose(centres[:, 0], [1.0, 9.0])

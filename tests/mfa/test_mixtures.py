@@ -15,7 +15,7 @@ from sklearn_crf.mfa._em import em_step, em_steps
 from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, measure
 from sklearn_crf.mfa._solvers import EM, NegativeCriterion, ScaledCriterion, fisher_information
-from sklearn_crf.mfa._start import kmeans_partition, principal_loadings, start_parameters
+from sklearn_crf.mfa._start import kmeans_partition, principal_loadings, start_of_class, start_parameters
 
 FLAT = PriorPrecisions(0.0, 0.0, 1e-6)
 CRITERIA = {
@@ -162,17 +162,9 @@ def test_a_sample_of_a_hopeless_component_gives_finite_values():
 
 
 def _start(X, y, n_components, n_factors, noise, seed=0):
-    return start_parameters(
-        X,
-        y,
-        np.ones(len(X)),
-        kmeans_partition(n_components, seed),
-        n_components=n_components,
-        n_factors=n_factors,
-        noise=noise,
-        floor=1e-6,
-        seed=seed,
-    )
+    assign, shape = kmeans_partition(n_components, seed), {"n_components": n_components, "n_factors": n_factors}
+    classes = [start_of_class(c, X, y, np.ones(len(X)), assign, **shape, seed=seed) for c in range(y.max() + 1)]
+    return start_parameters(classes, noise, floor=1e-6)
 
 
 def test_directions_without_variance_are_not_left_to_rounding():

@@ -52,4 +52,17 @@ ROWS_INLINE double weigh_tile(double *projected, ptrdiff_t n_components, ptrdiff
                              features, n, sums);
 }
 
+ROWS_INLINE void class_scores_tile(double *projected, ptrdiff_t n_classes, ptrdiff_t n_own, ptrdiff_t n_factors,
+                                   ptrdiff_t stride, const double *quadratic, const int64_t *group, ptrdiff_t n,
+                                   double *out)
+{
+#if ROWS_DISPATCH
+    if (use_avx2()) {
+        class_scores_tile_wide(projected, n_classes, n_own, n_factors, stride, quadratic, group, n, out);
+        return;
+    }
+#endif
+    class_scores_tile_narrow(projected, n_classes, n_own, n_factors, stride, quadratic, group, n, out);
+}
+
 #endif

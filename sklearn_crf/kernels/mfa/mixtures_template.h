@@ -126,4 +126,32 @@ SPECIFIER double NAME(weigh_tile)(double *projected, ptrdiff_t n_components, ptr
     return value;
 }
 
+/* log sum of exp of the scores of each class over its components, (n, n_classes), NaN where one is NaN or all are -inf;
+   one tile, as above */
+SPECIFIER void NAME(class_scores_tile)(double *projected, ptrdiff_t n_classes, ptrdiff_t n_own, ptrdiff_t n_factors,
+                                       ptrdiff_t stride, const double *quadratic, const int64_t *group, ptrdiff_t n,
+                                       double *out)
+{
+    double top[MIXTURE_TILE], total[MIXTURE_TILE], nans[MIXTURE_TILE];
+    const ptrdiff_t size = (n_factors + 1) * stride;
+    for (ptrdiff_t c = 0; c < n_classes; c++) {
+        double *own = projected + c * n_own * size;
+        for (ptrdiff_t j = 0; j < n; j++) {
+            top[j] = -INFINITY;
+            total[j] = nans[j] = 0;
+        }
+        for (ptrdiff_t s = 0; s < n_own; s++) {
+            double *z = own + s * size, *scores = z + size - stride;
+            NAME(score)(z, n_factors, stride, quadratic + group[c * n_own + s] * stride, n, scores, top);
+            for (ptrdiff_t j = 0; j < n; j++)
+                nans[j] = scores[j] == scores[j] ? nans[j] : scores[j];
+        }
+        for (ptrdiff_t s = 0; s < n_own; s++)
+            NAME(exponentiate_below)(top, n, own + s * size + size - stride, total);
+        NAME(logarithms)(total, n);
+        for (ptrdiff_t j = 0; j < n; j++)
+            out[j * n_classes + c] = top[j] > -INFINITY ? top[j] + total[j] + nans[j] : NAN;
+    }
+}
+
 #undef STEP
