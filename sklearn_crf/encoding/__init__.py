@@ -5,6 +5,7 @@ from sklearn_crf.encoding._batches import (
     decode,
     made_batch,
     make_batches,
+    nodes_of_pending,
     object_array,
     tie_constant_edges,
     validate_sample_weight,
@@ -18,7 +19,7 @@ from sklearn_crf.encoding._classes import (
     partial_fit_classes,
     sorted_classes,
 )
-from sklearn_crf.encoding._compact_lists import RowFields
+from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
 from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
 from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, missing_nodes, number_of_examples
@@ -38,6 +39,7 @@ __all__ = [
     "OperatorFeatures",
     "Outline",
     "RowFields",
+    "RowsInPlace",
     "SharedRows",
     "are_pending",
     "class_weights",
@@ -53,6 +55,7 @@ __all__ = [
     "make_batches",
     "missing_nodes",
     "named_classes",
+    "nodes_of_pending",
     "number_of_examples",
     "object_array",
     "partial_fit_classes",

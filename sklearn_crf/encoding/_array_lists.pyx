@@ -1,8 +1,8 @@
-"""Many short arrays looked at and joined, and one cut into copies: NumPy takes longer for each than to copy it."""
+"""Many short arrays and matrices looked at and joined, and one cut into copies: NumPy takes longer for each."""
 
 from cpython.ref cimport Py_INCREF
 from cython cimport floating
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -21,16 +21,129 @@ def lengths_of_matrices(list arrays, dtype):
     cdef:
         cnp.ndarray one
         cnp.npy_intp n_columns = -1
-        list lengths = []
-    for one in arrays:
+        Py_ssize_t i
+        int64_t[::1] lengths = np.empty(len(arrays), dtype=np.int64)
+    for i, one in enumerate(arrays):
         if one.ndim != 2 or not cnp.PyArray_IS_C_CONTIGUOUS(one):
             return None
         if n_columns < 0:
             n_columns = cnp.PyArray_DIM(one, 1)
-        if cnp.PyArray_DIM(one, 1) != n_columns or not cnp.PyArray_SIZE(one) or one.dtype != dtype:
+        if cnp.PyArray_DIM(one, 1) != n_columns or not cnp.PyArray_SIZE(one) or not is_of(one, dtype):
             return None
-        lengths.append(cnp.PyArray_DIM(one, 0))
-    return lengths
+        lengths[i] = cnp.PyArray_DIM(one, 0)
+    return lengths.base
+
+
+cdef inline bint is_of(cnp.ndarray array, object dtype):
+    return array.dtype is dtype or array.dtype == dtype
+
+
+def one_of_each_type(items):
+    """One item by each of their types."""
+    cdef:
+        object one, last = None
+        dict found = {}
+    for one in items:
+        if type(one) is not last:
+            last = type(one)
+            found[last] = one
+    return found
+
+
+def rows_of_matrices(list matrices, dtype):
+    """Lengths of CSR matrices of one type and as many columns, and where their arrays are; None if there are others.
+
+    Places are addresses of values, indices and pointers, and the number of values; they hold as long as the arrays,
+    which come last, three of each matrix. What these hold is not looked at.
+    """
+    cdef:
+        Py_ssize_t i, n_columns = -1
+        object one
+        tuple shape
+        cnp.ndarray values, indices, pointers
+        list arrays = []
+        int64_t[::1] lengths = np.empty(len(matrices), dtype=np.int64)
+        int64_t[:, ::1] places = np.empty((len(matrices), 4), dtype=np.int64)
+    for i, one in enumerate(matrices):
+        # Its property takes longer than all else here.
+        shape = one._shape
+        if len(shape) != 2:
+            return None
+        if n_columns < 0:
+            n_columns = shape[1]
+        values, indices, pointers = one.data, narrow(one.indices), narrow(one.indptr)
+        lengths[i], places[i, 3] = shape[0], values.shape[0]
+        if shape[1] != n_columns or not n_columns or not lengths[i] or indices is None or pointers is None:
+            return None
+        if values.ndim != 1 or not cnp.PyArray_ISCARRAY_RO(values) or not is_of(values, dtype):
+            return None
+        if indices.shape[0] != places[i, 3] or pointers.shape[0] != lengths[i] + 1:
+            return None
+        places[i, 0], places[i, 1] = <Py_ssize_t> cnp.PyArray_DATA(values), <Py_ssize_t> cnp.PyArray_DATA(indices)
+        places[i, 2] = <Py_ssize_t> cnp.PyArray_DATA(pointers)
+        arrays += values, indices, pointers
+    return lengths.base, places.base, arrays
+
+
+cdef cnp.ndarray narrow(cnp.ndarray numbers):
+    """An array of one axis as int32; None where it cannot be."""
+    cdef bint are_signed = cnp.PyTypeNum_ISSIGNED(cnp.PyArray_TYPE(numbers))
+    if numbers.ndim != 1 or not are_signed or not cnp.PyArray_ISCARRAY_RO(numbers):
+        return None
+    if cnp.PyArray_ITEMSIZE(numbers) == sizeof(int32_t):
+        return numbers
+    narrowed = numbers.astype(np.int32)
+    return narrowed if np.array_equal(narrowed, numbers) else None
+
+
+def are_sound_rows(const int64_t[:, ::1] places, const int64_t[::1] lengths, Py_ssize_t n_columns, dtype):
+    """Whether indices of CSR matrices lie inside of all of them, pointers ascend, and values are finite."""
+    cdef:
+        Py_ssize_t i, k
+        bint are_double = dtype == np.float64, found = True
+        const int32_t* pointers
+        const int32_t* indices
+    with nogil:
+        for i in range(places.shape[0]):
+            indices, pointers = <const int32_t*> <Py_ssize_t> places[i, 1], <const int32_t*> <Py_ssize_t> places[i, 2]
+            found = pointers[0] == 0 and pointers[lengths[i]] == places[i, 3]
+            for k in range(lengths[i]):
+                found &= pointers[k] <= pointers[k + 1]
+            # As unsigned numbers, negative ones are too large as well.
+            for k in range(places[i, 3]):
+                found &= <uint32_t> indices[k] < <size_t> n_columns
+            if are_double:
+                found = found and is_finite(<const double*> <Py_ssize_t> places[i, 0], places[i, 3])
+            else:
+                found = found and is_finite(<const float*> <Py_ssize_t> places[i, 0], places[i, 3])
+            if not found:
+                break
+    return found
+
+
+def joined_rows(
+    const int64_t[:, ::1] places,  # IN (n, 4)
+    const int64_t[::1] lengths,  # IN (n,)
+    floating[::1] values,  # OUT (nnz,)
+    int32_t[::1] indices,  # OUT (nnz,)
+    int64_t[::1] pointers,  # OUT (N + 1,)
+):
+    """Sound CSR matrices one after the other."""
+    cdef:
+        Py_ssize_t i, k, row = 0
+        int64_t start = 0, n
+        const int32_t* own
+    pointers[0] = 0
+    with nogil:
+        for i in range(places.shape[0]):
+            n = places[i, 3]
+            memcpy(&values[0] + start, <const void*> <Py_ssize_t> places[i, 0], n * sizeof(floating))
+            memcpy(&indices[0] + start, <const void*> <Py_ssize_t> places[i, 1], n * sizeof(int32_t))
+            own = <const int32_t*> <Py_ssize_t> places[i, 2]
+            for k in range(lengths[i]):
+                pointers[row + k + 1] = start + own[k + 1]
+            row += lengths[i]
+            start += n
 
 
 def are_finite(list arrays):
@@ -116,25 +229,23 @@ def joined_arrays(list arrays):
     return whole
 
 
-def copied_parts(cnp.ndarray values, const int64_t[::1] ptr):
-    """Copies of ``values[ptr[i]:ptr[i + 1]]``, of an array of one axis that holds no objects."""
+def copy_parts(cnp.ndarray values, const int64_t[::1] ptr, object[::1] parts):
+    """Set parts to copies of ``values[ptr[i]:ptr[i + 1]]``, of an array of one axis that holds no objects."""
     cdef:
         Py_ssize_t i, size = values.itemsize
         cnp.npy_intp length
         cnp.dtype kind = values.dtype
-        cnp.ndarray part
-        list parts = []
+        object part
         const char* source = <const char*> cnp.PyArray_DATA(values)
     if values.ndim != 1 or not cnp.PyArray_IS_C_CONTIGUOUS(values) or kind.hasobject:
         raise ValueError("values must be contiguous, of one axis, and no objects.")
-    if ptr[0] < 0 or ptr[ptr.shape[0] - 1] > len(values):
-        raise ValueError("ptr must lie inside of values.")
+    if ptr[0] < 0 or ptr[ptr.shape[0] - 1] > len(values) or parts.shape[0] != ptr.shape[0] - 1:
+        raise ValueError("ptr must lie inside of values, and have a part for each step.")
     for i in range(ptr.shape[0] - 1):
         length = ptr[i + 1] - ptr[i]
         if length < 0:
             raise ValueError("ptr must ascend.")
         Py_INCREF(kind)  # which the new array takes over
         part = PyArray_Empty(1, &length, kind, 0)
-        memcpy(cnp.PyArray_DATA(part), source + ptr[i] * size, length * size)
-        parts.append(part)
-    return parts
+        memcpy(cnp.PyArray_DATA(<cnp.ndarray> part), source + ptr[i] * size, length * size)
+        parts[i] = part

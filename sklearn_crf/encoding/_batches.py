@@ -10,9 +10,10 @@ import numpy as np
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix
-from sklearn_crf._threads import map_tasks, thread_count
-from sklearn_crf.encoding._array_lists import copied_parts
+from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
+from sklearn_crf.encoding._array_lists import copy_parts
 from sklearn_crf.encoding._compact_lists import ChainList
+from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
     MOST_CONSTANT_EDGES,
     Batch,
@@ -184,7 +185,7 @@ def make_batches(
     n_jobs : int or None, default=1
         Threads that compute edge features and prepare examples.
     is_pending : bool, default=False
-        Whether batches of dense chains need not be joined yet: their examples are those of :func:`made_batch`, so that
+        Whether batches of chains need not be joined yet: their examples are those of :func:`made_batch`, so that
         whoever uses a batch once makes it then, and has it in the cache.
 
     Returns
@@ -206,7 +207,7 @@ def make_batches(
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
-    if is_pending and isinstance(encoded.items, ChainList) and encoded.items.is_dense:
+    if is_pending and isinstance(encoded.items, ChainList):
         return [_pending(batch, settle) for batch in made]
     lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
     return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
@@ -217,10 +218,24 @@ _BATCHES_OF_A_LOT = 64
 
 
 class _PendingExample:
-    """The example of a batch that is made when it is used, and again each time."""
+    """The example of a batch of chains that is made when it is used, and again each time."""
 
-    def __init__(self, make):
+    def __init__(self, make, encoded, start, stop):
         self.make = make
+        self._encoded, self._start, self._stop = encoded, start, stop
+
+    def made_by(self, make):
+        """The same chains, joined by another function."""
+        return _PendingExample(make, self._encoded, self._start, self._stop)
+
+    def nodes(self, n_chains):
+        """The nodes of so many chains, without edges; None where tables depend on features of edges."""
+        if self._encoded.edge_feature_function is not constant:
+            return None
+        with out_of_turn():
+            stop = self._stop if n_chains is None else self._start + n_chains
+            features = self._encoded.items.features(self._start, stop)
+        return Example._trusted(features, Graph._trusted(len(features), _NO_EDGES))
 
     def __reduce__(self):
         # Not with all examples of X, to another process.
@@ -231,8 +246,11 @@ def _same(example):
     return example
 
 
+_NO_EDGES = np.zeros((0, 2), dtype=np.int32)
+
+
 def _pending(batch, settle):
-    return replace(batch, example=_PendingExample(lambda: settle(batch, n_threads=1).example))
+    return replace(batch, example=batch.example.made_by(lambda: settle(batch, n_threads=1).example))
 
 
 def made_batch(batch):
@@ -261,7 +279,7 @@ def made_batch(batch):
 
 
 def are_pending(batches):
-    """Whether examples of batches are yet to be joined: those of dense chains.
+    """Whether examples of batches are yet to be joined: those of chains.
 
     Parameters
     ----------
@@ -285,6 +303,33 @@ def are_pending(batches):
     return isinstance(batches[0].example, _PendingExample)
 
 
+def nodes_of_pending(batch, n_chains=None):
+    """The nodes of a batch of chains that are yet to be joined, in less time than to join them.
+
+    Parameters
+    ----------
+    batch : Batch
+    n_chains : int, optional
+        The first chains alone; None is all.
+
+    Returns
+    -------
+    Example or None
+        Without edges; sparse features are :class:`RowsInPlace`. None where the batch is not pending, or its edges have
+        features other than a constant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of_pending
+    >>> chains = [np.zeros((3, 1)), np.ones((2, 1))]
+    >>> encoded = encode_X(chains, edge_features="constant")
+    >>> nodes_of_pending(make_batches(encoded, is_pending=True)[0])
+    Example(n_nodes=5, n_features=1, n_edges=0)
+    """
+    return batch.example.nodes(n_chains) if isinstance(batch.example, _PendingExample) else None
+
+
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):
     """A batch whose edge features are computed if they are kept, and whose example is prepared."""
     batch = made_batch(batch)
@@ -299,13 +344,12 @@ def _settled(batch, encoded, prepare, keeps_edges, n_threads):
 
 def _row_batches(encoded, labels, sample_weight, limits):
     max_nodes = limits.forests
-    no_edges = np.zeros((0, 2), dtype=np.int32)
     graphs = {}
     for start in range(0, encoded.n_examples, max_nodes):
         part = slice(start, min(start + max_nodes, encoded.n_examples))
         n_rows = part.stop - start
         if n_rows not in graphs:
-            graphs[n_rows] = Graph._trusted(n_rows, no_edges)
+            graphs[n_rows] = Graph._trusted(n_rows, _NO_EDGES)
         yield Batch(
             example=Example._trusted(encoded.array[part], graphs[n_rows]),
             members=np.arange(start, part.stop),
@@ -353,18 +397,18 @@ def _list_batches(encoded, labels, sample_weight, limits):
     unions, items = {}, encoded.items
     are_chains = isinstance(items, ChainList)
     if are_chains:
-        # One object for all chains of a length: there may be many thousands.
-        by_length = {n: _Traits(n, n > 1) for n in set(items.lengths)}
-        traits = [by_length[n] for n in items.lengths]
+        sizes = items.lengths
+        packs = _packs_of_chains(sizes, sample_weight, limits)
     else:
         traits = [_traits(example) for example in items]
-    for start, stop in _packs(traits, sample_weight, limits):
-        sizes = np.array([each.n_nodes for each in traits[start:stop]])
+        sizes = np.array([each.n_nodes for each in traits])
+        packs = _packs(traits, sample_weight, limits)
+    for start, stop in packs:
         if are_chains:
-            join = _PendingExample(partial(_joined_chains, encoded, start, stop))
+            join = _PendingExample(partial(_joined_chains, encoded, start, stop), encoded, start, stop)
         else:
             join = _with_edges(encoded, _joined(items[start:stop], encoded.n_node_types, unions))
-        yield _batch(join, start, sizes, labels, sample_weight)
+        yield _batch(join, start, sizes[start:stop], labels, sample_weight)
 
 
 _MAKERS = {"nodes": _row_batches, "array": _array_batches, "list": _list_batches}
@@ -391,6 +435,19 @@ def _traits(example):
     )
     has_edges = graph.n_edges > 0 or example.has_factors
     return _Traits(graph.n_nodes, has_edges, not graph.is_forest, example.has_factors, kind)
+
+
+def _packs_of_chains(lengths, sample_weight, limits):
+    """As :func:`_packs`; of chains there may be many thousands."""
+    if sample_weight is not None:
+        by_length = {n: _Traits(n, n > 1) for n in set(lengths.tolist())}
+        yield from _packs([by_length[n] for n in lengths.tolist()], sample_weight, limits)
+        return
+    ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
+    while start < len(lengths):
+        stop = int(np.searchsorted(ends, ends[start] + limits.forests, side="right")) - 1
+        yield start, max(stop, start + 1)
+        start = max(stop, start + 1)
 
 
 def _packs(traits, sample_weight, limits):
@@ -517,13 +574,14 @@ def decode(encoded, values, batches=None, *, classes=None):
     if encoded.layout == "array":
         stacked = np.concatenate(values)
         return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
-    results = []
+    results = np.empty(encoded.n_examples, dtype=object)
     for batch, part in zip(batches, values, strict=True):
         if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
-            results += copied_parts(np.ascontiguousarray(part), batch.node_ptr)
+            first = batch.members[0]
+            copy_parts(np.ascontiguousarray(part), batch.node_ptr, results[first : first + len(batch.members)])
             continue
         for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
             member, shape = part[slice(*bounds)], encoded.shapes[i]
             # A copy, so that one kept example does not keep its whole batch alive.
-            results.append((member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy())
-    return object_array(results)
+            results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
+    return results

@@ -1,19 +1,79 @@
 """Examples kept as what they are made of, and joined in one go: lists of chains, fields of the rows of a table."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf._threads import map_tasks, out_of_turn
-from sklearn_crf.encoding._array_lists import are_finite, joined_arrays, lengths_of_matrices
+from sklearn_crf.encoding._array_lists import (
+    are_finite,
+    are_sound_rows,
+    joined_arrays,
+    joined_rows,
+    lengths_of_matrices,
+    one_of_each_type,
+    rows_of_matrices,
+)
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.graphs import Graph, lattice
 
 # Formats in which a sparse chain is read as it is.
 _KINDS = {sp.csr_matrix, sp.csr_array}
+
+
+class RowsInPlace:
+    """Rows of CSR matrices one after the other, where they are: for kernels that read them once.
+
+    Parameters
+    ----------
+    places, lengths : ndarray
+        As ``rows_of_matrices`` tells.
+    arrays : list of ndarray
+        What is to live as long, of which the first has the type of all values.
+    n_features : int
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of_pending
+    >>> chains = [sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), sp.csr_matrix([[3.0, 0.0]])]
+    >>> encoded = encode_X(chains, edge_features="constant")
+    >>> batches = make_batches(encoded, is_pending=True)
+    >>> features = nodes_of_pending(batches[0]).node_features
+    >>> len(features), features.joined().toarray().tolist()
+    (3, [[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    """
+
+    ndim = 2
+
+    def __init__(self, places, lengths, arrays, n_features):
+        self.places, self.lengths = places, lengths
+        self._arrays = arrays
+        self.dtype = arrays[0].dtype
+        self.shape = int(lengths.sum()), n_features
+
+    def __len__(self):
+        return self.shape[0]
+
+    def joined(self):
+        """One CSR matrix.
+
+        Returns
+        -------
+        CSR matrix
+        """
+        n_values = int(self.places[:, 3].sum())
+        data, indices = np.empty(n_values, dtype=self.dtype), np.empty(n_values, dtype=np.int32)
+        ptr = np.empty(len(self) + 1, dtype=np.int64)
+        joined_rows(self.places, self.lengths, data, indices, ptr)
+        # The constructor would look once more for what was checked of every chain.
+        joined = sp.csr_matrix((1, self.shape[1]), dtype=self.dtype)
+        index_type = np.int32 if n_values <= MAX_INT32 else np.int64
+        joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
+        joined.data, joined._shape = data, self.shape
+        return joined
 
 
 class ChainList(Sequence):
@@ -22,43 +82,43 @@ class ChainList(Sequence):
     There may be many thousands, and training and prediction read them joined: :meth:`joined`.
     """
 
-    def __init__(self, chains, lengths):
+    def __init__(self, chains, lengths, places=None, arrays=None):
+        # places, arrays: of sparse chains, as rows_of_matrices tells
         self._chains = chains
         self.lengths = lengths
+        self._places, self._arrays = places, arrays
         self._graphs, self._unions = {}, {}
 
-    @classmethod
-    def of(cls, chains, dtype, n_jobs=1):
-        """Of a list that was found to be sound, of one precision and finite; None says nothing of any of them."""
-        kinds = {type(x) for x in chains}
-        if kinds == {np.ndarray}:
-            return cls._of_arrays(chains, dtype, n_jobs)
-        if not kinds <= _KINDS or any(x.data.dtype != dtype for x in chains):
-            return None
-        # Properties of sparse matrices are slow: of many short ones their shapes are asked for once.
-        shapes = [x.shape for x in chains]
-        n_features = shapes[0][1]
-        lengths = [n for n, _ in shapes]
-        if not n_features or not min(lengths) or any(n != n_features for _, n in shapes):
-            return None
-        if any(len(x.indptr) != n + 1 for x, n in zip(chains, lengths, strict=True)):
-            return None
-        is_sound = _are_sound_rows(chains, lengths, n_features)
-        return cls(chains, lengths) if is_sound else None
+    def __reduce__(self):
+        # Places are of this process.
+        return ChainList.of, (self._chains, (self._chains[0].dtype,))
 
     @classmethod
-    def _of_arrays(cls, chains, dtype, n_jobs):
-        lengths = lengths_of_matrices(chains, np.dtype(dtype))
-        if lengths is None:
+    def of(cls, chains, dtypes, n_jobs=1):
+        """Of a list that was found to be sound, of one of these precisions and finite; None says nothing of any."""
+        kinds = one_of_each_type(chains).keys()
+        are_arrays = kinds == {np.ndarray}
+        if not are_arrays and not kinds <= _KINDS:
             return None
+        dtype, n_features = chains[0].dtype, chains[0].shape[-1]
+        if dtype not in dtypes:
+            return None
+        found = (lengths_of_matrices(chains, dtype),) if are_arrays else rows_of_matrices(chains, dtype)
+        if found is None or found[0] is None:
+            return None
+
+        def is_sound(part, n_threads):
+            if are_arrays:
+                return are_finite(chains[part])
+            return are_sound_rows(found[1][part], found[0][part], n_features, dtype)
+
         parts = [slice(k, k + _TOGETHER) for k in range(0, len(chains), _TOGETHER)]
-        found = map_tasks(lambda part, n_threads: are_finite(chains[part]), parts, n_jobs)
-        return cls(chains, lengths) if all(found) else None
+        return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
 
     @property
     def is_dense(self):
         """Whether features are arrays."""
-        return not sp.issparse(self._chains[0])
+        return self._places is None
 
     def __len__(self):
         return len(self._chains)
@@ -66,7 +126,7 @@ class ChainList(Sequence):
     def __getitem__(self, i):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
-        graph, edge_type = self._graph(self.lengths[i])
+        graph, edge_type = self._graph(int(self.lengths[i]))
         return Example._trusted(self._chains[i], graph, edge_type=edge_type)
 
     def _graph(self, length):
@@ -76,68 +136,40 @@ class ChainList(Sequence):
 
     def joined(self, start, stop):
         """The disjoint union of some of them, one after the other."""
-        chains, lengths = self._chains[start:stop], self.lengths[start:stop]
-        if len(chains) == 1:
+        if stop == start + 1:
             return self[start]
-        key = tuple(lengths)
+        lengths = self.lengths[start:stop]
+        key = lengths.tobytes()
         if key not in self._unions:
             # The same object for all of these lengths: its incidence and traversal are then made once.
             graph = _graph_of_chains(lengths)
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
         with out_of_turn():
-            features = joined_arrays(chains) if self.is_dense else _joined_rows(chains, lengths)
+            features = self.features(start, stop)
+            features = features if self.is_dense else features.joined()
         return Example._trusted(features, graph, edge_type=edge_type)
 
+    def features(self, start, stop):
+        """Features of the nodes of some of them, one after the other.
 
-def _are_sound_rows(chains, lengths, n_features):
-    """Whether indices lie inside of all matrices, pointers ascend, and values are finite."""
-    sizes = [len(x.data) for x in chains]
-    if [len(x.indices) for x in chains] != sizes:
-        return False
-    pointers = np.concatenate([x.indptr for x in chains])
-    last = np.cumsum(np.add(lengths, 1)) - 1
-    first = last - lengths
-    steps = np.diff(pointers)
-    # From the last pointer of a matrix to the first of the next one.
-    steps[last[:-1]] = 0
-    if np.any(pointers[first]) or not np.array_equal(pointers[last], sizes) or np.min(steps) < 0:
-        return False
-    # Concatenated a part at a time, so that the copy stays small.
-    parts = [slice(k, k + _TOGETHER) for k in range(0, len(chains), _TOGETHER)]
-    return all(map(partial(_are_inside, n_features), [chains[part] for part in parts]))
+        Parameters
+        ----------
+        start, stop : int
+
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_features) or RowsInPlace
+        """
+        if self.is_dense:
+            return joined_arrays(self._chains[start:stop])
+        part = slice(start, stop)
+        arrays = self._arrays[3 * start : 3 * stop]
+        return RowsInPlace(self._places[part], self.lengths[part], arrays, self._chains[0].shape[1])
 
 
+# Chains that are looked at together.
 _TOGETHER = 1024
-
-
-def _are_inside(n_features, chains):
-    indices = np.concatenate([x.indices for x in chains])
-    values = np.concatenate([x.data for x in chains])
-    if np.min(indices, initial=0) < 0 or np.max(indices, initial=0) >= n_features:
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
-
-
-def _joined_rows(chains, lengths):
-    sizes = np.array([len(x.data) for x in chains])
-    starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
-    indices = _joined([x.indices for x in chains])
-    ptr = np.zeros(len(starts) + 1, dtype=indices.dtype if len(indices) <= MAX_INT32 else np.int64)
-    np.add(_joined([x.indptr[1:] for x in chains]), starts, out=ptr[1:], casting="unsafe")
-    # The constructor would look once more for what was checked of every chain.
-    joined = sp.csr_matrix((1, chains[0].shape[1]), dtype=chains[0].dtype)
-    joined.data, joined.indptr = _joined([x.data for x in chains]), ptr
-    joined.indices = indices.astype(ptr.dtype, copy=False)
-    joined._shape = len(starts), chains[0].shape[1]
-    return joined
-
-
-def _joined(arrays):
-    """Arrays of one axis, one after the other, in a type into which all of them fit."""
-    joined = joined_arrays(arrays)
-    return np.concatenate(arrays) if joined is None else joined
 
 
 def _graph_of_chains(lengths):

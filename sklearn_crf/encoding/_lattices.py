@@ -427,11 +427,11 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
 
 
 def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs):
-    kind = _common_dtype(X, dtype)
     ndim = X[0].ndim - 1
     n_features = X[0].shape[-1]
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
-    joinable = ChainList.of(X, kind, n_jobs) if np.ndim(connectivity) == 0 else None
+    joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
+    kind = _common_dtype(X if joinable is None else X[:1], dtype)
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes = [], []
     for i, x in enumerate(X if joinable is None else []):
@@ -452,7 +452,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs):
         edge_feature_function=function,
         n_edge_types=n_edge_types,
         items=items if joinable is None else joinable,
-        shapes=shapes if joinable is None else [(n,) for n in joinable.lengths],
+        shapes=shapes if joinable is None else list(zip(joinable.lengths.tolist(), strict=True)),
     )
 
 

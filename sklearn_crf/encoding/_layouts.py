@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
 # A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
@@ -42,7 +43,7 @@ def aligned_frames(X, expected=None):
     # their columns are not named by strings
     is_list = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     # One of each kind: of many short matrices, each attribute that is missing takes a microsecond.
-    if not is_list or not len(X) or not any(hasattr(x, "columns") for x in {type(x): x for x in X}.values()):
+    if not is_list or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return X, None
     for i, x in enumerate(X):
         if hasattr(x, "columns") != hasattr(X[0], "columns"):
@@ -120,10 +121,10 @@ def _read_list(X, lattice_ndim):
             if not isinstance(x, Example):
                 raise ValueError(f"X[{i}] is a {type(x).__name__}, but X[0] is an Example: a list holds one kind.")
         return X
-    if lattice_ndim in (None, 1) and {type(x) for x in X} == {sp.csr_matrix}:
+    if lattice_ndim in (None, 1) and one_of_each_type(X).keys() == {sp.csr_matrix}:
         return X
     # Many short arrays are looked at together.
-    is_plain = lattice_ndim != 0 and {type(x) for x in X} == {np.ndarray}
+    is_plain = lattice_ndim != 0 and one_of_each_type(X).keys() == {np.ndarray}
     if is_plain and {x.ndim for x in X} == {1 + (lattice_ndim or 1)}:
         return X
     items = []

@@ -22,6 +22,7 @@ from sklearn_crf.encoding import (
     require_complete,
     validate_sample_weight,
 )
+from sklearn_crf.estimators._batch_labels import labels_of, labels_of_chains, marginals_of
 from sklearn_crf.estimators._certificates import (
     Certificates,
     LogLikelihood,
@@ -33,34 +34,15 @@ from sklearn_crf.estimators._certificates import (
 from sklearn_crf.estimators._field import TrainableField, joined_packing
 from sklearn_crf.estimators._held_out import right_nodes
 from sklearn_crf.inference import (
-    AlphaBetaSwap,
-    AlphaExpansion,
-    AutoMap,
     AutoMarginals,
-    GraphCut,
     Inference,
     TreeBestLabelings,
     TreeInference,
     resolve_inference,
 )
-from sklearn_crf.inference._row_models import MadeRows
-from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
-# Of two states whose edges prefer equal labels, all of these find a minimum cut.
-_CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
-
-
-def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
-    """Labels of a large lattice whose scores are made some rows at a time; None where that does not suit."""
-    if n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
-        may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
-        return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
-    # Scores are made some thirty times.
-    if n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
-        return chosen._labels_by_rows(rows, n_threads)
-    return None
 
 
 def _of_a_distribution(method: _Method) -> _Method:
@@ -90,6 +72,9 @@ class FieldClassifier(TrainableField):
         """Flat weight vectors that predict together; one unless training kept several."""
         voters = getattr(self, "voters_", None)
         return [weights] if voters is None else list(voters)
+
+    # By which scores are divided.
+    _temperature = 1.0
 
     def _scores(self, potentials, weights, batch):
         """Model of a batch for prediction."""
@@ -127,33 +112,22 @@ class FieldClassifier(TrainableField):
     def _columns(self, batches, potentials, voters, inference=None):
         """The column of each node's label for every batch."""
         if self._decides_by_marginals(inference):
-            return self._marginals_of(batches, potentials, voters, inference, self._decide)
-        chosen, n_classes = self._asked(inference).inference, len(self.classes_)
-
-        def label(voter, batch, n_threads):
-            graph = batch.example.graph
-            if batch.example.is_plain_lattice and LatticeRows.pays(graph):
-                rows = MadeRows(graph, lambda *ends: self._model(potentials, voter, batch.rows(*ends)))
-                with batch.named_in_errors():
-                    labels = _labels_by_rows(chosen, n_classes, rows, batch.example.has_quick_edges, n_threads)
-                if labels is not None:
-                    return labels
-            model = self._model(potentials, voter, batch)
-            with batch.named_in_errors():
-                return chosen.map(model, n_threads=n_threads).labels
+            return self._marginals_of(
+                batches, potentials, voters, inference, self._decide, labels_alone=self.cost is None
+            )
+        chosen = self._asked(inference).inference
 
         def run(batch, n_threads):
-            batch = made_batch(batch)
             if len(voters) == 1:
-                return label(voters[0], batch, n_threads)
-            votes = np.zeros((batch.example.n_nodes, n_classes), dtype=np.int32)
+                return labels_of(self, potentials, voters[0], batch, chosen, n_threads)
+            votes = np.zeros((batch.example.n_nodes, len(self.classes_)), dtype=np.int32)
             for voter in voters:
-                labels = label(voter, batch, n_threads)
+                labels = labels_of(self, potentials, voter, batch, chosen, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
             return np.argmax(votes, axis=1).astype(np.int32)
 
-        with single_threaded_blas():
-            return map_coarse(run, batches, self.n_jobs, takes_turns=_take_turns(chosen, batches))
+        quick = labels_of_chains(self, batches, potentials, voters, chosen, "map")
+        return self._mapped(run, quick, batches, chosen)
 
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
@@ -161,27 +135,34 @@ class FieldClassifier(TrainableField):
         encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
 
-    def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray):
+    def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray, labels_alone=False):
         """The node marginals of every batch, or what a function makes of them, so that they are never all in memory."""
+        # labels_alone: whether that is the state of the largest one of each node
         chosen = self._able("marginals", inference)
 
         def of_voter(voter, batch, n_threads):
-            model = self._model(potentials, voter, batch)
-            with batch.named_in_errors():
-                unary = chosen.node_marginals(model, n_threads=n_threads)
-            # Factor graphs have as many columns as some node of theirs has states.
-            missing = len(self.classes_) - unary.shape[1]
-            unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
-            return unary.astype(np.float64, copy=False)
+            return marginals_of(self, potentials, voter, batch, chosen, n_threads)
 
         def run(batch, n_threads):
-            batch = made_batch(batch)
             if len(voters) == 1:
                 return use(of_voter(voters[0], batch, n_threads))
             return use(sum(of_voter(voter, batch, n_threads) for voter in voters) / len(voters))
 
+        quick = labels_of_chains(
+            self, batches, potentials, voters, chosen, "mpm", of_marginals=None if labels_alone else use
+        )
+        return self._mapped(run, quick, batches, chosen)
+
+    def _mapped(self, run, quick, batches, inference):
+        """A function of every batch, or what a quicker one that is not None finds unless it finds None."""
+
+        def either(batch, n_threads):
+            found = None if quick is None else quick(batch)
+            return run(made_batch(batch), n_threads) if found is None else found
+
+        takes_turns = quick is None and are_pending(batches) and inference.takes_turns_on_forests
         with single_threaded_blas():
-            return map_coarse(run, batches, self.n_jobs, takes_turns=_take_turns(chosen, batches))
+            return map_coarse(either, batches, self.n_jobs, takes_turns=takes_turns)
 
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
@@ -565,11 +546,6 @@ class FieldClassifier(TrainableField):
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
-
-
-def _take_turns(inference, batches):
-    """Whether tasks of prediction do all that takes long out of turn, and much else besides."""
-    return are_pending(batches) and inference.takes_turns_on_forests
 
 
 def _given(model, labels):

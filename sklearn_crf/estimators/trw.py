@@ -332,8 +332,10 @@ class TRWCRF(FieldClassifier):
         formulation = self._formulation(self.formulation_ == "exact")
         return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
 
-    def _scores(self, potentials, weights, batch):
-        model = super()._scores(potentials, weights, batch)
+    @property
+    def _temperature(self):
         # Not of a resolved copy, which takes as long as a small example: named ones have temperature one.
-        formulation = self.formulation
-        return at_temperature(model, formulation.temperature if isinstance(formulation, Formulation) else 1.0)
+        return self.formulation.temperature if isinstance(self.formulation, Formulation) else 1.0
+
+    def _scores(self, potentials, weights, batch):
+        return at_temperature(super()._scores(potentials, weights, batch), self._temperature)

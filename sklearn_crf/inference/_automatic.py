@@ -118,6 +118,10 @@ class AutoMarginals(Inference):
     def is_exact_for(self, model):
         return exact_inference(model) is not None
 
+    def labeler_of_chains(self, model, rule):
+        self._require("marginals", model)
+        return TreeInference().labeler_of_chains(model, rule)
+
     def _node_marginals(self, model, n_threads):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:
             return TreeInference()._node_marginals(model, n_threads)
@@ -285,6 +289,10 @@ class AutoMap(Inference):
         self.max_iter = max_iter
         self.tol = tol
         self.bounded = bounded
+
+    def labeler_of_chains(self, model, rule):
+        self._require("map", model)
+        return TreeInference().labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
         exact = self._exact(model)

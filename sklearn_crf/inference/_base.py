@@ -378,6 +378,24 @@ class Inference(BaseEstimator):
         """
         return 1
 
+    def labeler_of_chains(self, model: Any, rule: str) -> Any:
+        """What labels many chains with the table of a model, without a model of each; None where nothing at hand does.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+            Of some of the chains.
+        rule : {"mpm", "map"}
+            Whether each node has its likeliest label, or all have the best labeling.
+
+        Returns
+        -------
+        object or None
+            Its ``labels(unary, ptr)`` are those of this algorithm for chains of nodes ``ptr[i]:ptr[i + 1]``, and its
+            ``node_marginals(unary, ptr)``, if the rule is the first one, their marginals; None of some scores.
+        """
+        return None
+
     def _node_marginals(self, model, n_threads):
         return self._marginals(model, n_threads=n_threads).unary
 

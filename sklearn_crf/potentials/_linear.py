@@ -229,6 +229,23 @@ class LinearPotentials:
         unary, tables = self._scores_and_tables(coef, example, self._unary)
         return PairwiseModel._with_layout(example.graph, unary, tables, edges)
 
+    def unary(self, coef, example):
+        """Unary scores of :meth:`model` alone.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+        example : Example
+            Features of :class:`~sklearn_crf.encoding.RowsInPlace` are of sparse potentials, and one type of nodes.
+
+        Returns
+        -------
+        ndarray of shape (N, K)
+            In the precision of ``example.node_features``.
+        """
+        unary = self._unary(self.unpack(np.asarray(coef)), example)
+        return unary.astype(example.node_features.dtype, copy=False)
+
     def kept_edges(self, example):
         """Layout of edges that models of an example at other weights share, checked once.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from sklearn_crf.encoding._array_lists import are_finite, copied_parts, joined_arrays, lengths_of_matrices
+from sklearn_crf.encoding._array_lists import are_finite, copy_parts, joined_arrays, lengths_of_matrices
 
 
 def matrices(dtype=np.float64, n_columns=3):
@@ -43,7 +43,7 @@ def test_read_only_arrays_are_read():
 
 def test_lengths_of_matrices_of_one_kind():
     arrays, kind = matrices(), np.dtype(np.float64)
-    assert lengths_of_matrices(arrays, kind) == [1, 4, 2, 30]
+    assert lengths_of_matrices(arrays, kind).tolist() == [1, 4, 2, 30]
     others = np.zeros((2, 4)), np.zeros((2, 3), np.float32), np.zeros(3), np.zeros((0, 3)), np.zeros((2, 6))[:, ::2]
     for other in others:
         assert lengths_of_matrices([*arrays, other], kind) is None
@@ -65,7 +65,8 @@ def test_what_is_not_finite_is_found_anywhere(dtype, value):
 @pytest.mark.parametrize("values", [np.arange(7), np.array(list("abcdefg")), np.arange(7.0)[::-1].copy()])
 def test_copied_parts_are_slices_of_their_own(values):
     ptr = np.array([0, 3, 3, 4, 7])
-    parts = copied_parts(values, ptr)
+    parts = np.empty(4, dtype=object)
+    copy_parts(values, ptr, parts)
     for part, (start, stop) in zip(parts, pairwise(ptr), strict=True):
         assert_array_equal(part, values[start:stop])
         assert part.dtype == values.dtype
@@ -76,7 +77,9 @@ def test_copied_parts_are_slices_of_their_own(values):
 def test_parts_lie_inside():
     for ptr in ([0, 8], [-1, 3], [0, 5, 3]):
         with pytest.raises(ValueError, match="ptr"):
-            copied_parts(np.arange(7), np.array(ptr))
+            copy_parts(np.arange(7), np.array(ptr), np.empty(len(ptr) - 1, dtype=object))
+    with pytest.raises(ValueError, match="a part for each step"):
+        copy_parts(np.arange(7), np.array([0, 3, 7]), np.empty(3, dtype=object))
     for values in (np.zeros((2, 2)), np.arange(6)[::2], np.array([None, 1])):
         with pytest.raises(ValueError, match="values"):
-            copied_parts(values, np.array([0, 1]))
+            copy_parts(values, np.array([0, 1]), np.empty(1, dtype=object))

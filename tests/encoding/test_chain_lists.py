@@ -29,7 +29,7 @@ def chains(dtype=np.float64, kind=sp.csr_matrix, n=9):
 def test_batches_are_those_of_single_examples(dtype, kind, weighted, max_nodes, monkeypatch):
     X = chains(dtype, kind)
     together = encode_X(X, edge_features="constant")
-    monkeypatch.setattr(ChainList, "of", lambda chains, dtype, n_jobs: None)
+    monkeypatch.setattr(ChainList, "of", lambda chains, dtypes, n_jobs: None)
     apart = encode_X(X, edge_features="constant")
     assert isinstance(together.items, ChainList)
     assert isinstance(apart.items, list)

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 from sklearn_crf import Example
 from sklearn_crf.encoding import (
+    RowsInPlace,
     _batches,
     _edge_features,
     are_pending,
@@ -20,6 +21,7 @@ from sklearn_crf.encoding import (
     encode_y,
     made_batch,
     make_batches,
+    nodes_of_pending,
     stacked,
 )
 from sklearn_crf.potentials import with_feature_columns
@@ -268,23 +270,43 @@ def test_a_row_that_is_not_finite_is_found_in_its_copies():
         encode_X(X)
 
 
-def test_pending_batches_are_made_when_they_are_used():
+@pytest.mark.parametrize(
+    ("kind", "edge_features"),
+    [
+        (np.array, "constant"),
+        (np.array, "difference"),
+        (sp.csr_matrix, "constant"),
+        (sp.csr_array, "constant"),
+    ],
+)
+def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
     rng = np.random.default_rng(0)
-    sequences = [rng.normal(size=(n, 3)) for n in (2, 5, 1, 4)]
-    encoded = encode_X(sequences)
+    sequences = [kind(rng.normal(size=(n, 3))) for n in (2, 5, 1, 4)]
+    encoded = encode_X(sequences, edge_features=edge_features)
     made, pending = make_batches(encoded, max_nodes=7), make_batches(encoded, max_nodes=7, is_pending=True)
     assert are_pending(pending)
     assert not are_pending(made)
     for one, other in zip(made, pending, strict=True):
         assert made_batch(one) is one
+        assert nodes_of_pending(one) is None
         # To another process goes the example alone.
         for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
-            assert_array_equal(found.example.node_features, one.example.node_features)
+            assert_array_equal(dense(found.example.node_features), dense(one.example.node_features))
             assert_array_equal(found.example.edges, one.example.edges)
-            assert_array_equal(found.example.edge_features, one.example.edge_features)
+            assert_array_equal(dense(found.example.edge_features), dense(one.example.edge_features))
             assert_array_equal(found.node_ptr, one.node_ptr)
+        # Edges of different features are looked at.
+        nodes = nodes_of_pending(other)
+        assert (nodes is None) == (edge_features == "difference")
+        if nodes is not None:
+            assert_array_equal(dense(nodes.node_features), dense(one.example.node_features))
+            assert nodes.n_nodes == one.example.n_nodes
+            assert_array_equal(dense(nodes_of_pending(other, 1).node_features), dense(sequences[other.members[0]]))
     # Others are not put off.
     assert not are_pending(make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True))
-    assert not are_pending(
-        make_batches(encode_X([sp.csr_matrix(x) for x in sequences], edge_features="constant"), is_pending=True)
-    )
+
+
+def dense(features):
+    """Features as an array."""
+    features = features.joined() if isinstance(features, RowsInPlace) else features
+    return features.toarray() if sp.issparse(features) else features

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import out_of_turn, own_workspace
 from sklearn_crf.inference._base import Marginals
-from sklearn_crf.kernels.exact.chains import chain_likelihood
+from sklearn_crf.kernels.exact.chains import best_labels, chain_likelihood
 
 # Probabilities above exp(-600) are normal numbers, with some to spare for their products.
 _WIDEST_RANGE = 600.0
@@ -33,8 +33,7 @@ class Transitions(NamedTuple):
         if not np.isfinite(least) or not 2 * (best - least) < _WIDEST_RANGE:
             return None
         n_states = len(table)
-        width = -(-n_states // _LANES) * _LANES
-        factor, transposed = np.zeros((2, n_states, width))
+        factor, transposed = np.zeros((2, n_states, _padded(n_states)))
         factor[:, :n_states] = np.exp(table - best)
         transposed[:, :n_states] = factor[:, :n_states].T
         return cls(table, factor, transposed, best, _WIDEST_RANGE - 2 * (best - least))
@@ -52,24 +51,80 @@ class Transitions(NamedTuple):
     def node_marginals(self, unary, ptr):
         """Marginals of nodes alone, (N, K); None where scores range too widely."""
         posterior = np.empty_like(unary)
-        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, self.factor[:0].copy(), np.zeros_like(self.scores))
+        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, *self._nothing(), np.empty(0))
         return None if found is None else posterior
 
-    def _pass_over(self, unary, ptr, labels, posterior, pairs, counts):
-        terms, predicted = np.empty(len(unary)), np.empty(len(unary), dtype=np.int32)
-        n_rows, width = 2 * int(np.diff(ptr).max()) + 3, self.factor.shape[1]
-        work = own_workspace(n_rows * width).reshape(n_rows, width)
+    def labels(self, unary, ptr):
+        """Likeliest state of each node, (N,) int32; None where scores range too widely."""
+        found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), *self._nothing(), np.empty(0))
+        return None if found is None else found[1]
+
+    def _nothing(self):
+        """Statistics of the table that are not asked for."""
+        return self.factor[:0].copy(), self.scores[:0].copy()
+
+    def _pass_over(self, unary, ptr, labels, posterior, pairs, counts, terms=None):
+        terms = np.empty(len(unary)) if terms is None else terms
+        predicted = np.empty(len(unary), dtype=np.int32)
+        work = _workspace_of(ptr, 2, 3, self.factor)
         with out_of_turn():
             fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
         return (terms, predicted) if fits else None
 
 
+class BestTransitions(NamedTuple):
+    """A table of scores of neighbours in the forms that the kernel of best labels reads."""
+
+    scores: np.ndarray  # (K, K)
+    factor: np.ndarray  # (K, W): the same from right to left below the best one, padded by -inf
+
+    @classmethod
+    def of(cls, table):
+        """Of a table (K, K) in the precision of nodes; None where it forbids every pair."""
+        best, n_states = table.max(), len(table)
+        if not np.isfinite(best):
+            return None
+        factor = np.full((n_states, _padded(n_states)), -np.inf, dtype=table.dtype)
+        factor[:, :n_states] = table.T - best
+        return cls(table, factor)
+
+    def labels(self, unary, ptr):
+        """The best labeling, (N,) int32; None where there is none."""
+        labels = np.empty(len(unary), dtype=np.int32)
+        work = _workspace_of(ptr, 1, 2, self.factor)
+        with out_of_turn():
+            fits = best_labels(unary, ptr, *self, labels, work)
+        return labels if fits else None
+
+
+def _padded(n_states):
+    return -(-n_states // _LANES) * _LANES
+
+
+def _workspace_of(ptr, times, more, factor):
+    """Rows as a factor has, so many for each node of the longest chain and some more."""
+    n_rows, width = times * int(np.diff(ptr).max()) + more, factor.shape[1]
+    return own_workspace(n_rows * width, factor.dtype).reshape(n_rows, width)
+
+
 def chains_of(model):
     """Bounds of the chains of a pairwise model and their table; None and None where it is anything else."""
-    if model.edge_weight is not None or model.n_states is not None or model.tables.shape[:2] != (1, 1):
+    if not _shares_a_table(model):
         return None, None
     ptr = chain_ptr(model.graph)
     return ptr, None if ptr is None else Transitions.of(model.tables[0, 0].astype(np.float64))
+
+
+def labeler_of_chains(model, rule):
+    """What labels chains with the table of a model by a rule; None where that is no single table."""
+    if not _shares_a_table(model):
+        return None
+    table = model.tables[0, 0]
+    return BestTransitions.of(table) if rule == "map" else Transitions.of(table.astype(np.float64))
+
+
+def _shares_a_table(model):
+    return model.edge_weight is None and model.n_states is None and model.tables.shape[:2] == (1, 1)
 
 
 def chain_ptr(graph):

@@ -15,7 +15,7 @@ from sklearn_crf.inference._field import (
     marginals_of,
     node_marginals_of,
 )
-from sklearn_crf.inference.exact._chains import marginals_of_chains, node_marginals_of_chains
+from sklearn_crf.inference.exact._chains import labeler_of_chains, marginals_of_chains, node_marginals_of_chains
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
@@ -73,6 +73,10 @@ class TreeInference(EdgeMarginals, Inference):
                 f"TreeInference needs a graph without cycles, but edge {_closing_edge(model.graph)} closes one; "
                 "LoopyBP takes any graph."
             )
+
+    def labeler_of_chains(self, model, rule):
+        self._require("map" if rule == "map" else "marginals", model)
+        return labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
         field, _ = make_field(model, maximum=True)

@@ -1,4 +1,5 @@
-"""Marginals of chains, or the loss of their labels and its derivative: forward and backward along one after the other.
+"""Marginals of chains, or the loss of their labels and its derivative: forward and backward along one after the other;
+and their best labels.
 
 What belongs to a chain stays in the cache from its scores to its statistics. Sums are of probabilities, normalised at
 every node, in double precision whatever that of the scores.
@@ -8,7 +9,16 @@ from cython cimport floating
 from libc.math cimport INFINITY, log
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.rows cimport add_outer, exponentiate_all, row_max, row_scale, row_sum, sum_product
+from sklearn_crf.kernels.rows cimport (
+    add_outer,
+    exponentiate_all,
+    max_sum,
+    replace_scores,
+    row_max,
+    row_scale,
+    row_sum,
+    sum_product,
+)
 
 
 cdef inline bint probabilities(
@@ -44,10 +54,10 @@ def chain_likelihood(
     double best_pair,  # the best score of the table
     double widest,  # range of scores of a node up to which no probability underflows
     const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
-    floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label
+    floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label; no rows: not asked for
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
-    double[::1] terms,  # OUT (N,) negative log-likelihood of each label given those before; else terms of log_z
+    double[::1] terms,  # OUT (N,) negative log-likelihood of labels given those before; else terms of log_z; or (0,)
     int32_t[::1] predicted,  # OUT (N,) most probable state
     double[:, ::1] work,  # workspace (2 * longest + 3, W)
 ):
@@ -55,8 +65,9 @@ def chain_likelihood(
     cdef:
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
         Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
-        double total, top
+        double total, top, best
         bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
+        bint has_terms = terms.shape[0] > 0, has_posterior = posterior.shape[0] > 0
         int32_t winner
         double* forward = &work[0, 0]
         double* own = forward + longest * W
@@ -69,9 +80,10 @@ def chain_likelihood(
             first, n = ptr[i], ptr[i + 1] - ptr[i]
             for t in range(n):
                 s = first + t
-                fits &= probabilities(&unary[s, 0], K, W, widest, own + t * W, &terms[s])
-                if t:
-                    terms[s] += best_pair
+                fits &= probabilities(&unary[s, 0], K, W, widest, own + t * W, &best)
+                if not has_terms:
+                    continue
+                terms[s] = best + best_pair if t else best
                 if labelled:
                     terms[s] -= unary[s, labels[s]]
                     if t:
@@ -91,7 +103,8 @@ def chain_likelihood(
                 total = row_sum(<const double*> alpha, W)
                 row_scale(alpha, 1 / total, W)
                 row_scale(own + t * W, 1 / total, W)
-                terms[first + t] += log(total)
+                if has_terms:
+                    terms[first + t] += log(total)
             for a in range(W):
                 backward[a] = 1.0
             for t in range(n - 1, -1, -1):
@@ -103,15 +116,61 @@ def chain_likelihood(
                 while product[winner] < top:
                     winner += 1
                 predicted[s] = winner
-                row = &posterior[s, 0]
-                for a in range(K):
-                    row[a] = <floating> product[a]
-                if labelled:
-                    row[labels[s]] -= 1
+                if has_posterior:
+                    row = &posterior[s, 0]
+                    for a in range(K):
+                        row[a] = <floating> product[a]
+                    if labelled:
+                        row[labels[s]] -= 1
                 if t:
                     for a in range(W):
                         product[a] = own[t * W + a] * backward[a]
                     if has_pairs:
                         add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
                     sum_product(&transposed[0, 0], <const double*> product, K, W, backward)
+    return fits
+
+
+def best_labels(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
+    const floating[:, ::1] table,  # IN (K, K) scores of neighbours
+    const floating[:, ::1] factor,  # IN (K, W) the same from right to left, below the best one, padded by -inf
+    int32_t[::1] labels,  # OUT (N,)
+    floating[:, ::1] work,  # workspace (longest + 2, W)
+):
+    """The best labeling of each chain; False, and nothing of use, where some chain has none."""
+    cdef:
+        Py_ssize_t K = unary.shape[1], W = factor.shape[1]
+        Py_ssize_t i, s, t, a, n, winner
+        bint fits = True
+        floating* messages = &work[0, 0]  # to each node but the last one of a chain, from the next one
+        floating* cavity = messages + (work.shape[0] - 2) * W
+        floating* fresh = cavity + W
+        double score, top
+    with nogil:
+        for a in range(K, W):
+            cavity[a] = -INFINITY
+        for i in range(ptr.shape[0] - 1):
+            n = ptr[i + 1] - ptr[i]
+            for t in range(n - 1, 0, -1):
+                s = ptr[i] + t
+                for a in range(K):
+                    cavity[a] = unary[s, a] + messages[t * W + a] if t < n - 1 else unary[s, a]
+                max_sum(&factor[0, 0], <const floating*> cavity, K, W, fresh)
+                fits &= replace_scores(fresh, messages + (t - 1) * W, W, -1) >= 0
+            for t in range(n):
+                s, top, winner = ptr[i] + t, -INFINITY, 0
+                for a in range(K):
+                    score = unary[s, a]
+                    if t:
+                        score += table[labels[s - 1], a]
+                    if t < n - 1:
+                        score += messages[t * W + a]
+                    if score > top:
+                        top, winner = score, a
+                labels[s] = <int32_t> winner
+                fits &= top > -INFINITY
+            if not fits:
+                break
     return fits

@@ -1,0 +1,146 @@
+"""Labels of chains that share a table are those of their models."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
+from sklearn_crf.estimators import _classifier
+from sklearn_crf.inference.exact import _chains
+from sklearn_crf.learning import Relaxation
+from sklearn_crf.potentials import PairwiseTables
+
+
+def chains(n_classes, seed, dtype=np.float64, n=40, scale=1.0):
+    """Sequences with values of which half are zero, and labels that depend on them."""
+    rng = np.random.default_rng(seed)
+    X = [np.maximum(rng.normal(scale=scale, size=(t, 4)), 0).astype(dtype) for t in rng.integers(1, 9, n)]
+    weights = np.random.default_rng(0).normal(size=(4, n_classes))
+    return X, [np.array(list("abcde"))[np.argmax(x @ weights + rng.normal(size=n_classes), axis=1)] for x in X]
+
+
+@pytest.fixture
+def without_models(monkeypatch):
+    """Counts batches that are labelled without a model."""
+    labelled = []
+
+    def counted(*args, **options):
+        quick = make(*args, **options)
+        return quick and (lambda batch: labelled.append(quick(batch)) or labelled[-1])
+
+    make = _classifier.labels_of_chains
+    monkeypatch.setattr(_classifier, "labels_of_chains", counted)
+    return labelled
+
+
+def by_models(method, X, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(_classifier, "labels_of_chains", lambda *args, **options: None)
+        return method(X)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize(
+    "field",
+    [
+        TRWCRF(),
+        TRWCRF(inference="map", fit_intercept=False, pairwise="potts"),
+        TRWCRF(inference="viterbi"),
+        M3NClassifier(max_iter=20),
+    ],
+    ids=["marginals", "map", "viterbi", "margin"],
+)
+def test_labels_are_those_of_models(field, kind, dtype, n_classes, without_models, monkeypatch):
+    X, y = chains(n_classes, 1, dtype)
+    if kind is not np.asarray and isinstance(field, TRWCRF):
+        field = clone(field).set_params(weights="seen")
+    field.fit([kind(x) for x in X], y)
+    Z = [kind(x) for x in chains(n_classes, 2, dtype)[0]]
+    found = field.predict(Z)
+    assert [len(labels) for labels in without_models] == [sum(len(z) for z in found)]
+    for one, other in zip(found, by_models(field.predict, Z, monkeypatch), strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_marginals_and_decisions_of_least_cost(kind, dtype, without_models, monkeypatch):
+    X, y = chains(3, 1, dtype)
+    X = [kind(x) for x in X]
+    field = TRWCRF().fit(X, y)
+    cost = [[0, 1, 9], [1, 0, 9], [1, 1, 0]]
+    costly = DRFClassifier(cost=cost, edge_features="constant", inference="tree").fit(X, y)
+    for method in (field.predict_proba, costly.predict):
+        found = method(X)
+        assert len(without_models) == 1
+        for one, other in zip(found, by_models(method, X, monkeypatch), strict=True):
+            assert_array_equal(one, other)
+            assert one.dtype == other.dtype
+        without_models.clear()
+
+
+def test_ties_are_broken_as_in_models(without_models, monkeypatch):
+    X, y = chains(5, 1)
+    field = TRWCRF(inference="map", max_iter=1).fit(X, y)
+    field.coef_[...], field.intercept_[...], field.edge_coef_[...] = 0, 0, 0
+    field.edge_coef_[0, 0, 3] = 1.0
+    for one, other in zip(field.predict(X), by_models(field.predict, X, monkeypatch), strict=True):
+        assert_array_equal(one, other)
+    assert len(without_models) == 1
+
+
+@pytest.mark.parametrize("inference", ["auto", "map"])
+def test_batches_whose_scores_range_too_widely_have_models(inference, without_models, monkeypatch):
+    X, y = chains(3, 1)
+    field = TRWCRF(inference=inference).fit(X, y)
+    field.coef_ *= 1e4
+    found = field.predict(X)
+    assert [labels is None for labels in without_models] == [inference == "auto"]
+    for one, other in zip(found, by_models(field.predict, X, monkeypatch), strict=True):
+        assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        TRWCRF(edge_features="difference"),
+        TRWCRF(formulation=Relaxation(temperature=0.5)),
+        TRWCRF(inference="bp"),
+        TRWCRF(pairwise=PairwiseTables(forbidden=[["a", "b"]])),
+    ],
+    ids=["edge features", "temperature", "other inference", "forbidden pairs"],
+)
+def test_what_is_not_one_table_of_finite_scores_has_models(field, without_models):
+    X, y = chains(3, 1)
+    y = [np.where((labels == "b") & (np.roll(labels, 1) == "a"), "c", labels) for labels in y]
+    field.fit(X, y).predict(X)
+    assert not without_models
+
+
+def test_labels_that_are_known_and_costs_are_minded(without_models):
+    X, y = chains(3, 1)
+    field = TRWCRF().fit(X, y)
+    known = [np.array(["c", *[None] * (len(x) - 1)], dtype=object) for x in X]
+    assert all(labels[0] == "c" for labels in field.predict(X, known))
+    assert not without_models
+
+
+def test_bad_scores_are_named(monkeypatch):
+    X, y = chains(3, 1)
+    field = TRWCRF().fit(X, y)
+    field.coef_ *= 1e200
+    with pytest.raises(ValueError, match="in magnitude at most"):
+        field.predict(X)
+
+
+def test_best_labels_of_tables_that_forbid():
+    transitions = _chains.BestTransitions.of(np.array([[0.0, -np.inf], [-np.inf, 1.0]]))
+    unary = np.array([[0.0, 0.5], [2.0, 0.0], [0.0, 0.0]])
+    assert transitions.labels(unary, np.array([0, 2, 3])).tolist() == [0, 0, 0]
+    unary[0, 0] = unary[1, 1] = -np.inf
+    assert transitions.labels(unary, np.array([0, 2, 3])) is None
+    assert _chains.BestTransitions.of(np.full((2, 2), -np.inf)) is None
