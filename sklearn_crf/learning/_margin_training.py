@@ -312,6 +312,8 @@ class CuttingPlane(PlaneSolver):
 class OneSlack(PlaneSolver):
     """The bundle method, with planes of the last labelings of each example as long as those will do.
 
+    On forests and small graphs, where new labelings take less time than that, it is the bundle method itself.
+
     Examples
     --------
     >>> import numpy as np
@@ -329,6 +331,12 @@ class OneSlack(PlaneSolver):
     name = "one_slack"
     by_blocks = False
     minimize = staticmethod(one_slack)
+
+    def _solve(self, problem, oracle, start, setting, run, limits):
+        if isinstance(oracle, ForestPlanes):
+            # The kernel finds labelings in less time than planes of known ones are compared.
+            return BundleMethod()._solve(problem, oracle, start, setting, run, limits)
+        return super()._solve(problem, oracle, start, setting, run, limits)
 
 
 class FrankWolfe(PlaneSolver):

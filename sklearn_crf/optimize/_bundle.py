@@ -220,36 +220,46 @@ class Bundle:
         self.n_planes = 0
         self.former = None
         self._bounded = np.flatnonzero(bounded)
-        self._rows = np.empty((0, n))  # minus the slopes
-        self._offset = np.empty(0)
-        self._gram = np.empty((0, 0))
-        self._weight = np.empty(0)
         self._multiplier = np.zeros(len(self._bounded))
+        # Of the arrays, the first n_planes entries are in use.
+        self._rows = np.empty((0, n))  # minus the slopes
+        self._gram = np.empty((0, 0))
+        self._offset, self._weight = np.empty(0), np.empty(0)
 
     def add(self, slope, offset):
         if self.n_planes == self.max_planes:
             self._shrink()
-        row = -np.asarray(slope, dtype=np.float64)
-        across = self._rows @ row
-        self._gram = np.block([[self._gram, across[:, None]], [across[None], np.full((1, 1), row @ row)]])
-        self._rows = np.concatenate((self._rows, row[None]))
-        self._offset = np.append(self._offset, offset)
-        self._weight = np.append(self._weight, 0.0 if self.n_planes else 1.0)
+        if self.n_planes == len(self._offset):
+            self._take(np.arange(self.n_planes), min(max(16, 2 * self.n_planes), self.max_planes))
+        k = self.n_planes
+        np.negative(slope, out=self._rows[k])
+        self._gram[k, : k + 1] = self._gram[: k + 1, k] = self._rows[: k + 1] @ self._rows[k]
+        self._offset[k], self._weight[k] = offset, 0.0 if k else 1.0
         self.n_planes += 1
+
+    def _take(self, kept, capacity):
+        """Keep some planes, in arrays for so many."""
+        rows, gram, offset, weight = self._rows, self._gram, self._offset, self._weight
+        self.n_planes = n = len(kept)
+        self._rows, self._gram = np.empty((capacity, rows.shape[1])), np.empty((capacity, capacity))
+        self._offset, self._weight = np.empty(capacity), np.empty(capacity)
+        self._rows[:n], self._gram[:n, :n] = rows[kept], gram[np.ix_(kept, kept)]
+        self._offset[:n], self._weight[:n] = offset[kept], weight[kept]
 
     def solve(self):
         """Point of least penalty plus highest plane, and its dual value."""
         n_planes, bounded = self.n_planes, self._bounded
-        gram, offset, weight = self._gram, self._offset, self._weight
+        rows, gram = self._rows[:n_planes], self._gram[:n_planes, :n_planes]
+        offset, weight = self._offset[:n_planes], self._weight[:n_planes]
         if len(bounded):
-            across = self._rows[:, bounded]
+            across = rows[:, bounded]
             gram = np.block([[gram, across], [across.T, np.eye(len(bounded))]])
             offset, weight = np.append(offset, np.zeros(len(bounded))), np.append(weight, self._multiplier)
         weight = maximize_on_simplex(gram, offset, weight, n_planes)
-        self._weight, self._multiplier = weight[:n_planes], weight[n_planes:]
-        x = self._weight @ self._rows
+        self._weight[:n_planes], self._multiplier = weight[:n_planes], weight[n_planes:]
+        x = weight[:n_planes] @ rows
         x[bounded] = np.maximum(x[bounded], 0.0)
-        return x, float(self._offset @ self._weight - 0.5 * (x @ x))
+        return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
         """Drop planes without weight; if all have some, add the lighter half up into one plane."""
@@ -257,14 +267,12 @@ class Bundle:
         if not len(light):
             light = np.argsort(self._weight, kind="stable")[: self.n_planes // 2 + 1]
             share = self._weight[light] / self._weight[light].sum()
-            self._rows[light[0]] = share @ self._rows[light]
-            self._offset[light[0]] = share @ self._offset[light]
-            self._weight[light[0]] = self._weight[light].sum()
-            light = light[1:]
-        keep = np.setdiff1d(np.arange(self.n_planes), light)
-        self._rows, self._offset, self._weight = self._rows[keep], self._offset[keep], self._weight[keep]
-        self._gram = self._rows @ self._rows.T
-        self.n_planes = len(keep)
+            first, light = light[0], light[1:]
+            self._weight[first] += self._weight[light].sum()
+            self._offset[first] = share @ self._offset[np.append(first, light)]
+            self._rows[first] = share @ self._rows[np.append(first, light)]
+            self._gram[first] = self._gram[:, first] = self._rows @ self._rows[first]
+        self._take(np.setdiff1d(np.arange(self.n_planes), light), self.max_planes)
 
 
 def one_slack(
