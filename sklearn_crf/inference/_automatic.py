@@ -235,7 +235,7 @@ class AutoMap(Inference):
     :func:`exact_inference` says that elimination is affordable.
 
     What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
-    more, and :class:`TRWS`, whose bound may certify the best labeling; with two states, at most 6,000 nodes and edges
+    more, and :class:`TRWS`, whose bound may certify the best labeling; with two states, at most 12,000 nodes and edges
     and three edges a node, also :class:`CycleRelaxation`, which mostly proves one. If nothing does, :class:`ICM`
     with five restarts, :class:`LoopyBP` with and without damping, and :class:`AD3` follow. Labelings are changed one
     node at a time as long as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to
