@@ -8,8 +8,9 @@ from math import log, log10
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit
 
+from sklearn_crf.kernels.rtf.prediction_losses import multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, similarity
 
 __all__ = ["LOSSES", "iw_ssim", "logistic", "loss_function", "mae", "mse", "multinomial", "psnr", "ssim"]
@@ -299,12 +300,13 @@ def multinomial(prediction, target, weight=1.0):
     n_labels = prediction.shape[-1]
     if target.dtype.kind not in "iu" or target.min() < 0 or target.max() >= n_labels:
         raise ValueError(f"target must hold labels from 0 to {n_labels - 1}, got {target.dtype}.")
-    chosen = np.take_along_axis(prediction, target[..., None], axis=-1)[..., 0]
-    gradient = softmax(prediction, axis=-1)
-    gradient -= np.arange(n_labels) == target[..., None]
-    weight = np.broadcast_to(np.asarray(weight, dtype=np.float64), target.shape)
-    value = float(np.mean(weight * (logsumexp(prediction, axis=-1) - chosen)))
-    return value, weight[..., None] * gradient / max(target.size, 1)
+    weight = np.ascontiguousarray(np.broadcast_to(np.asarray(weight, dtype=np.float64), target.shape) / target.size)
+    labels, scores = np.ascontiguousarray(target, dtype=np.int64), np.ascontiguousarray(prediction)
+    gradient = np.empty(prediction.shape)
+    value = multinomial_sum(
+        scores.reshape(-1, n_labels), labels.ravel(), weight.ravel(), gradient.reshape(-1, n_labels)
+    )
+    return value, gradient
 
 
 LOSSES = {

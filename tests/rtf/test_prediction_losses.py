@@ -8,7 +8,8 @@ from regression_tree_problems import random_field
 from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient
-from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert
+from sklearn_crf.inference.gaussian._base import inverse_blocks
+from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage
@@ -135,6 +136,23 @@ def test_short_and_long_vectors(dtype, n):
         other = values.copy()
         other[n // 2] = wrong
         assert not all_finite(other)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "n_values"), [(1, 1), (5, 2), (3, 9), (9000, 2)])
+def test_inverses_of_blocks(dtype, n, n_values):
+    roots = np.random.default_rng(0).normal(size=(n, n_values, n_values))
+    blocks = (roots @ roots.transpose(0, 2, 1) + np.eye(n_values)).astype(dtype)
+    blocks.flags.writeable = False
+    workspace, out = np.empty((n_values, n_values)), np.empty_like(blocks)
+    assert invert_blocks(blocks, workspace, out) == n
+    rounding = 100 * np.finfo(dtype).eps
+    assert_allclose(out, np.linalg.inv(blocks.astype(np.float64)), rtol=rounding, atol=rounding)
+    wrong = blocks.copy()
+    wrong[n // 2, -1, -1] = -1.0
+    assert invert_blocks(wrong, workspace, out) == n // 2
+    with pytest.raises(ValueError, match=f"as the diagonal block of node {n // 2} is not"):
+        inverse_blocks(wrong, dtype)
 
 
 def test_nothing_is_finite_and_copied():

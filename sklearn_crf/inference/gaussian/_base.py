@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert
+from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 
 
@@ -186,20 +186,19 @@ def inverse_blocks(diagonal, dtype=np.float64):
     if diagonal.shape[1] == 1:
         found = np.empty(diagonal.shape, dtype)
         if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:
-            _check_least(diagonal[:, 0, 0])
+            raise _bad_block(int(np.argmin(diagonal)))
         return found
-    diagonal = np.asarray(diagonal, dtype=np.float64)
-    try:
-        # A tenth of the time of eigenvalues, which tell which block it was.
-        np.linalg.cholesky(diagonal)
-    except np.linalg.LinAlgError:
-        _check_least(np.linalg.eigvalsh(diagonal)[:, 0])
-    return np.linalg.inv(diagonal).astype(dtype, copy=False)
+    # LAPACK takes ten times as long for short blocks, and threads that call it wait for its lock.
+    diagonal, workspace = np.ascontiguousarray(diagonal, dtype), np.empty(diagonal.shape[1:])
+    found = np.empty(diagonal.shape, dtype)
+    n_sound = invert_blocks(diagonal, workspace, found)
+    if n_sound < len(diagonal):
+        raise _bad_block(n_sound)
+    return found
 
 
-def _check_least(eigenvalues):
-    if eigenvalues.min(initial=1.0) <= 0:
-        raise not_positive_definite(f"as the diagonal block of node {int(np.argmin(eigenvalues))} is not")
+def _bad_block(node):
+    return not_positive_definite(f"as the diagonal block of node {node} is not")
 
 
 def check_vectors(model, vectors, name):

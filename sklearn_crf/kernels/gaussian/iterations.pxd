@@ -8,7 +8,7 @@ from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
-from sklearn_crf.kernels.gaussian.stencil cimport stencil_row
+from sklearn_crf.kernels.gaussian.stencil cimport multiply_blocks, stencil_row
 
 
 cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
@@ -37,21 +37,6 @@ cdef inline void add_multiple(floating factor, const floating* a, Py_ssize_t n, 
     cdef Py_ssize_t i
     for i in range(n):
         out[i] += factor * a[i]
-
-
-cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_ssize_t n, Py_ssize_t D,
-                                 floating* out) noexcept nogil:
-    """out = blocks times a, node by node."""
-    cdef Py_ssize_t s, i, j
-    if D == 1:
-        for s in range(n):
-            out[s] = blocks[s] * a[s]
-        return
-    for s in range(n):
-        for i in range(D):
-            out[s * D + i] = 0
-            for j in range(D):
-                out[s * D + i] += blocks[(s * D + i) * D + j] * a[s * D + j]
 
 
 cdef inline void step_along(

@@ -67,3 +67,47 @@ def invert(
     else:
         least = invert_values(&values[0], values.shape[0], &out[0])
     return least
+
+
+cdef inline Py_ssize_t invert_all(
+    const floating* blocks, Py_ssize_t n, Py_ssize_t D, double* a, floating* out
+) noexcept nogil:
+    cdef:
+        Py_ssize_t s, i, j, k
+        double pivot, factor
+    for s in range(n):
+        for i in range(D * D):
+            a[i] = blocks[s * D * D + i]
+        for k in range(D):
+            # The variance of value k given those before it.
+            if not a[k * D + k] > 0:
+                return s
+            pivot = 1 / a[k * D + k]
+            a[k * D + k] = 1
+            for j in range(D):
+                a[k * D + j] *= pivot
+            for i in range(D):
+                if i != k:
+                    factor = a[i * D + k]
+                    a[i * D + k] = 0
+                    for j in range(D):
+                        a[i * D + j] -= factor * a[k * D + j]
+        for i in range(D * D):
+            out[s * D * D + i] = <floating> a[i]
+    return n
+
+
+def invert_blocks(
+    const floating[:, :, ::1] blocks,  # IN (n, D, D)
+    double[:, ::1] workspace,  # OUT (D, D)
+    floating[:, :, ::1] out,  # OUT (n, D, D)
+):
+    """Write the inverse of each symmetric matrix; returns how many come before the first that is not positive definite.
+    """
+    cdef Py_ssize_t n_sound = 0, n = blocks.shape[0], D = blocks.shape[1]
+    if n * D * D * D > LONG:
+        with nogil:
+            n_sound = invert_all(&blocks[0, 0, 0], n, D, &workspace[0, 0], &out[0, 0, 0])
+    elif n:
+        n_sound = invert_all(&blocks[0, 0, 0], n, D, &workspace[0, 0], &out[0, 0, 0])
+    return n_sound

@@ -18,17 +18,52 @@ cdef inline void add_product(const floating* block, const floating* vector, Py_s
                 out[a] += block[a * D + b] * vector[b]
 
 
+cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_ssize_t n, Py_ssize_t D,
+                                 floating* out) noexcept nogil:
+    """out = blocks times a, node by node."""
+    cdef Py_ssize_t s, i, j
+    if D == 1:
+        for s in range(n):
+            out[s] = blocks[s] * a[s]
+    elif D == 2:
+        # Loops of two cost as much as what they do.
+        for s in range(n):
+            out[2 * s] = blocks[4 * s] * a[2 * s] + blocks[4 * s + 1] * a[2 * s + 1]
+            out[2 * s + 1] = blocks[4 * s + 2] * a[2 * s] + blocks[4 * s + 3] * a[2 * s + 1]
+    else:
+        for s in range(n):
+            for i in range(D):
+                out[s * D + i] = 0
+                for j in range(D):
+                    out[s * D + i] += blocks[(s * D + i) * D + j] * a[s * D + j]
+
+
 cdef inline void add_row(const floating* weight, const floating* vector, Py_ssize_t n, floating* out) noexcept nogil:
     cdef Py_ssize_t j
     for j in range(n):
         out[j] += weight[j] * vector[j]
 
 
+cdef inline void add_row_of_pairs(const int32_t* edge_type, const floating* blocks, const floating* vector,
+                                  Py_ssize_t n, bint transposed, floating* out) noexcept nogil:
+    """The same for two values a node."""
+    cdef:
+        Py_ssize_t j, second = 1 if transposed else 2
+        const floating* block
+    for j in range(n):
+        block = blocks + 4 * edge_type[j]
+        out[2 * j] = out[2 * j] + block[0] * vector[2 * j] + block[3 - second] * vector[2 * j + 1]
+        out[2 * j + 1] = out[2 * j + 1] + block[second] * vector[2 * j] + block[3] * vector[2 * j + 1]
+
+
 cdef inline void add_row_of_blocks(const int32_t* edge_type, const floating* blocks, const floating* vector,
                                    Py_ssize_t n, Py_ssize_t D, bint transposed, floating* out) noexcept nogil:
     cdef Py_ssize_t j
-    for j in range(n):
-        add_product(blocks + edge_type[j] * D * D, vector + j * D, D, transposed, out + j * D)
+    if D == 2:
+        add_row_of_pairs(edge_type, blocks, vector, n, transposed, out)
+    else:
+        for j in range(n):
+            add_product(blocks + edge_type[j] * D * D, vector + j * D, D, transposed, out + j * D)
 
 
 cdef inline void stencil_row(
@@ -48,13 +83,8 @@ cdef inline void stencil_row(
 ) noexcept nogil:
     """q[row] = (J p)[row] on a lattice of three axes."""
     cdef Py_ssize_t j, k, below, down, right, front, top, left, slices, rows, columns, z, y, edge, step, origin = 0
-    for j in range(i * width, (i + 1) * width):
-        if D == 1:
-            q[j] = diagonal[j] * p[j]
-            continue
-        for k in range(D):
-            q[j * D + k] = 0
-        add_product(diagonal + j * D * D, p + j * D, D, False, q + j * D)
+    j = i * width * D
+    multiply_blocks(diagonal + j * D, p + j, width, D, q + j)
     for k in range(n_offsets):
         below, down, right = offsets[3 * k], offsets[3 * k + 1], offsets[3 * k + 2]
         slices, rows = depth - max(below, -below), height - max(down, -down)

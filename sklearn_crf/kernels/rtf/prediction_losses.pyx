@@ -1,7 +1,7 @@
 """Squared errors of the means of Gaussian fields, and what a function of a mean says about its field."""
 
 from cython cimport floating
-from libc.math cimport fabs, log
+from libc.math cimport exp, fabs, log
 from libc.stdint cimport int64_t
 
 from sklearn_crf.kernels.gaussian.iterations cimport Lattice, Progress, iterate
@@ -91,6 +91,31 @@ def field_statistics(
             statistics(&mean[0, 0], &adjoint[0, 0], scale, n, D, &linear[0, 0], &values[0, 0], &square[0, 0, 0])
     elif n:
         statistics(&mean[0, 0], &adjoint[0, 0], scale, n, D, &linear[0, 0], &values[0, 0], &square[0, 0, 0])
+
+
+def multinomial_sum(
+    const double[:, ::1] scores,  # IN (N, K)
+    const int64_t[::1] labels,  # IN (N,)
+    const double[::1] weight,  # IN (N,)
+    double[:, ::1] gradient,  # OUT (N, K) by the scores
+):
+    """Weighted sum of the logarithms of the sums of the exponentials of scores, less the scores of the labels."""
+    cdef:
+        Py_ssize_t s, k, K = scores.shape[1]
+        double top, total, value = 0.0
+    with nogil:
+        for s in range(scores.shape[0]):
+            top, total = scores[s, 0], 0.0
+            for k in range(1, K):
+                top = max(top, scores[s, k])
+            for k in range(K):
+                gradient[s, k] = exp(scores[s, k] - top)
+                total += gradient[s, k]
+            value += weight[s] * (top + log(total) - scores[s, labels[s]])
+            for k in range(K):
+                gradient[s, k] *= weight[s] / total
+            gradient[s, labels[s]] -= weight[s]
+    return value
 
 
 def squared_error_of_mean(
