@@ -7,6 +7,7 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix
@@ -303,31 +304,38 @@ def are_pending(batches):
     return isinstance(batches[0].example, _PendingExample)
 
 
-def nodes_of_pending(batch, n_chains=None):
-    """The nodes of a batch of chains that are yet to be joined, in less time than to join them.
+def nodes_of(batch, n_chains=None):
+    """The nodes of a batch of rows, or of chains that are yet to be joined, in less time than to join them.
 
     Parameters
     ----------
     batch : Batch
     n_chains : int, optional
-        The first chains alone; None is all.
+        The first rows or chains alone; None is all.
 
     Returns
     -------
     Example or None
-        Without edges; sparse features are :class:`RowsInPlace`. None where the batch is not pending, or its edges have
-        features other than a constant.
+        Without edges; sparse features of chains are :class:`RowsInPlace`. None of another batch, and where edges of
+        chains have features other than a constant.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of_pending
+    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of
     >>> chains = [np.zeros((3, 1)), np.ones((2, 1))]
     >>> encoded = encode_X(chains, edge_features="constant")
-    >>> nodes_of_pending(make_batches(encoded, is_pending=True)[0])
+    >>> nodes_of(make_batches(encoded, is_pending=True)[0])
     Example(n_nodes=5, n_features=1, n_edges=0)
     """
-    return batch.example.nodes(n_chains) if isinstance(batch.example, _PendingExample) else None
+    example = batch.example
+    if isinstance(example, _PendingExample):
+        return example.nodes(n_chains)
+    features = example.node_features
+    are_rows = example.n_nodes == len(batch.members) and isinstance(features, np.ndarray | sp.csr_matrix | sp.csr_array)
+    if not are_rows or example.node_type is not None or example.n_states is not None or example.has_factors:
+        return None
+    return example if n_chains is None else Example._trusted(features[:n_chains], Graph._trusted(n_chains, _NO_EDGES))
 
 
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):
@@ -349,11 +357,12 @@ def _row_batches(encoded, labels, sample_weight, limits):
         part = slice(start, min(start + max_nodes, encoded.n_examples))
         n_rows = part.stop - start
         if n_rows not in graphs:
-            graphs[n_rows] = Graph._trusted(n_rows, _NO_EDGES)
+            graphs[n_rows] = Graph._trusted(n_rows, _NO_EDGES), np.arange(n_rows + 1)
+        graph, node_ptr = graphs[n_rows]
         yield Batch(
-            example=Example._trusted(encoded.array[part], graphs[n_rows]),
+            example=Example._trusted(encoded.array[part], graph),
             members=np.arange(start, part.stop),
-            node_ptr=np.arange(n_rows + 1),
+            node_ptr=node_ptr,
             labels=None if labels is None else labels[part],
             weight=None if sample_weight is None else sample_weight[part],
         )

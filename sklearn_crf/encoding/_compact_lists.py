@@ -37,11 +37,11 @@ class RowsInPlace:
     Examples
     --------
     >>> import scipy.sparse as sp
-    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of_pending
+    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of
     >>> chains = [sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), sp.csr_matrix([[3.0, 0.0]])]
     >>> encoded = encode_X(chains, edge_features="constant")
     >>> batches = make_batches(encoded, is_pending=True)
-    >>> features = nodes_of_pending(batches[0]).node_features
+    >>> features = nodes_of(batches[0]).node_features
     >>> len(features), features.joined().toarray().tolist()
     (3, [[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     """

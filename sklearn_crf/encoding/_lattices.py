@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
@@ -15,7 +15,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example
-from sklearn_crf.encoding._layouts import aligned_frames, read_layout
+from sklearn_crf.encoding._layouts import aligned_frames, read_layout, validated_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -378,10 +378,10 @@ def _encode_nodes(X, function, dtype, estimator, reset):
     elif reset:
         # On a copy, so that a fit that fails later leaves a fitted estimator as it was.
         probe = copy(estimator)
-        X = validate_data(probe, X, reset=True, **options)
+        X = validated_rows(probe, X, reset=True, **options)
         feature_names = getattr(probe, "feature_names_in_", None)
     else:
-        X = validate_data(estimator, X, reset=False, **options)
+        X = validated_rows(estimator, X, reset=False, **options)
     return Encoded(
         layout="nodes",
         n_examples=X.shape[0],

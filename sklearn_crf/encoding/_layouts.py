@@ -4,9 +4,12 @@ from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.utils.validation import validate_data
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
-from sklearn_crf.encoding._array_lists import one_of_each_type
+from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
+from sklearn_crf.encoding._array_lists import are_finite, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
 # A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
@@ -184,6 +187,25 @@ def _wrong_axes(shape, lattice_ndim):
         f"X of shape {tuple(shape)} does not fit lattice_ndim={lattice_ndim}: its axes must be "
         f"(n_examples{lattice}, n_features)."
     )
+
+
+def validated_rows(estimator, X, **options):
+    """Rows by scikit-learn's validation, whose check of all numbers threads share."""
+    # estimator: as validate_data takes it, which writes to it unless told otherwise
+    n_threads = thread_count(getattr(estimator, "n_jobs", 1))
+    if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _FEW_BYTES or n_threads == 1:
+        return validate_data(estimator, X, **options)
+    with config_context(assume_finite=True):
+        found = validate_data(estimator, X, **options)
+    parts = [[found[slice(*ends)]] for ends in fixed_ranges(len(found), _PARTS)]
+    if not all(map_tasks(lambda part, n_threads: are_finite(part), parts, n_threads)):
+        # The error says what was found.
+        validate_data(estimator, X, **options)
+    return found
+
+
+# Bytes of a table from which threads share its checks, and its parts.
+_FEW_BYTES, _PARTS = 2**23, 64
 
 
 def require_rows(X):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.encoding import nodes_of_pending
+from sklearn_crf.encoding import nodes_of
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut
 from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
@@ -101,7 +101,7 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, of_mar
     is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
     if not is_linear or len(voters) > 1 or field._temperature != 1 or batches[0].labels is not None:
         return None
-    first = nodes_of_pending(batches[0], 1)
+    first = nodes_of(batches[0], 1)
     labeler = None
     if first is not None:
         labeler = inference.labeler_of_chains(potentials.inference_model(voters[0], first), rule)
@@ -109,7 +109,7 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, of_mar
         return None
 
     def label(batch):
-        nodes = nodes_of_pending(batch)
+        nodes = nodes_of(batch)
         if nodes is None:
             return None
         # What is not finite has no labels, and is an error of the model.

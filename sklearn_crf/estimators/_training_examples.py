@@ -81,7 +81,8 @@ class TrainingExamples:
         potentials = training_potentials(layout, self.encoded, self.labels.classes_, self.batches)
         self.graphs = summary_of(field, self.batches, potentials)
         field._check_batches(self.batches, self.graphs)
-        self.scaling = scaling_for_training(field, FeatureScaling.moments(self.batches, potentials), potentials)
+        moments = FeatureScaling.moments(self.batches, potentials, field.n_jobs)
+        self.scaling = scaling_for_training(field, moments, potentials)
         self.batches = self.scaling.scaled(self.batches)
         return potentials
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
@@ -55,7 +56,7 @@ class FeatureMoments(NamedTuple):
     high: np.ndarray
 
     @classmethod
-    def of_nodes(cls, batches: Sequence, n_types: int) -> "FeatureMoments":
+    def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
         """Moments of the features of nodes, which are dense.
 
         Parameters
@@ -63,13 +64,16 @@ class FeatureMoments(NamedTuple):
         batches : sequence of Batch
         n_types : int
             Types of nodes.
+        n_jobs : int or None, default=1
+            Threads over batches.
 
         Returns
         -------
         FeatureMoments
         """
         n_features = batches[0].example.shape[1]
-        return cls._of(((each.example.node_features, each.example.node_type) for each in batches), n_types, n_features)
+        parts = ((each.example.node_features, each.example.node_type) for each in batches)
+        return cls._of(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
@@ -90,10 +94,11 @@ class FeatureMoments(NamedTuple):
         return cls._of(((each.edge_features, each.edge_type) for each in featured), n_types, n_features)
 
     @classmethod
-    def _of(cls, parts, n_types, n_features):
+    def _of(cls, parts, n_types, n_features, n_jobs=1):
         shape = n_types, n_features
         none = cls(np.zeros(n_types), np.zeros(shape), np.zeros(shape), np.full(shape, np.inf), np.full(shape, -np.inf))
-        return cls.joined([none, *(found for part in parts for found in none._of_part(*part))])
+        lists = map_tasks(lambda part, n_threads: none._of_part(*part), parts, n_jobs)
+        return cls.joined([none, *(found for each in lists for found in each)])
 
     def _of_part(self, values, kind):
         """Moments of a bounded number of rows each."""
@@ -213,13 +218,15 @@ class FeatureScaling:
         self.edge_scale = edge_scale
 
     @staticmethod
-    def moments(batches: list, potentials: Any) -> tuple[FeatureMoments, FeatureMoments] | None:
+    def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
         """Moments of the features of nodes and of edges; None where they stay as they are: of sparse ones, operators.
 
         Parameters
         ----------
         batches : list of Batch
         potentials : LinearPotentials or FactorPotentials
+        n_jobs : int or None, default=1
+            Threads over batches.
 
         Returns
         -------
@@ -228,7 +235,7 @@ class FeatureScaling:
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
         of_edges = FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
-        return FeatureMoments.of_nodes(batches, potentials.n_node_types), of_edges
+        return FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs), of_edges
 
     @classmethod
     def for_training(

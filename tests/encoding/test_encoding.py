@@ -9,8 +9,8 @@ from lattice_inputs import RNG, ROWS_OF_THE_TABLE, NodewiseClassifier, as_dense,
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import check_estimator
 
-from sklearn_crf import Example, MultiConditionalMFA, MultiLabelField
-from sklearn_crf.encoding import decode, encode_X, make_batches, object_array
+from sklearn_crf import TRWCRF, Example, MultiConditionalMFA, MultiLabelField
+from sklearn_crf.encoding import _layouts, decode, encode_X, make_batches, object_array
 from sklearn_crf.graphs import lattice
 
 
@@ -308,3 +308,23 @@ def test_estimators_of_rows_say_what_else_takes_sequences_and_graphs(estimator, 
     y = np.eye(4, dtype=int)
     with pytest.raises(ValueError, match=re.escape(message)):
         clone(estimator).fit(X, y if isinstance(estimator, MultiLabelField) else y[0])
+
+
+@pytest.mark.parametrize("bad", [None, np.nan, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_threads_look_at_are_those_of_one(dtype, bad, monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(90, 3)).astype(dtype), np.arange(90) % 3
+    if bad is not None:
+        X[57, 1] = bad
+    monkeypatch.setattr(_layouts, "_FEW_BYTES", 0)
+    for rows in (X, np.asfortranarray(X), X[:, ::-1]):
+        for n_jobs in (1, 2):
+            field = TRWCRF(n_jobs=n_jobs, max_iter=5)
+            if bad is None:
+                assert encode_X(rows, estimator=field).array.flags.c_contiguous
+                np.testing.assert_array_equal(encode_X(rows, estimator=field).array, rows)
+                continue
+            found = "NaN" if np.isnan(bad) else "infinity"
+            with pytest.raises(ValueError, match=f"contains {found}"):
+                field.fit(rows, y)
+            assert not hasattr(field, "n_features_in_")

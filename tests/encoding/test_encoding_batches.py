@@ -21,7 +21,7 @@ from sklearn_crf.encoding import (
     encode_y,
     made_batch,
     make_batches,
-    nodes_of_pending,
+    nodes_of,
     stacked,
 )
 from sklearn_crf.potentials import with_feature_columns
@@ -288,7 +288,7 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
     assert not are_pending(made)
     for one, other in zip(made, pending, strict=True):
         assert made_batch(one) is one
-        assert nodes_of_pending(one) is None
+        assert nodes_of(one) is None
         # To another process goes the example alone.
         for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
             assert_array_equal(dense(found.example.node_features), dense(one.example.node_features))
@@ -296,12 +296,12 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
             assert_array_equal(dense(found.example.edge_features), dense(one.example.edge_features))
             assert_array_equal(found.node_ptr, one.node_ptr)
         # Edges of different features are looked at.
-        nodes = nodes_of_pending(other)
+        nodes = nodes_of(other)
         assert (nodes is None) == (edge_features == "difference")
         if nodes is not None:
             assert_array_equal(dense(nodes.node_features), dense(one.example.node_features))
             assert nodes.n_nodes == one.example.n_nodes
-            assert_array_equal(dense(nodes_of_pending(other, 1).node_features), dense(sequences[other.members[0]]))
+            assert_array_equal(dense(nodes_of(other, 1).node_features), dense(sequences[other.members[0]]))
     # Others are not put off.
     assert not are_pending(make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True))
 

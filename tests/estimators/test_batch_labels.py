@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
-from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.estimators import _classifier
 from sklearn_crf.inference.exact import _chains
 from sklearn_crf.learning import Relaxation
@@ -144,3 +144,26 @@ def test_best_labels_of_tables_that_forbid():
     unary[0, 0] = unary[1, 1] = -np.inf
     assert transitions.labels(unary, np.array([0, 2, 3])) is None
     assert _chains.BestTransitions.of(np.full((2, 2), -np.inf)) is None
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csr_array])
+@pytest.mark.parametrize("field", [TRWCRF(), TRWCRF(inference="map"), DRFClassifier()])
+def test_rows_are_chains_of_one_node(field, kind, without_models, monkeypatch):
+    X, y = (np.concatenate(part) for part in chains(3, 1))
+    field.fit(kind(X), y)
+    for method in (field.predict, field.predict_proba):
+        found = method(kind(X))
+        assert [len(labels) for labels in without_models] == [len(X)]
+        assert_array_equal(found, by_models(method, kind(X), monkeypatch))
+        without_models.clear()
+        if field.inference == "map":
+            return
+
+
+def test_examples_without_edges_are_rows_where_they_have_one_node(without_models, monkeypatch):
+    X, y = chains(3, 1)
+    graphs = [Example(x, np.empty((0, 2))) for x in X]
+    field = TRWCRF().fit(graphs, y)
+    for one, other in zip(field.predict(graphs), by_models(field.predict, graphs, monkeypatch), strict=True):
+        assert_array_equal(one, other)
+    assert not without_models

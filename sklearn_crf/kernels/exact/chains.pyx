@@ -39,6 +39,15 @@ cdef inline bint probabilities(
     return top - least <= widest  # False for NaN and infinity too
 
 
+cdef inline Py_ssize_t first_of_best(const double* row, Py_ssize_t width) noexcept nogil:
+    cdef:
+        double top = row_max(row, width)
+        Py_ssize_t a = 0
+    while row[a] < top:
+        a += 1
+    return a
+
+
 cdef inline void multiply(double* row, const double* other, Py_ssize_t width) noexcept nogil:
     cdef Py_ssize_t a
     for a in range(width):
@@ -65,10 +74,10 @@ def chain_likelihood(
     cdef:
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
         Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
-        double total, top, best
+        double total, best
         bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
         bint has_terms = terms.shape[0] > 0, has_posterior = posterior.shape[0] > 0
-        int32_t winner
+        bint labels_alone = not has_terms and not has_posterior and not has_pairs
         double* forward = &work[0, 0]
         double* own = forward + longest * W
         double* backward = own + longest * W
@@ -91,6 +100,9 @@ def chain_likelihood(
                         counts[labels[s - 1], labels[s]] += 1
             if not fits:
                 break
+            if n == 1 and labels_alone:
+                predicted[first] = <int32_t> first_of_best(own, W)
+                continue
             exponentiate_all(own, n * W)
             for t in range(n):
                 alpha = forward + t * W
@@ -112,10 +124,7 @@ def chain_likelihood(
                 alpha = forward + t * W
                 for a in range(W):
                     product[a] = alpha[a] * backward[a]
-                top, winner = row_max(<const double*> product, W), 0
-                while product[winner] < top:
-                    winner += 1
-                predicted[s] = winner
+                predicted[s] = <int32_t> first_of_best(product, W)
                 if has_posterior:
                     row = &posterior[s, 0]
                     for a in range(K):

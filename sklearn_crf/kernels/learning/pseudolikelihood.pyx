@@ -174,6 +174,7 @@ cdef inline void _add_adjoint(
 
 def conditionals_of_many(
     double[:, ::1] scores,  # IN OUT (n, K) scores of the states; then the derivative of the loss by them
+    const double[::1] intercept,  # IN (K,) or empty for zeros: added to scores
     const int32_t[::1] labels,  # IN (n,)
     const double[::1] weight,  # IN (n,) or empty for ones
     double[::1] work,  # workspace (64 K,)
@@ -197,6 +198,8 @@ def conditionals_of_many(
                         row[k] = 0
                     continue
                 best = 0
+                for k in range(intercept.shape[0]):
+                    scores[first + j, k] += intercept[k]
                 for k in range(1, K):
                     if scores[first + j, k] > scores[first + j, best]:
                         best = k

@@ -16,8 +16,9 @@ from sklearn_crf.kernels.learning.pseudolikelihood import (
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.potentials import LinearPotentials
 
-# Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut.
-_MOST_NODES, _MOST_PRODUCTS = 16_384, 2**20
+# Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut. Short tasks
+# leave threads waiting for the lock of the interpreter, where there are many; of few, threads have as much to do each.
+_MOST_NODES, _FEWEST_PRODUCTS, _MOST_PRODUCTS, _TASKS = 16_384, 2**20, 2**22, 16
 # Numbers of a node up to which one kernel does all: of longer rows products of matrices are quicker.
 _LONGEST_ROW = 16
 # More numbers than this are not kept for the neighbours of all nodes.
@@ -81,7 +82,8 @@ class PassOverNodes:
         )
         parts = map_tasks(read, batches, n_jobs)
         n_products = (potentials.n_features + width) * potentials.n_columns
-        size = int(np.clip(_MOST_PRODUCTS // max(n_products, 1), 1, _MOST_NODES))
+        most = np.clip(n_nodes * n_products // _TASKS, _FEWEST_PRODUCTS, _MOST_PRODUCTS)
+        size = int(np.clip(most // max(n_products, 1), 1, _MOST_NODES))
         return cls(potentials, list(_pieces(parts, size)), counts_errors)
 
     def value_grad(self, coef, members, n_jobs):
@@ -101,13 +103,14 @@ class PassOverNodes:
         has_edges = piece.neighbours.shape[1] > 0
         if has_edges:
             scores += piece.neighbours @ _columns_of_tables(self._potentials, parts.edge_coef).astype(dtype)
-        if self._potentials.fit_intercept:
-            scores += parts.intercept[0]
+        intercept = np.ascontiguousarray(parts.intercept[0])
         if self._potentials.n_classes == 2:
+            if len(intercept):
+                scores += intercept
             loss, n_errors = conditionals_of_two(scores[:, 0], piece.labels, piece.weight)
         else:
             work = own_workspace(64 * scores.shape[1])
-            loss, n_errors = conditionals_of_many(scores, piece.labels, piece.weight, work)
+            loss, n_errors = conditionals_of_many(scores, intercept, piece.labels, piece.weight, work)
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)
         own.coef[0] = gram(piece.features, scores)
