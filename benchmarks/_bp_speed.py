@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -56,13 +57,25 @@ def regular_graph_of_16_states(n_nodes=1000, seed=0):
     return PairwiseModel(graph, rng.uniform(-1, 1, size=(n_nodes, 16)), tables, edge_type=np.arange(graph.n_edges))
 
 
-def libdai_rows(name, model):
-    """Belief propagation to 1e-6, ours and libDAI's side by side."""
-    seconds, ours = fastest(lambda: LoopyBP(tol=1e-6, schedule="sequential").marginals(model), 20)
+def to_tolerance(model, n_threads=1):
+    """Marginals by messages that change by less than 1e-6."""
+    return LoopyBP(tol=1e-6, schedule="sequential").marginals(model, n_threads=n_threads)
+
+
+@contextmanager
+def sweeps_of(model, n_threads=1):
+    """A function that makes one sweep."""
     field, _ = make_field(model, maximum=False)
     # Messages that stand still are not sent any more, unless the tolerance is below zero.
-    with range_runner(1) as run:
-        sweep, _ = fastest(sequential(model.graph, field, initial_messages(field), 0.0, -1.0, run), 100)
+    with range_runner(n_threads) as run:
+        yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, run)
+
+
+def libdai_rows(name, model):
+    """Belief propagation to 1e-6, ours and libDAI's side by side."""
+    seconds, ours = fastest(lambda: to_tolerance(model), 20)
+    with sweeps_of(model) as sweep_once:
+        sweep, _ = fastest(sweep_once, 100)
     rows = [
         (f"BP, {name}: a sweep", f"{1e3 * sweep:.3f} ms", None, ""),
         ("  whole call to 1e-6", f"{1e3 * seconds:.2f} ms", None, f"{ours.n_iter} sweeps"),

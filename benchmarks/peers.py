@@ -15,7 +15,6 @@ are not installed are skipped.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import runpy
@@ -26,7 +25,8 @@ from pathlib import Path
 
 import numpy as np
 from _memory import peak_megabytes
-from _peer_tasks import NEED_DATA, TASKS, before
+from _peer_tasks import NEED_DATA, TASKS, is_installed
+from _peer_timing import before
 from _record import read_record, write_record
 
 # A ratio below this share of the recorded one is a step back.
@@ -40,7 +40,8 @@ def work(task, side, size, n_jobs):
     """One side of a task, in this process."""
     ours, _, peers = TASKS[task]
     seconds, quality = (ours if side == "ours" else peers[side])(size, n_jobs)
-    return {"seconds": seconds, "quality": quality, "megabytes": peak_megabytes() - before[0]}
+    # Peers that work in a process of their own have not begun here, and their memory is not measured.
+    return {"seconds": seconds, "quality": quality, "megabytes": peak_megabytes() - before[0] if before else None}
 
 
 def run(task, side, size, n_jobs):
@@ -60,13 +61,14 @@ def run(task, side, size, n_jobs):
 def least(runs):
     """Least times, clock and processor each, of several runs; memory and quality of the last."""
     steps = {step: np.min([run["seconds"][step] for run in runs], axis=0) for step in runs[0]["seconds"]}
-    return runs[-1] | {"seconds": steps, "megabytes": min(run["megabytes"] for run in runs)}
+    megabytes = min((run["megabytes"] for run in runs if run["megabytes"] is not None), default=None)
+    return runs[-1] | {"seconds": steps, "megabytes": megabytes}
 
 
 def compare(task, size, rounds):
     """Rows of the table: one for each step and peer."""
     _, _, peers = TASKS[task]
-    installed = [peer for peer in peers if importlib.util.find_spec(peer)]
+    installed = [peer for peer in peers if is_installed(peer)]
     for peer in peers.keys() - set(installed):
         print(f"{task}: {peer} is not installed, skipped", flush=True)
     sides = [("ours", 1), ("ours", 2), *((peer, 1) for peer in installed)]
@@ -88,7 +90,7 @@ def compare(task, size, rounds):
                 "theirs": float(other["seconds"][step][1]),
                 "ratio": float(other["seconds"][step][1] / processor),
                 "threads": gain(wall, two["seconds"][step][0]),
-                "memory": one["megabytes"] / max(other["megabytes"], 1.0),
+                "memory": other["megabytes"] and one["megabytes"] / max(other["megabytes"], 1.0),
                 "quality": [one["quality"], other["quality"]],
             }
 
@@ -118,10 +120,10 @@ def with_threads(record, tasks, sizes, rounds):
 
 def show(row):
     quality = " / ".join(" ".join(f"{value:.5g}" for value in side.values()) for side in row["quality"] if side)
-    threads = "" if row["threads"] is None else f"{row['threads']:.2f}"
+    threads, memory = ("" if row[name] is None else f"{row[name]:.2f}" for name in ("threads", "memory"))
     print(
         f"{row['task']:20s}{row['size']:>7d} {row['step']:10s}{row['peer']:18s}{row['ours']:>9.3f}{row['theirs']:>9.3f}"
-        f"{row['ratio']:>7.2f}{threads:>11s}{row['memory']:>8.2f}  {quality}",
+        f"{row['ratio']:>7.2f}{threads:>11s}{memory:>8s}  {quality}",
         flush=True,
     )
 

@@ -68,7 +68,7 @@ def chains(n_chains, n_classes, n_features, seed=0):
 
 def words(n_sentences, seed):
     """Sentences of dictionaries and their tags."""
-    from _peer_tasks import sentences
+    from _peer_tagging import sentences
 
     X, y = sentences(min(n_sentences, DRAWN), seed)
     return repeated(X, [np.array(tags) for tags in y], n_sentences)

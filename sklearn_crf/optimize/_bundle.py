@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
+from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._iterates import (
     AT_LIMIT,
     BestPoint,
@@ -24,8 +25,9 @@ from sklearn_crf.optimize._plane_cache import affordable_planes
 # Violation of optimality that is tolerated, as a share of the largest gradient and diagonal entry.
 _PRECISION = 1e-12
 
-# Ridge on the diagonal, as a share of its largest entry, since planes may depend on each other linearly.
-_RIDGE = 1e-13
+# Ridge on the diagonal, as a share of its largest entry, since planes may depend on each other linearly; and the least
+# of it where all slopes are zero, whose inverse is finite.
+_RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
 def maximize_on_simplex(gram, offset, start, n_simplex):
@@ -37,48 +39,11 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     G is positive semidefinite and the start feasible. A primal active-set method (Nocedal & Wright 2006, section
     16.5): exact up to rounding, with few steps from a start near the optimum.
     """
-    # gram: G, (n, n); offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
+    # gram: G, (n, n), each row contiguous; offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
     weight = start.copy()
-    free = weight > 0
-    in_simplex = np.arange(len(weight)) < n_simplex
-    ridge = _RIDGE * max(float(gram.diagonal().max(initial=0.0)), np.finfo(np.float64).tiny)
-    for _ in range(20 * len(weight) + 100):
-        members = np.flatnonzero(free)
-        found, level = _stationary(gram, offset, members, in_simplex[members], ridge)
-        negative = found < 0
-        if negative.any():
-            _move_to_boundary(weight, free, members, found, negative)
-            continue
-        weight[members] = found
-        gradient = offset - gram @ weight
-        violation = np.where(free, 0.0, gradient - np.where(in_simplex, level, 0.0))
-        best = int(np.argmax(violation))
-        # The ridge alone violates by its own size, which is tolerated even where all gradients are zero.
-        if violation[best] <= _PRECISION * (np.abs(gradient).max() + gram.diagonal().max()):
-            break
-        free[best] = True
+    ridge = max(_RIDGE * float(gram.diagonal().max(initial=0.0)), _LEAST_RIDGE)
+    climb_active_set(gram, offset, weight, n_simplex, ridge, _PRECISION)
     return weight
-
-
-def _stationary(gram, offset, members, in_simplex, ridge):
-    """Best point of the free variables if they could be negative, and the multiplier of their sum."""
-    n_free = len(members)
-    system = np.zeros((n_free + 1, n_free + 1))
-    system[:n_free, :n_free] = gram[np.ix_(members, members)]
-    system[np.arange(n_free), np.arange(n_free)] += ridge
-    system[:n_free, n_free] = system[n_free, :n_free] = in_simplex
-    found = np.linalg.solve(system, np.append(offset[members], 1.0))
-    return found[:n_free], found[n_free]
-
-
-def _move_to_boundary(weight, free, members, found, negative):
-    """Move towards a point until a weight reaches 0, which then is no longer free."""
-    now = weight[members]
-    length = np.where(negative, now / np.where(negative, now - found, 1.0), np.inf)
-    first = int(np.argmin(length))
-    weight[members] = np.maximum(now + min(length[first], 1.0) * (found - now), 0.0)
-    weight[members[first]] = 0.0
-    free[members[first]] = False
 
 
 class _StepFromBest:

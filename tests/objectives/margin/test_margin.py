@@ -170,6 +170,27 @@ def test_quadratic_programme_on_a_simplex(seed, n, bound, rank):
     assert_allclose(gradient[n:][found[n:] > 1e-9], 0.0, atol=1e-7)
 
 
+@pytest.mark.parametrize("scale", [0.0, 1e-160, 1.0, 1e100])
+def test_quadratic_programme_on_planes_that_are_the_same_or_flat(scale):
+    rows = scale * np.array([[1.0, 2.0], [1.0, 2.0], [0.5, 1.0], [0.0, 0.0]])
+    found = maximize_on_simplex(rows @ rows.T, np.array([0.0, -1.0, -2.0, 1.0]), np.array([0.5, 0.5, 0.0, 0.0]), 4)
+    assert_allclose(found, [0.0, 0.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_the_base_of_a_quadratic_programme_may_become_zero():
+    # The first variable is the largest at the start, and has no weight in the end.
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        root = rng.normal(size=(6, 4))
+        offset = np.append(-5.0, rng.normal(size=5))
+        start = np.array([0.4, 0.2, 0.2, 0.2, 0.0, 0.0])
+        found = maximize_on_simplex(root @ root.T, offset, start, 6)
+        gradient = offset - root @ (root.T @ found)
+        assert found[0] == 0
+        assert_allclose(found.sum(), 1.0, rtol=1e-12)
+        assert_allclose(gradient[found > 0], gradient.max(), atol=1e-9)
+
+
 def direct_optimum(problem, bounded=()):
     """Least P by a quadratic programme over all labelings, by scipy: x and a slack for every example."""
     planes = []
