@@ -3,6 +3,25 @@
 from cython cimport floating
 from libc.stdint cimport int32_t
 
+from sklearn_crf.kernels.local_scores cimport weight_of
+
+
+cdef inline double edge_score(const floating[:, :, :, ::1] tables, int32_t kind, const floating[:, ::1] edge_weight,
+                              Py_ssize_t edge, int32_t a, int32_t b) noexcept nogil:
+    cdef:
+        Py_ssize_t r
+        double total = 0.0
+    for r in range(tables.shape[1]):
+        total += weight_of(edge_weight, edge, r) * tables[kind, r, a, b]
+    return total
+
+
+cdef inline void count_pair(double[:, :, :, ::1] counts, int32_t kind, const floating[:, ::1] edge_weight,
+                            Py_ssize_t edge, int32_t a, int32_t b) noexcept nogil:
+    cdef Py_ssize_t r
+    for r in range(counts.shape[1]):
+        counts[kind, r, a, b] += weight_of(edge_weight, edge, r)
+
 
 def labeling_terms(
     const floating[:, ::1] unary,  # IN (N, K)
@@ -15,23 +34,14 @@ def labeling_terms(
 ):
     """Share of each node in the score of a labeling."""
     cdef:
-        bint weighted = edge_weight.shape[0] > 0
-        Py_ssize_t n_features = tables.shape[1]
-        Py_ssize_t node, e, r
-        int32_t tail, head, kind
-        double edge_score
+        Py_ssize_t node, e
+        int32_t tail, head
     with nogil:
         for node in range(labels.shape[0]):
             terms[node] = unary[node, labels[node]]
         for e in range(edges.shape[0]):
-            tail, head, kind = edges[e, 0], edges[e, 1], edge_type[e]
-            if weighted:
-                edge_score = 0.0
-                for r in range(n_features):
-                    edge_score += <double> edge_weight[e, r] * tables[kind, r, labels[tail], labels[head]]
-            else:
-                edge_score = tables[kind, 0, labels[tail], labels[head]]
-            terms[tail] += edge_score
+            tail, head = edges[e, 0], edges[e, 1]
+            terms[tail] += edge_score(tables, edge_type[e], edge_weight, e, labels[tail], labels[head])
 
 
 def count_pairs(
@@ -42,19 +52,10 @@ def count_pairs(
     double[:, :, :, ::1] counts,  # IN OUT (T, R, K, K), zero before
 ):
     """Sum of the weights of the edges of each (type, feature, state, state)."""
-    cdef:
-        bint weighted = edge_weight.shape[0] > 0
-        Py_ssize_t n_features = counts.shape[1]
-        Py_ssize_t e, r
-        int32_t a, b, kind
+    cdef Py_ssize_t e
     with nogil:
         for e in range(edges.shape[0]):
-            a, b, kind = labels[edges[e, 0]], labels[edges[e, 1]], edge_type[e]
-            if weighted:
-                for r in range(n_features):
-                    counts[kind, r, a, b] += edge_weight[e, r]
-            else:
-                counts[kind, 0, a, b] += 1.0
+            count_pair(counts, edge_type[e], edge_weight, e, labels[edges[e, 0]], labels[edges[e, 1]])
 
 
 def changes_of_labelings(
@@ -71,7 +72,6 @@ def changes_of_labelings(
 ):
     """Score and statistics of some labels less those of others: what is equal is passed over."""
     cdef:
-        bint weighted = edge_weight.shape[0] > 0
         Py_ssize_t n_features = tables.shape[1]
         Py_ssize_t node, e, r
         int32_t a, b, c, d, kind
@@ -89,7 +89,7 @@ def changes_of_labelings(
                 continue
             kind, total = edge_type[e], 0.0
             for r in range(n_features):
-                value = edge_weight[e, r] if weighted else 1.0
+                value = weight_of(edge_weight, e, r)
                 counts[kind, r, a, b] += value
                 counts[kind, r, c, d] -= value
                 total += value * (<double> tables[kind, r, a, b] - <double> tables[kind, r, c, d])
@@ -112,11 +112,9 @@ def marginals_less_labels(
 ):
     """Loss of labels and what its derivative is made of; False, and nothing, where a label is no state."""
     cdef:
-        bint weighted = edge_weight.shape[0] > 0, are_states = True
-        Py_ssize_t n_features = tables.shape[1], K = unary.shape[1]
-        Py_ssize_t s, a, e, r, best
-        int32_t tail, head, kind
-        double edge_score
+        bint are_states = True
+        Py_ssize_t K = unary.shape[1], s, a, e, best
+        int32_t tail, head
     with nogil:
         for s in range(labels.shape[0]):
             if not 0 <= labels[s] < K:
@@ -131,16 +129,9 @@ def marginals_less_labels(
             excess[s, labels[s]] = excess[s, labels[s]] - 1
             terms[s] = unary[s, labels[s]]
         for e in range(edges.shape[0] if are_states else 0):
-            tail, head, kind = edges[e, 0], edges[e, 1], edge_type[e]
-            edge_score = 0.0
-            if weighted:
-                for r in range(n_features):
-                    edge_score += <double> edge_weight[e, r] * tables[kind, r, labels[tail], labels[head]]
-                    counts[kind, r, labels[tail], labels[head]] += edge_weight[e, r]
-            else:
-                edge_score = tables[kind, 0, labels[tail], labels[head]]
-                counts[kind, 0, labels[tail], labels[head]] += 1.0
-            terms[tail] += edge_score
+            tail, head = edges[e, 0], edges[e, 1]
+            terms[tail] += edge_score(tables, edge_type[e], edge_weight, e, labels[tail], labels[head])
+            count_pair(counts, edge_type[e], edge_weight, e, labels[tail], labels[head])
         for s in range(labels.shape[0] if are_states else 0):
             terms[s] = log_z_terms[s] - terms[s]
     return are_states
