@@ -54,6 +54,7 @@ cdef struct Slope:
     int32_t* entries  # (n_weights,) weight of each
     double* values  # (n_weights,) value of each
     int32_t* place  # (n_weights,) where among the entries a weight is, if it is one of them
+    double* total  # (n_weights,) a sum of planes, to which values are added in place of entries; or NULL
 
 
 cdef struct Workspace:
@@ -144,6 +145,7 @@ cdef inline void partition_workspace(const Examples* p, Py_ssize_t n_integers, d
     workspace.slope.entries = workspace.nonzero + p.n_features + 1
     workspace.slope.place = workspace.slope.entries + p.n_weights
     workspace.slope.n_entries = 0
+    workspace.slope.total = NULL
 
 
 cdef inline void expand_tables(const Examples* p, const double* x, Workspace* workspace) noexcept nogil:
@@ -339,7 +341,11 @@ cdef inline double pass_messages(const Examples* p, Py_ssize_t i, Workspace* wor
 
 
 cdef inline void add_entry(Slope* slope, Py_ssize_t weight, double value) noexcept nogil:
-    cdef Py_ssize_t k = slope.place[weight]
+    cdef Py_ssize_t k
+    if slope.total != NULL:
+        slope.total[weight] += value
+        return
+    k = slope.place[weight]
     # Entries of earlier slopes may have left any place.
     if k >= slope.n_entries or slope.entries[k] != weight:
         k = slope.n_entries

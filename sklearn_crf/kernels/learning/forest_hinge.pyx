@@ -75,12 +75,12 @@ def sum_of_planes(
         double value = 0.0
     open_examples(examples, features, &p)
     partition_workspace(&p, found.shape[0], &work[0], &found[0], &workspace)
+    workspace.slope.total = &slope[0]
     with nogil:
         expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
             value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
             find_plane(&p, i, &workspace, <floating*> NULL)
-            add_slope(&workspace.slope, &slope[0])
     return value
 
 
