@@ -9,14 +9,21 @@ import numpy as np
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
-from sklearn_crf.kernels.factors import copy_probabilities, fill_factors, range_of_tables, rows_below_best
+from sklearn_crf.kernels.factors import (
+    copy_probabilities,
+    fill_factors,
+    fill_potts_factors,
+    largest_range_of_edges,
+    range_of_tables,
+    rows_below_best,
+)
 from sklearn_crf.kernels.messages.edge_messages import renew, send
 from sklearn_crf.kernels.messages.odds import (
+    odds_of_probabilities,
+    odds_of_scores,
     probabilities_of_odds,
     renew_odds,
     send_odds,
-    split_tables,
-    spread_to_slots,
 )
 
 # How messages add up, the numbers that the kernels know.
@@ -161,7 +168,7 @@ def _largest_range(model, spread):
     if model.edge_weight is None:
         return spread.max()
     if spread.shape[1] > 1:
-        return np.einsum("er,er->e", np.abs(model.edge_weight), spread[model.edge_type]).max()
+        return largest_range_of_edges(model.edge_weight, model.edge_type, spread)
     return (model._keep("largest weights", partial(_largest_weights, model, len(spread))) * spread[:, 0]).max()
 
 
@@ -301,20 +308,11 @@ def _with_potts_factors(field):
         return field
     if not field.is_tied:
         field = field._replace(factor=np.arange(len(field.edge_type), dtype=np.int32))
-    on, off = field.tables[:, :, 0, 0], field.tables[:, :, 0, 1]
-    weight = field.edge_weight
-    if len(weight):
-        on = np.einsum("er,er->e", weight, on[field.edge_type])
-        off = np.einsum("er,er->e", weight, off[field.edge_type])
-    else:
-        on, off = on[:, 0], off[:, 0]
-    shift = np.maximum(on, off)
-    possible = shift > -np.inf
-    on = np.subtract(on, shift, where=possible, out=np.full_like(on, -np.inf))
-    off = np.subtract(off, shift, where=possible, out=np.full_like(off, -np.inf))
-    if field.semiring != MAX_SCORE:
-        on, off = np.exp(on), np.exp(off)
-    return field._replace(on=on, off=off, shift=shift.astype(np.float64))
+    kinds = np.arange(len(field.tables), dtype=np.int32) if field.is_tied else field.edge_type
+    on, off = (np.empty(len(kinds), dtype=field.tables.dtype) for _ in range(2))
+    shift, exponentiated = np.empty(len(kinds)), field.semiring != MAX_SCORE
+    fill_potts_factors(field.tables, kinds, field.edge_weight, exponentiated, on, off, shift)
+    return field._replace(on=on, off=off, shift=shift)
 
 
 def takes_odds(field):
@@ -341,24 +339,14 @@ class OddsField(NamedTuple):
         """The same scores as those of a field that :func:`takes_odds`."""
         # share: (N,) or None, what each node's odds with all messages count; one unless given
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
-        with np.errstate(divide="ignore"):
-            unary = np.log(field.unary[:, 1], dtype=np.float64) - np.log(field.unary[:, 0], dtype=np.float64)
-        coupling, offset = np.empty(n_edges), np.empty(2 * n_edges)
+        unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
+        couplings, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
         # Tables came divided by the edge probabilities, messages are raised to their power.
         of_edges = field.edge_type, field.tables, field.edge_weight, field.appearance
-        split_tables(field.ptr, field.half_edge, *of_edges, unary, coupling, offset)
-        strength = np.copysign(np.exp(-np.abs(coupling)), coupling)
-        strengths, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
-        spread_to_slots(field.half_edge, strength, field.appearance, strengths, powers)
-        arrays = (
-            field.ptr,
-            field.neighbor,
-            field.reverse,
-            unary.astype(dtype),
-            strengths,
-            powers,
-            np.ones(n_nodes, dtype) if share is None else share.astype(dtype),
-        )
+        found = unary, coupling, offset, couplings, powers
+        odds_of_scores(field.ptr, field.half_edge, *of_edges, field.unary, *found)
+        shares = np.ones(n_nodes, dtype) if share is None else share.astype(dtype)
+        arrays = field.ptr, field.neighbor, field.reverse, unary, couplings, powers, shares
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
     def workspace(self):
@@ -376,18 +364,13 @@ class OddsField(NamedTuple):
 
     def odds_of(self, messages):
         """Log-odds of messages given as probabilities."""
-        dtype = messages.dtype
-        return _padded(np.log(messages[:, 1] / messages[:, 0], dtype=np.float64) - self.offset, dtype)
+        odds = np.empty(len(messages) + _PADDING, messages.dtype)
+        odds_of_probabilities(messages, self.offset, odds)
+        return odds
 
     def write_messages(self, odds, messages):
         """Probabilities of messages given as log-odds."""
         probabilities_of_odds(odds, self.offset, messages)
-
-
-def _padded(values, dtype):
-    padded = np.ones(len(values) + _PADDING, dtype)
-    padded[: len(values)] = values
-    return padded
 
 
 class Messages(NamedTuple):

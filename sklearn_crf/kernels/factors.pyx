@@ -1,11 +1,11 @@
 """Scores made ready for message passing: padded rows, exponentiated tables."""
 
 from cython cimport floating
-from libc.math cimport INFINITY
+from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.field cimport MAX_SCORE, Field, compute_factor, open_field
-from sklearn_crf.kernels.rows cimport row_below_best
+from sklearn_crf.kernels.rows cimport exponentiate_all, row_below_best
 
 
 def rows_below_best(
@@ -95,3 +95,59 @@ def fill_factors(
                     columns[a * W + b] = rows[b * W + a]
                 for b in range(K, W):
                     columns[a * W + b] = padding
+
+
+def largest_range_of_edges(
+    const floating[:, ::1] edge_weight,  # IN (E, R)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const double[:, ::1] spread,  # IN (T, R) of the tables of types
+):
+    """Largest spread of the scores of an edge."""
+    cdef:
+        Py_ssize_t e, r
+        double own, largest = 0
+    with nogil:
+        for e in range(edge_weight.shape[0]):
+            own = 0
+            for r in range(edge_weight.shape[1]):
+                own += fabs(edge_weight[e, r]) * spread[edge_type[e], r]
+            largest = own if own > largest else largest
+    return largest
+
+
+def fill_potts_factors(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K) each of one value on the diagonal and one off it
+    const int32_t[::1] edge_type,  # IN (n,)
+    const floating[:, ::1] edge_weight,  # IN (n, R), or empty where R is 1
+    bint exponentiated,
+    floating[::1] on,  # OUT (n,)
+    floating[::1] off,  # OUT (n,)
+    double[::1] shift,  # OUT (n,) score taken out of each
+):
+    """Diagonal and rest of the tables of edges less the larger, or their exponentials."""
+    cdef:
+        Py_ssize_t first, e, r, n, R = tables.shape[1]
+        bint weighted = edge_weight.shape[0] > 0
+        floating same, different, top, weight
+        floating of_same[64]
+        floating of_different[64]
+    with nogil:
+        for first in range(0, on.shape[0], 64):
+            n = min(on.shape[0] - first, 64)
+            for e in range(n):
+                same = different = 0
+                for r in range(R):
+                    weight = edge_weight[first + e, r] if weighted else 1
+                    same += weight * tables[edge_type[first + e], r, 0, 0]
+                    different += weight * tables[edge_type[first + e], r, 0, 1]
+                top = same if same > different else different
+                shift[first + e] = top
+                of_same[e] = same - top if top > -INFINITY else -INFINITY
+                of_different[e] = different - top if top > -INFINITY else -INFINITY
+            if exponentiated:
+                for e in range(n, 64):
+                    of_same[e] = of_different[e] = 0
+                exponentiate_all(&of_same[0], 64)
+                exponentiate_all(&of_different[0], 64)
+            for e in range(n):
+                on[first + e], off[first + e] = of_same[e], of_different[e]

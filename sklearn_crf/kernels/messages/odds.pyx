@@ -11,10 +11,11 @@ take four of each, and all messages of a node are worked out together.
 """
 
 from cython cimport floating
-from libc.math cimport NAN, fabs, tanh
+from libc.float cimport DBL_MAX, DBL_MIN
+from libc.math cimport NAN, copysign, fabs, log, tanh
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.rows cimport exponentiate_all, odds_from_node
+from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms, odds_from_node
 
 # Messages that are done at once; a multiple of the numbers in a vector.
 cdef enum:
@@ -136,61 +137,98 @@ cdef double send_nodes(
     return worst
 
 
-def split_tables(
+def odds_of_scores(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows: edges have the first table of their type
     const floating[::1] power,  # IN (E,)
-    double[::1] odds,  # IN OUT (N,) log-odds of nodes, to which those by tables are added
-    double[::1] coupling,  # OUT (E,) J
+    const floating[:, ::1] probabilities,  # IN (N, width) exponentials of the scores of nodes in the first two columns
+    floating[::1] unary,  # OUT (N,) log-odds of nodes by these and by tables
+    double[::1] coupling,  # OUT (E,) exp(-|J|) with the sign of J
     double[::1] offset,  # OUT (2E,) what the edge of a slot adds to the log-odds of the node there
+    floating[::1] couplings,  # OUT (2E + PADDING,) by slot, 1 in the padding
+    floating[::1] powers,  # OUT (2E + PADDING,) by slot, 1 in the padding
 ):
     """Parts of tables that couple equal states, and those that belong to the nodes."""
     cdef:
-        Py_ssize_t s, r, n_features = tables.shape[1] if edge_weight.shape[0] else 1
+        Py_ssize_t s, r, first, j, count, block, n = coupling.shape[0]
+        Py_ssize_t n_features = tables.shape[1] if edge_weight.shape[0] else 1
         int64_t slot
         int32_t edge
         int side
         double a, b, c, d, weight, of_end, total, joint
+        double x[AT_ONCE]
     with nogil:
-        for s in range(odds.shape[0]):
-            total = 0
-            for slot in range(ptr[s], ptr[s + 1]):
-                edge = half_edge[slot] >> 1
-                side = half_edge[slot] & 1
-                of_end = joint = 0
-                for r in range(n_features):
-                    a = tables[edge_type[edge], r, 0, 0]
-                    b = tables[edge_type[edge], r, 0, 1]
-                    c = tables[edge_type[edge], r, 1, 0]
-                    d = tables[edge_type[edge], r, 1, 1]
-                    weight = edge_weight[edge, r] if edge_weight.shape[0] else 1
-                    joint += weight * ((a + d - b - c) / 2)
-                    of_end += weight * ((b + d - a - c) / 2 if side else (c + d - a - b) / 2)
-                coupling[edge] = joint
-                offset[slot] = of_end * power[edge]
-                total += offset[slot]
-            odds[s] += total
-
-
-def spread_to_slots(
-    const int32_t[::1] half_edge,  # IN (2E,)
-    const double[::1] strength,  # IN (E,)
-    const floating[::1] power,  # IN (E,)
-    floating[::1] strengths,  # OUT (2E + PADDING,) by slot, 1 in the padding
-    floating[::1] powers,  # OUT (2E + PADDING,) by slot, 1 in the padding
-):
-    """Values of edges at both of their slots."""
-    cdef Py_ssize_t slot
-    with nogil:
+        for block in range((unary.shape[0] + AT_ONCE - 1) // AT_ONCE):
+            first = block * AT_ONCE
+            count = min(<Py_ssize_t> AT_ONCE, unary.shape[0] - first)
+            write_log_odds(&probabilities[first, 0], probabilities.shape[1], count, x)
+            for j in range(count):
+                s, total = first + j, 0
+                for slot in range(ptr[s], ptr[s + 1]):
+                    edge = half_edge[slot] >> 1
+                    side = half_edge[slot] & 1
+                    of_end = joint = 0
+                    for r in range(n_features):
+                        a = tables[edge_type[edge], r, 0, 0]
+                        b = tables[edge_type[edge], r, 0, 1]
+                        c = tables[edge_type[edge], r, 1, 0]
+                        d = tables[edge_type[edge], r, 1, 1]
+                        weight = edge_weight[edge, r] if edge_weight.shape[0] else 1
+                        joint += weight * ((a + d - b - c) / 2)
+                        of_end += weight * ((b + d - a - c) / 2 if side else (c + d - a - b) / 2)
+                    coupling[edge] = joint
+                    offset[slot] = of_end * power[edge]
+                    total += offset[slot]
+                unary[s] = <floating> (x[j] + total)
+        for block in range((n + AT_ONCE - 1) // AT_ONCE):
+            first = block * AT_ONCE
+            count = min(<Py_ssize_t> AT_ONCE, n - first)
+            for j in range(AT_ONCE):
+                x[j] = -fabs(coupling[first + j]) if j < count else 0
+            exponentiate_all(x, AT_ONCE)
+            for j in range(count):
+                coupling[first + j] = copysign(x[j], coupling[first + j])
         for slot in range(half_edge.shape[0]):
-            strengths[slot] = <floating> strength[half_edge[slot] >> 1]
+            couplings[slot] = <floating> coupling[half_edge[slot] >> 1]
             powers[slot] = power[half_edge[slot] >> 1]
-        for slot in range(half_edge.shape[0], strengths.shape[0]):
-            strengths[slot] = 1
-            powers[slot] = 1
+        for slot in range(half_edge.shape[0], couplings.shape[0]):
+            couplings[slot] = powers[slot] = 1
+
+
+cdef void write_log_odds(const floating* rows, Py_ssize_t width, Py_ssize_t n, double* out) noexcept nogil:
+    """Logarithms of the ratios of the second to the first of some rows, at most AT_ONCE."""
+    cdef:
+        Py_ssize_t j
+        double ratio[AT_ONCE]
+    for j in range(AT_ONCE):
+        ratio[j] = <double> rows[j * width + 1] / <double> rows[j * width] if j < n else 1
+    logarithms(ratio, AT_ONCE, out)
+    for j in range(n):
+        if not DBL_MIN <= ratio[j] <= DBL_MAX:
+            out[j] = log(ratio[j])
+
+
+def odds_of_probabilities(
+    const floating[:, ::1] messages,  # IN (2E, width) in the first two columns
+    const double[::1] offset,  # IN (2E,)
+    floating[::1] odds,  # OUT (2E + PADDING,), 1 in the padding
+):
+    """Log-odds that probabilities stand for, each less an offset."""
+    cdef:
+        Py_ssize_t first, j, count, block, n = messages.shape[0]
+        double x[AT_ONCE]
+    with nogil:
+        for block in range((n + AT_ONCE - 1) // AT_ONCE):
+            first = block * AT_ONCE
+            count = min(<Py_ssize_t> AT_ONCE, n - first)
+            write_log_odds(&messages[first, 0], messages.shape[1], count, x)
+            for j in range(count):
+                odds[first + j] = <floating> (x[j] - offset[first + j])
+        for j in range(n, odds.shape[0]):
+            odds[j] = 1
 
 
 def probabilities_of_odds(
