@@ -41,7 +41,11 @@ def loss_augmented(model, labels, cost, node_weight=None):
     ... ).unary.tolist()
     [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
-    added = np.where((labels >= 0)[:, None], cost.T[labels], 0.0)
+    # The last row is that of nodes without a label.
+    rows = np.concatenate((cost.T, np.zeros((1, len(cost)))))
+    if node_weight is None and not isinstance(model, FactorGraph):
+        rows = rows.astype(model.dtype, copy=False)
+    added = rows.take(labels, axis=0, mode="wrap")
     if node_weight is not None:
         added *= node_weight[:, None]
     if isinstance(model, FactorGraph):

@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf.encoding import Batch, Example, stacked, stacked_types
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
-from sklearn_crf.models import Statistics, labeling_statistics, pair_counts
+from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
 from sklearn_crf.objectives._base import EmpiricalRisk
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
@@ -213,6 +213,9 @@ class PlaneOracle:
     def _differences(self, i, model, found):
         """Statistics of the labels found less those of the true ones, tables for each example."""
         batch = self.risk.batches[i]
+        if len(batch.members) == 1:
+            _, (unary, tables, *_) = difference_of_labelings(model, found, batch.labels)
+            return Statistics(unary.astype(np.float64, copy=False), tables[None])
         unary = np.zeros(model.unary.shape, dtype=np.float64)
         nodes = np.arange(len(found))
         unary[nodes, found] = 1.0
