@@ -190,7 +190,7 @@ ROWS = {
     "TRWCRF, graphs": (trw, {}, lambda: graphs(160, 80, 4, 6), lambda: graphs(1600, 80, 4, 6, 2)),
     "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(60_000, 20, 40, 2))),
     "M3NClassifier, chains": (m3n, {}, lambda: chains(600, 20, 40), lambda: chains(24_000, 20, 40, 2)),
-    "M3NClassifier, images": (m3n, {}, lambda: regions(4, 96), lambda: regions(48, 128, seed=2)),
+    "M3NClassifier, images": (m3n, {}, lambda: regions(12, 96), lambda: regions(48, 128, seed=2)),
     "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(72, 128), lambda: regions(96, 96, seed=2)),
     "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(24, 64), lambda: regions(96, 96, seed=2)),
     "DRFClassifier": (drf, {}, lambda: regions(8, 96), lambda: regions(96, 96, seed=2)),

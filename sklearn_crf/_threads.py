@@ -73,7 +73,7 @@ class _Helpers:
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        self._before_trial = self._on_trial = None  # seconds of an item before one left, and without it
+        self._before_trial = self._on_trial = None  # clock and processor for an item before one left, and without it
         self._processor, self._clock, self._n_items = _UNSEEN
 
     def wanted(self):
@@ -94,19 +94,20 @@ class _Helpers:
             self._n_items += 1
             if self._clock < _LOOKED_AT * (self.n_wanted + 1):
                 return
-            share, seconds = self._processor / self._clock, self._clock / (self.n_wanted + 1) / self._n_items
+            share, clock = self._processor / self._clock, self._clock / (self.n_wanted + 1)
+            item = clock / self._n_items, self._processor / self._n_items
             self._processor, self._clock, self._n_items = _UNSEEN
             if self._before_trial is not None:
                 # Back in any case, and looked at once more: the first items of a call may be slow for other reasons.
-                self._on_trial, self._before_trial = (seconds, seconds > _LEAST_GAIN * self._before_trial), None
+                self._on_trial, self._before_trial = (item, _is_loss(item, self._before_trial)), None
                 self.n_wanted += 1
             elif self._on_trial is not None:
                 alone, was_loss = self._on_trial
-                self._end_trial(stays=was_loss or alone > _LEAST_GAIN * seconds)
+                self._end_trial(stays=was_loss or _is_loss(alone, item))
             elif share >= _GOOD_SHARE and self.n_wanted:
                 self._pause, self._return = _FIRST_PAUSE, 0.0
             elif share < _LEAST_SHARE and self.n_wanted and perf_counter() >= self._trusted:
-                self._before_trial, self._return = seconds, inf
+                self._before_trial, self._return = item, inf
                 self.n_wanted -= 1
 
     def _end_trial(self, stays):
@@ -117,9 +118,15 @@ class _Helpers:
         self._on_trial, self._pause = None, min(2 * self._pause, _LONGEST_PAUSE)
 
 
+def _is_loss(alone, helped):
+    """Whether items take longer without a helper; taken for granted where they are others, of more or less work."""
+    return alone[0] > _LEAST_GAIN * helped[0] or not 1 / _ALIKE < alone[1] / max(helped[1], 1e-9) < _ALIKE
+
+
 # Seconds by the clock after which threads are judged, and the share of them below which one leaves on trial. It leaves
-# for a while if items take no longer by this factor, and else is trusted: twice as long each time, until threads work.
-_LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE = 0.02, 0.75, 1.05, 0.8
+# for a while if items take no longer by this factor (equal ones, whose processor's time differs by the last factor at
+# most), and else is trusted: twice as long each time, until threads work.
+_LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE, _ALIKE = 0.02, 0.75, 1.05, 0.8, 1.8
 _FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 
 
@@ -454,8 +461,8 @@ def range_runner(n_threads):
         yield run
 
 
-# Handing a range to another thread takes about 20 microseconds: shorter ranges stay.
-_SMALLEST_RANGE = 256
+# Handing a range to another thread takes about 20 microseconds: shorter ranges stay. Items of a range at most.
+_SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
 def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
@@ -490,10 +497,6 @@ def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
     A kernel adds into a buffer of its own range; the caller adds the buffers up in their order.
     """
     ranges = fixed_ranges(n_items, n_ranges)
-    if run is run_alone:
-        for k, (start, stop) in enumerate(ranges):
-            kernel(k, start, stop)
-        return
 
     def kernels(first, last):
         for k in range(first, last):
@@ -583,9 +586,6 @@ def even_map(n_threads):
                 yield from _mapped_ranges(run, function, items[first : first + _ITEMS_OF_A_THREAD * n_threads])
 
         yield mapped
-
-
-_ITEMS_OF_A_THREAD = 8
 
 
 def _mapped_ranges(run, function, items):

@@ -401,6 +401,15 @@ def test_a_slow_beginning_does_not_send_a_helper_away(clock):
     assert helpers.wanted() == 1
 
 
+def test_items_of_less_work_do_not_send_a_helper_away(clock):
+    helpers = _threads._Helpers(1)
+    look(helpers, 0.016, share=0.6)
+    # Shorter ones follow, with it and without it.
+    look(helpers, 0.004)
+    look(helpers, 0.008, share=0.5)
+    assert helpers.wanted() == 1
+
+
 def test_items_with_fewer_threads_at_work_than_wanted_say_nothing(clock):
     helpers = _threads._Helpers(1)
     for _ in range(100):
