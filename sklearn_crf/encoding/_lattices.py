@@ -119,6 +119,8 @@ class Encoded:
     @property
     def n_nodes(self):
         """Number of nodes of all examples."""
+        if isinstance(self.items, ChainList):
+            return int(self.items.lengths.sum())
         if self.layout == "list":
             return sum(prod(shape) for shape in self.shapes)
         return self.n_examples * (self.graph.n_nodes if self.layout == "array" else 1)

@@ -24,6 +24,9 @@ from sklearn_crf.potentials import (
 # Numbers in the statistics of the nodes of a batch with sparse features (512 KB).
 _MOST_STATISTICS = 2**16
 
+# Threads that share batches evenly.
+_SHARING = 4
+
 
 class TrainingExamples:
     """Encoded examples in memory, their labels and, once they are prepared, their batches."""
@@ -72,8 +75,13 @@ class TrainingExamples:
         packing = field._packing(self.encoded)
         if not self.encoded.is_sparse:
             return packing
-        most = max(1, _MOST_STATISTICS // max(len(self.labels.classes_), 1))
-        return packing | {"max_nodes": min(packing["max_nodes"], most)}
+        most = min(packing["max_nodes"], max(1, _MOST_STATISTICS // max(len(self.labels.classes_), 1)))
+        n_nodes = self.encoded.n_nodes
+        n_batches = -(-n_nodes // most)
+        if n_batches > _SHARING and most > 1:
+            # As many for each thread: the others wait for one that has a batch more.
+            most = -(-n_nodes // (_SHARING * round(n_batches / _SHARING)))
+        return packing | {"max_nodes": most}
 
     def potentials(self, field, layout):
         """Potentials for training; batches are made."""

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import Example, Shards
+from sklearn_crf.estimators import _training_examples
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import score
 
@@ -411,3 +412,14 @@ def test_edges_are_constant_where_differences_do_not_suit():
         (graphs, list(y.reshape(6, 30))),
     ):
         assert trw_crf().fit(examples, labels).edge_coef_.shape[1] == 1
+
+
+@pytest.mark.parametrize(("n", "sizes"), [(3, 3), (13, 12), (19, 20)])
+def test_threads_have_as_many_batches_of_taggers(n, sizes, monkeypatch):
+    # Of two classes and 20 nodes a batch, so many sequences of 20 nodes.
+    monkeypatch.setattr(_training_examples, "_MOST_STATISTICS", 40)
+    X = [sp.csr_matrix(np.ones((1, 3)))] * 20 * n
+    y = [np.array([i % 2]) for i in range(20 * n)]
+    examples = _training_examples.TrainingExamples(trw_crf(), X, y, None, None, None)
+    assert len(range(0, 20 * n, examples._packing(trw_crf())["max_nodes"])) == sizes
+    assert examples._packing(trw_crf(solver="sgd"))["max_nodes"] == 1

@@ -59,6 +59,10 @@ class Transitions(NamedTuple):
         found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), *self._nothing(), np.empty(0))
         return None if found is None else found[1]
 
+    def workspace(self, longest):
+        """That of the kernels of chains of up to so many nodes."""
+        return _workspace(2 * longest + 3, self.factor)
+
     def _nothing(self):
         """Statistics of the table that are not asked for."""
         return self.factor[:0].copy(), self.scores[:0].copy()
@@ -66,7 +70,7 @@ class Transitions(NamedTuple):
     def _pass_over(self, unary, ptr, labels, posterior, pairs, counts, terms=None):
         terms = np.empty(len(unary)) if terms is None else terms
         predicted = np.empty(len(unary), dtype=np.int32)
-        work = _workspace_of(ptr, 2, 3, self.factor)
+        work = self.workspace(int(np.diff(ptr).max()))
         with out_of_turn():
             fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
         return (terms, predicted) if fits else None
@@ -91,7 +95,7 @@ class BestTransitions(NamedTuple):
     def labels(self, unary, ptr):
         """The best labeling, (N,) int32; None where there is none."""
         labels = np.empty(len(unary), dtype=np.int32)
-        work = _workspace_of(ptr, 1, 2, self.factor)
+        work = _workspace(int(np.diff(ptr).max()) + 2, self.factor)
         with out_of_turn():
             fits = best_labels(unary, ptr, *self, labels, work)
         return labels if fits else None
@@ -101,9 +105,9 @@ def _padded(n_states):
     return -(-n_states // _LANES) * _LANES
 
 
-def _workspace_of(ptr, times, more, factor):
-    """Rows as a factor has, so many for each node of the longest chain and some more."""
-    n_rows, width = times * int(np.diff(ptr).max()) + more, factor.shape[1]
+def _workspace(n_rows, factor):
+    """Rows as a factor has."""
+    width = factor.shape[1]
     return own_workspace(n_rows * width, factor.dtype).reshape(n_rows, width)
 
 

@@ -1,57 +1,10 @@
-"""Marginals of chains, or the loss of their labels and its derivative: forward and backward along one after the other;
-and their best labels.
-
-What belongs to a chain stays in the cache from its scores to its statistics. Sums are of probabilities, normalised at
-every node, in double precision whatever that of the scores.
-"""
+"""Marginals of chains, or the loss of their labels and its derivative, and their best labels."""
 
 from cython cimport floating
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.rows cimport (
-    add_outer,
-    exponentiate_all,
-    max_sum,
-    replace_scores,
-    row_max,
-    row_scale,
-    row_sum,
-    sum_product,
-)
-
-
-cdef inline bint probabilities(
-    const floating* scores, Py_ssize_t n_states, Py_ssize_t width, double widest, double* row, double* best
-) noexcept nogil:
-    """Scores below the best one of a node, -inf in the padding; False where they range too widely."""
-    cdef:
-        Py_ssize_t a
-        double top = scores[0], least = scores[0]
-    for a in range(1, n_states):
-        top = scores[a] if scores[a] > top else top
-        least = scores[a] if scores[a] < least else least
-    for a in range(n_states):
-        row[a] = scores[a] - top
-    for a in range(n_states, width):
-        row[a] = -INFINITY
-    best[0] = top
-    return top - least <= widest  # False for NaN and infinity too
-
-
-cdef inline Py_ssize_t first_of_best(const double* row, Py_ssize_t width) noexcept nogil:
-    cdef:
-        double top = row_max(row, width)
-        Py_ssize_t a = 0
-    while row[a] < top:
-        a += 1
-    return a
-
-
-cdef inline void multiply(double* row, const double* other, Py_ssize_t width) noexcept nogil:
-    cdef Py_ssize_t a
-    for a in range(width):
-        row[a] *= other[a]
+from sklearn_crf.kernels.rows cimport max_sum, replace_scores
 
 
 def chain_likelihood(
@@ -71,72 +24,12 @@ def chain_likelihood(
     double[:, ::1] work,  # workspace (2 * longest + 3, W)
 ):
     """Marginals, or the derivative of the loss; False, and nothing of use, where scores range too widely."""
-    cdef:
-        Py_ssize_t K = unary.shape[1], W = factor.shape[1]
-        Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
-        double total, best
-        bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
-        bint has_terms = terms.shape[0] > 0, has_posterior = posterior.shape[0] > 0
-        bint labels_alone = not has_terms and not has_posterior and not has_pairs
-        double* forward = &work[0, 0]
-        double* own = forward + longest * W
-        double* backward = own + longest * W
-        double* product = backward + W
-        double* alpha
-        floating* row
+    cdef bint fits
     with nogil:
-        for i in range(ptr.shape[0] - 1):
-            first, n = ptr[i], ptr[i + 1] - ptr[i]
-            for t in range(n):
-                s = first + t
-                fits &= probabilities(&unary[s, 0], K, W, widest, own + t * W, &best)
-                if not has_terms:
-                    continue
-                terms[s] = best + best_pair if t else best
-                if labelled:
-                    terms[s] -= unary[s, labels[s]]
-                    if t:
-                        terms[s] -= table[labels[s - 1], labels[s]]
-                        counts[labels[s - 1], labels[s]] += 1
-            if not fits:
-                break
-            if n == 1 and labels_alone:
-                predicted[first] = <int32_t> first_of_best(own, W)
-                continue
-            exponentiate_all(own, n * W)
-            for t in range(n):
-                alpha = forward + t * W
-                if t:
-                    sum_product(&factor[0, 0], <const double*> alpha - W, K, W, alpha)
-                    multiply(alpha, own + t * W, W)
-                else:
-                    for a in range(W):
-                        alpha[a] = own[a]
-                total = row_sum(<const double*> alpha, W)
-                row_scale(alpha, 1 / total, W)
-                row_scale(own + t * W, 1 / total, W)
-                if has_terms:
-                    terms[first + t] += log(total)
-            for a in range(W):
-                backward[a] = 1.0
-            for t in range(n - 1, -1, -1):
-                s = first + t
-                alpha = forward + t * W
-                for a in range(W):
-                    product[a] = alpha[a] * backward[a]
-                predicted[s] = <int32_t> first_of_best(product, W)
-                if has_posterior:
-                    row = &posterior[s, 0]
-                    for a in range(K):
-                        row[a] = <floating> product[a]
-                    if labelled:
-                        row[labels[s]] -= 1
-                if t:
-                    for a in range(W):
-                        product[a] = own[t * W + a] * backward[a]
-                    if has_pairs:
-                        add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
-                    sum_product(&transposed[0, 0], <const double*> product, K, W, backward)
+        fits = pass_over_chains(
+            unary, ptr, table, factor, transposed, best_pair, widest, labels, posterior, pairs, counts, terms,
+            predicted, work
+        )
     return fits
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks, own_workspace, thread_count
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, chains_of
-from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
+from sklearn_crf.kernels.learning.chain_risk import risk_of_chains
+from sklearn_crf.kernels.learning.feature_pairs import pair_gradient
 from sklearn_crf.models import (
     PairwiseModel,
     Statistics,
@@ -250,6 +251,7 @@ class _Chains(NamedTuple):
     features: tuple  # arrays of FeatureColumns
     bounds: list  # entries of them where each range of features begins, and their number
     ptr: np.ndarray  # first node of each chain and the number of nodes
+    longest: int
     labels: np.ndarray
     weight: float
 
@@ -257,7 +259,8 @@ class _Chains(NamedTuple):
 class PassOverChains:
     """Risk and gradient of the likelihood of labelled chains with sparse features, of all batches in one pass.
 
-    Scores of a batch become its statistics where they are, and stay in the cache until features have read them.
+    Scores of a batch become its statistics where they are, and stay in the cache until features have read them: one
+    call of a kernel, unless threads share the features.
     """
 
     def __init__(self, potentials, chains, n_jobs):
@@ -339,18 +342,22 @@ class PassOverChains:
         tables, loss, n_errors = np.zeros_like(transitions.scores), 0.0, 0.0
         for group in groups:
             blocks = self._blocks(group, kept)
-            found = shared(partial(self._losses, weights=weights, transitions=transitions), blocks)
+            # One thread reads all statistics once, while they are in the cache.
+            alone = shared is _mapped
+            losses = partial(
+                self._losses, weights=weights, transitions=transitions, coef=parts.coef[: None if alone else 0]
+            )
+            found = shared(losses, blocks)
             if any(each is None for each in found):
                 return None
-            for (_, statistics), (table, of_nodes, wrong) in zip(blocks, found, strict=True):
+            for table, of_nodes, wrong, by_intercept in found:
                 if self._potentials.fit_intercept:
-                    parts.intercept[0] += np.ones(len(statistics)) @ statistics
+                    parts.intercept[0] += by_intercept
                 tables += table
                 loss += of_nodes
                 n_errors += wrong
-            # One thread reads all statistics once.
-            ranges = pairwise((0, _N_RANGES) if shared is _mapped else range(_N_RANGES + 1))
-            shared(partial(self._pull, blocks=blocks, coef=parts.coef), ranges)
+            if not alone:
+                shared(partial(self._pull, blocks=blocks, coef=parts.coef), pairwise(range(_N_RANGES + 1)))
         return tables, loss, n_errors
 
     def _blocks(self, group, kept):
@@ -359,19 +366,37 @@ class PassOverChains:
         bounds = np.cumsum([0, *(len(each.labels) for each in chains)])
         return [(each, kept[slice(*ends)]) for each, ends in zip(chains, pairwise(bounds), strict=True)]
 
-    def _losses(self, block, weights, transitions, n_threads):
-        """Statistics of tables, loss and weight of wrong labels of a batch; its scores become statistics of nodes."""
-        chains, scores = block
-        scores[...] = weights.intercept[0] if self._potentials.fit_intercept else 0.0
-        pair_scores(*chains.features, *self._pairs, weights.coef, scores, own_workspace(scores.shape[1]))
-        found = transitions.statistics(scores, chains.ptr, chains.labels, scores)
+    def _losses(self, block, weights, transitions, coef, n_threads):
+        """Statistics of tables, loss, weight of wrong labels and gradient by intercepts of a batch, besides nodes'."""
+        # coef: derivatives by the weights of features, added to unless there are none
+        chains, statistics = block
+        n_nodes, n_classes = statistics.shape
+        pairs, counts = np.zeros_like(transitions.factor), np.zeros_like(transitions.scores)
+        by_intercept, columns = own_workspace(n_classes), own_workspace(n_classes)
+        intercept = weights.intercept[0] if self._potentials.fit_intercept else np.zeros(n_classes)
+        found = risk_of_chains(
+            *chains.features,
+            *self._pairs,
+            weights.coef,
+            intercept,
+            chains.ptr,
+            *transitions,
+            chains.labels,
+            chains.weight,
+            statistics,
+            pairs,
+            counts,
+            by_intercept,
+            coef,
+            own_workspace(n_nodes),
+            own_workspace(n_nodes, np.int32),
+            transitions.workspace(chains.longest),
+            columns,
+        )
         if found is None:
             return None
-        table, terms, predicted = found
-        n_wrong = np.count_nonzero(predicted != chains.labels)
-        if chains.weight != 1:
-            scores *= chains.weight
-        return chains.weight * table, chains.weight * float(terms.sum()), chains.weight * n_wrong
+        table = (pairs * transitions.factor)[:, :n_classes] - counts
+        return chains.weight * table, *(chains.weight * each for each in found), by_intercept
 
     def _pull(self, ranges, blocks, coef, n_threads):
         """The part of the gradient that belongs to some ranges of features."""
@@ -416,4 +441,5 @@ def _chains(batch, ptr, starts):
     features = batch.example.node_features
     bounds = [*np.searchsorted(features.feature, starts).tolist(), len(features.feature)]
     weight = 1.0 if batch.weight is None else float(batch.weight[0])
-    return _Chains(features.arrays, bounds, ptr, np.ascontiguousarray(batch.labels, dtype=np.int32), weight)
+    labels = np.ascontiguousarray(batch.labels, dtype=np.int32)
+    return _Chains(features.arrays, bounds, ptr, int(np.diff(ptr).max()), labels, weight)

@@ -1,0 +1,63 @@
+"""Likelihood of labelled chains with sparse features: from weights to their gradient by one call for each batch."""
+
+from cython cimport floating
+from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.exact.chains cimport pass_over_chains
+from sklearn_crf.kernels.learning.feature_pairs cimport add_pair_gradient, add_pair_scores
+
+
+def risk_of_chains(
+    const int32_t[::1] feature,  # IN (n,) ascending, those that occur
+    const int32_t[::1] ptr,  # IN (n + 1,)
+    const int32_t[::1] node,  # IN (nnz,)
+    const floating[::1] value,  # IN (nnz,), or (0,) where every value is one
+    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each feature
+    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
+    const double[::1] weights,  # IN (P,)
+    const double[::1] intercept,  # IN (K,)
+    const int64_t[::1] chains,  # IN (n_chains + 1,) first node of each chain
+    const double[:, ::1] table,  # IN (K, K) scores of neighbours
+    const double[:, ::1] factor,  # IN (K, W) their exp below the best one, padded by zeros
+    const double[:, ::1] transposed,  # IN (K, W) the same of the table from right to left
+    double best_pair,
+    double widest,
+    const int32_t[::1] labels,  # IN (N,)
+    double weight,  # of the batch
+    double[:, ::1] statistics,  # OUT (N, K) derivative of the risk by scores
+    double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to
+    double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
+    double[::1] by_intercept,  # OUT (K,)
+    double[::1] gradient,  # IN OUT (P,) added to, or (0,): not asked for
+    double[::1] terms,  # workspace (N,)
+    int32_t[::1] predicted,  # workspace (N,)
+    double[:, ::1] work,  # workspace (2 * longest + 3, W)
+    double[::1] columns,  # workspace (K,)
+):
+    """Sum of the losses of nodes and number of wrong labels, without the weight; None where scores range too widely."""
+    cdef:
+        Py_ssize_t n_nodes = statistics.shape[0], K = statistics.shape[1], s, k, n_wrong = 0
+        double loss = 0
+        bint fits
+    with nogil:
+        for s in range(n_nodes):
+            for k in range(K):
+                statistics[s, k] = intercept[k]
+        add_pair_scores(feature, ptr, node, value, pair_ptr, pair_column, weights, statistics, columns)
+        fits = pass_over_chains(
+            statistics, chains, table, factor, transposed, best_pair, widest, labels, statistics, pairs, counts, terms,
+            predicted, work
+        )
+        for k in range(K):
+            by_intercept[k] = 0
+        for s in range(n_nodes if fits else 0):
+            loss += terms[s]
+            n_wrong += predicted[s] != labels[s]
+            for k in range(K):
+                statistics[s, k] *= weight
+                by_intercept[k] += statistics[s, k]
+        if fits and gradient.shape[0]:
+            add_pair_gradient(
+                feature, ptr, node, value, 0, feature.shape[0], pair_ptr, pair_column, statistics, gradient, columns
+            )
+    return (loss, n_wrong) if fits else None

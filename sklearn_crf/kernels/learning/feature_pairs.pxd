@@ -1,0 +1,100 @@
+"""Passes over sparse features that are kept by column, with weights of pairs of a feature and a column of scores."""
+
+from cython cimport floating
+from libc.stdint cimport int32_t, int64_t
+
+cdef extern from "indexed_rows.h" nogil:
+    void sum_indexed_rows(const double*, const int32_t*, Py_ssize_t, Py_ssize_t, double*)
+    void add_to_indexed_rows(double*, const int32_t*, Py_ssize_t, Py_ssize_t, const double*)
+
+
+cdef inline void add_pair_scores(
+    const int32_t[::1] feature,  # IN (n,) ascending, those that occur
+    const int32_t[::1] ptr,  # IN (n + 1,)
+    const int32_t[::1] node,  # IN (nnz,)
+    const floating[::1] value,  # IN (nnz,), or (0,) where every value is one
+    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each feature
+    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
+    const double[::1] weights,  # IN (P,)
+    double[:, ::1] scores,  # IN OUT (N, n_columns), added to
+    double[::1] work,  # workspace (n_columns,)
+) noexcept nogil:
+    """Add to the scores of each node the weights of the pairs of its features."""
+    cdef:
+        bint weighted = value.shape[0] > 0
+        Py_ssize_t n_columns = scores.shape[1]
+        Py_ssize_t i, k, q
+        int64_t p, first, last
+        double x = 1.0
+        double* row
+        double* dense = &work[0]
+        double* all_scores = &scores[0, 0] if scores.shape[0] else NULL
+    for i in range(feature.shape[0]):
+        first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
+        if 3 * (last - first) > n_columns:  # whole rows are quicker than picking a third of their numbers
+            for k in range(n_columns):
+                dense[k] = 0.0
+            for p in range(first, last):
+                dense[pair_column[p]] = weights[p]
+            if not weighted:
+                add_to_indexed_rows(all_scores, &node[ptr[i]], ptr[i + 1] - ptr[i], n_columns, dense)
+                continue
+            for q in range(ptr[i], ptr[i + 1]):
+                row = all_scores + node[q] * n_columns
+                x = value[q]
+                for k in range(n_columns):
+                    row[k] += x * dense[k]
+        else:
+            for q in range(ptr[i], ptr[i + 1]):
+                row = all_scores + node[q] * n_columns
+                if weighted:
+                    x = value[q]
+                for p in range(first, last):
+                    row[pair_column[p]] += x * weights[p]
+
+
+cdef inline void add_pair_gradient(
+    const int32_t[::1] feature,  # IN (n,)
+    const int32_t[::1] ptr,  # IN (n + 1,)
+    const int32_t[::1] node,  # IN (nnz,)
+    const floating[::1] value,  # IN (nnz,), or (0,) where every value is one
+    Py_ssize_t start,
+    Py_ssize_t stop,  # entries of feature to do
+    const int64_t[::1] pair_ptr,  # IN (F + 1,)
+    const int32_t[::1] pair_column,  # IN (P,)
+    const double[:, ::1] statistics,  # IN (N, n_columns)
+    double[::1] gradient,  # IN OUT (P,), added to
+    double[::1] work,  # workspace (n_columns,)
+) noexcept nogil:
+    """Add the statistics of the nodes of each feature, for the columns that it is paired with."""
+    cdef:
+        bint weighted = value.shape[0] > 0
+        Py_ssize_t n_columns = statistics.shape[1]
+        Py_ssize_t i, k, q
+        int64_t p, first, last
+        double x = 1.0
+        const double* row
+        const double* all_statistics = &statistics[0, 0] if statistics.shape[0] else NULL
+        double* sums = &work[0]
+    for i in range(start, stop):
+        first, last = pair_ptr[feature[i]], pair_ptr[feature[i] + 1]
+        if 3 * (last - first) > n_columns:
+            if weighted:
+                for k in range(n_columns):
+                    sums[k] = 0.0
+                for q in range(ptr[i], ptr[i + 1]):
+                    row = all_statistics + node[q] * n_columns
+                    x = value[q]
+                    for k in range(n_columns):
+                        sums[k] += x * row[k]
+            else:
+                sum_indexed_rows(all_statistics, &node[ptr[i]], ptr[i + 1] - ptr[i], n_columns, sums)
+            for p in range(first, last):
+                gradient[p] += sums[pair_column[p]]
+        else:
+            for q in range(ptr[i], ptr[i + 1]):
+                row = all_statistics + node[q] * n_columns
+                if weighted:
+                    x = value[q]
+                for p in range(first, last):
+                    gradient[p] += x * row[pair_column[p]]
