@@ -181,7 +181,7 @@ def main():
     if options.json is not None:
         # Rows of other tasks and sizes stay.
         by_key = {key(row): row for row in [*read_record(options.json, []), *rows]}
-        write_record(options.json, list(by_key.values()))
+        write_record(options.json, sorted(by_key.values(), key=lambda row: list(TASKS).index(row["task"])))
     if options.check and (worse := steps_back(rows, options.check)):
         sys.exit("slower than recorded: " + "; ".join(" ".join(map(str, key(row))) for row in worse))
 

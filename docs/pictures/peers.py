@@ -10,21 +10,22 @@ RECORD = Path("..") / ".." / "benchmarks" / "peers.json"  # pictures are drawn i
 rows = json.loads(RECORD.read_text(encoding="utf-8"))
 
 names = {"sklearn_crfsuite": "sklearn-crfsuite", "pycrfsuite": "python-crfsuite", "maxflow": "PyMaxflow"}
-names |= {"sklearn": "scikit-learn"}
+names |= {"sklearn": "scikit-learn", "gco": "gco-wrapper", "libdai": "libDAI", "pytoulbar2": "toulbar2"}
 labels = [f"{row['task']}, {row['size']:,}: {row['step']}" for row in rows]
 places = list(dict.fromkeys(labels))[::-1]
 peers = list(dict.fromkeys(row["peer"] for row in rows))
-markers = dict(zip(peers, "osD^v", strict=False))
+markers = dict(zip(peers, "osD^vP*X<>", strict=False))
 
-figure, axes = plt.subplots(1, 2, figsize=(8.4, 0.28 * len(places) + 1.3), layout="constrained", sharey=True)
+figure, axes = plt.subplots(1, 2, figsize=(8.4, 0.21 * len(places) + 1.5), layout="constrained", sharey=True)
 for axis, key, title, ticks in (
-    (axes[0], "ratio", "processor time, theirs over ours", [0.3, 1, 3, 10]),
+    (axes[0], "ratio", "processor time, theirs over ours", [0.3, 1, 3, 10, 30, 100]),
     (axes[1], "memory", "memory, ours over theirs", [0.1, 0.3, 1, 3]),
 ):
     for peer in peers:
         own = [(row[key], places.index(label)) for row, label in zip(rows, labels, strict=True) if row["peer"] == peer]
-        # Less than a tenth is within what a process takes anyhow.
-        values, heights = np.array([(max(value, 0.1), height) for value, height in own]).T
+        # Less than a tenth is within what a process takes anyhow; of programs of their own memory is not known.
+        known = [(max(value, 0.1), height) for value, height in own if value is not None]
+        values, heights = np.array(known).reshape(-1, 2).T
         axis.plot(values, heights, markers[peer], label=names.get(peer, peer), markersize=5)
     axis.axvline(1, color="0.6", linewidth=1)
     axis.set_xscale("log")
@@ -32,5 +33,5 @@ for axis, key, title, ticks in (
     axis.set_xticks([], minor=True)
     axis.set_xlabel(title)
     axis.grid(axis="y", color="0.9")
-axes[0].set_yticks(range(len(places)), places, fontsize=8)
+axes[0].set_yticks(range(len(places)), places, fontsize=7)
 figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
