@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
@@ -177,6 +178,84 @@ def bmrm(
     )
 
 
+class _DenseRows:
+    """Vectors side by side, in an array that grows."""
+
+    def __init__(self, n, matrix=None):
+        self._rows = np.empty((0, n)) if matrix is None else matrix.toarray()
+        self.n_rows = len(self._rows)
+
+    def append(self, row):
+        if self.n_rows == len(self._rows):
+            self._store(self._rows[: self.n_rows], 2 * self.n_rows)
+        self._rows[self.n_rows] = row
+        self.n_rows += 1
+
+    def _store(self, rows, capacity):
+        self._rows = np.empty((max(16, capacity), rows.shape[1]))
+        self._rows[: len(rows)] = rows
+        self.n_rows = len(rows)
+
+    def take(self, kept):
+        self._store(self._rows[kept], len(self._rows))
+
+    def times(self, vector):
+        return self._rows[: self.n_rows] @ vector
+
+    def combined(self, weight):
+        return weight @ self._rows[: self.n_rows]
+
+    def columns(self, places):
+        return self._rows[: self.n_rows, places]
+
+
+class _SparseRows:
+    """The same of vectors most of whose entries are zero: slopes of sparse features, which errors alone have."""
+
+    def __init__(self, n):
+        self._n = n
+        # In use up to the last of the pointers.
+        self._value, self._index = np.empty(0), np.empty(0, dtype=np.int32)
+        self._ptr = np.zeros(1, dtype=np.int64)
+
+    @property
+    def n_rows(self):
+        return len(self._ptr) - 1
+
+    @property
+    def matrix(self):
+        """All rows, (n_rows, n) CSR."""
+        end = self._ptr[-1]
+        return sp.csr_array((self._value[:end], self._index[:end], self._ptr), shape=(self.n_rows, self._n))
+
+    def append(self, row):
+        places = np.flatnonzero(row)
+        start = self._ptr[-1]
+        stop = start + len(places)
+        if stop > len(self._value):
+            capacity = max(stop, 2 * len(self._value))
+            self._value, self._index = (np.resize(array, capacity) for array in (self._value, self._index))
+        self._value[start:stop], self._index[start:stop] = row[places], places
+        self._ptr = np.append(self._ptr, stop)
+
+    def take(self, kept):
+        matrix = self.matrix[kept]
+        self._value, self._index, self._ptr = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
+
+    def times(self, vector):
+        return self.matrix @ vector
+
+    def combined(self, weight):
+        return weight @ self.matrix
+
+    def columns(self, places):
+        return self.matrix[:, places].toarray()
+
+
+# Entries of the first slope that may be other than zero, as a share: it has most of them, as all examples have errors.
+_MOST_ENTRIES = 0.2
+
+
 class Bundle:
     """Planes, their Gram matrix and their dual weights; rows of entries bounded below come last."""
 
@@ -186,58 +265,66 @@ class Bundle:
         self.former = None
         self._bounded = np.flatnonzero(bounded)
         self._multiplier = np.zeros(len(self._bounded))
+        self._rows = _SparseRows(n)  # minus the slopes
+        self._has_slope = False
         # Of the arrays, the first n_planes entries are in use.
-        self._rows = np.empty((0, n))  # minus the slopes
         self._gram = np.empty((0, 0))
         self._offset, self._weight = np.empty(0), np.empty(0)
 
     def add(self, slope, offset):
         if self.n_planes == self.max_planes:
             self._shrink()
-        if self.n_planes == len(self._offset):
-            self._take(np.arange(self.n_planes), min(max(16, 2 * self.n_planes), self.max_planes))
+        self._append(-slope, offset, 0.0 if self.n_planes else 1.0)
+
+    def _append(self, row, offset, weight):
         k = self.n_planes
-        np.negative(slope, out=self._rows[k])
-        self._gram[k, : k + 1] = self._gram[: k + 1, k] = self._rows[: k + 1] @ self._rows[k]
-        self._offset[k], self._weight[k] = offset, 0.0 if k else 1.0
+        if k == len(self._offset):
+            self._take(np.arange(k), min(max(16, 2 * k), self.max_planes))
+        if not self._has_slope and (n_entries := np.count_nonzero(row)):
+            self._has_slope = True
+            if n_entries > _MOST_ENTRIES * len(row):
+                self._rows = _DenseRows(len(row), self._rows.matrix)
+        self._rows.append(row)
+        self._gram[k, : k + 1] = self._gram[: k + 1, k] = self._rows.times(row)
+        self._offset[k], self._weight[k] = offset, weight
         self.n_planes += 1
 
     def _take(self, kept, capacity):
         """Keep some planes, in arrays for so many."""
-        rows, gram, offset, weight = self._rows, self._gram, self._offset, self._weight
+        gram, offset, weight = self._gram, self._offset, self._weight
         self.n_planes = n = len(kept)
-        self._rows, self._gram = np.empty((capacity, rows.shape[1])), np.empty((capacity, capacity))
-        self._offset, self._weight = np.empty(capacity), np.empty(capacity)
-        self._rows[:n], self._gram[:n, :n] = rows[kept], gram[np.ix_(kept, kept)]
-        self._offset[:n], self._weight[:n] = offset[kept], weight[kept]
+        self._gram, self._offset, self._weight = np.empty((capacity, capacity)), np.empty(capacity), np.empty(capacity)
+        self._gram[:n, :n], self._offset[:n], self._weight[:n] = gram[np.ix_(kept, kept)], offset[kept], weight[kept]
+        if n < self._rows.n_rows:
+            self._rows.take(kept)
 
     def solve(self):
         """Point of least penalty plus highest plane, and its dual value."""
         n_planes, bounded = self.n_planes, self._bounded
-        rows, gram = self._rows[:n_planes], self._gram[:n_planes, :n_planes]
+        gram = self._gram[:n_planes, :n_planes]
         offset, weight = self._offset[:n_planes], self._weight[:n_planes]
         if len(bounded):
-            across = rows[:, bounded]
+            across = self._rows.columns(bounded)
             gram = np.block([[gram, across], [across.T, np.eye(len(bounded))]])
             offset, weight = np.append(offset, np.zeros(len(bounded))), np.append(weight, self._multiplier)
         weight = maximize_on_simplex(gram, offset, weight, n_planes)
         self._weight[:n_planes], self._multiplier = weight[:n_planes], weight[n_planes:]
-        x = weight[:n_planes] @ rows
+        x = self._rows.combined(weight[:n_planes])
         x[bounded] = np.maximum(x[bounded], 0.0)
         return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
         """Drop planes without weight; if all have some, add the lighter half up into one plane."""
         light = np.flatnonzero(self._weight <= 0)
+        sums = None
         if not len(light):
             light = np.argsort(self._weight, kind="stable")[: self.n_planes // 2 + 1]
-            share = self._weight[light] / self._weight[light].sum()
-            first, light = light[0], light[1:]
-            self._weight[first] += self._weight[light].sum()
-            self._offset[first] = share @ self._offset[np.append(first, light)]
-            self._rows[first] = share @ self._rows[np.append(first, light)]
-            self._gram[first] = self._gram[:, first] = self._rows @ self._rows[first]
+            share, total = np.zeros(self.n_planes), self._weight[light].sum()
+            share[light] = self._weight[light] / total
+            sums = self._rows.combined(share), share @ self._offset, total
         self._take(np.setdiff1d(np.arange(self.n_planes), light), self.max_planes)
+        if sums is not None:
+            self._append(*sums)
 
 
 def one_slack(
