@@ -182,24 +182,25 @@ def pairs_of_labels(n_samples, seed):
     return X, y.astype(int)
 
 
-# name: (estimator of options, (X, y) to learn from, (X, y) to predict). Most take a second or more on one thread.
+# name: (estimator of options, (X, y) to learn from, (X, y) to predict). All take about a second or more on one thread,
+# but for predictions of rows of tables, whose data would else take more than 2 GB.
 ROWS = {
-    "TRWCRF, chains": (trw, {}, lambda: chains(1500, 20, 40), lambda: chains(36_000, 20, 40, 2)),
-    "TRWCRF, sparse chains": (trw, {}, lambda: words_of(4000, 1), lambda: words_of(80_000, 2)),
-    "TRWCRF, images": (trw, {}, lambda: regions(8, 64), lambda: regions(16, 96, seed=2)),
-    "TRWCRF, graphs": (trw, {}, lambda: graphs(160, 80, 4, 6), lambda: graphs(1600, 80, 4, 6, 2)),
-    "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(60_000, 20, 40, 2))),
-    "M3NClassifier, chains": (m3n, {}, lambda: chains(600, 20, 40), lambda: chains(24_000, 20, 40, 2)),
-    "M3NClassifier, images": (m3n, {}, lambda: regions(12, 96), lambda: regions(240, 128, seed=2)),
-    "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(72, 128), lambda: regions(96, 96, seed=2)),
-    "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(24, 64), lambda: regions(96, 96, seed=2)),
-    "DRFClassifier": (drf, {}, lambda: regions(8, 96), lambda: regions(96, 96, seed=2)),
-    "ContrastiveCRF": (contrastive, {}, lambda: regions(16, 64), lambda: regions(96, 96, seed=2)),
-    "RegressionTreeField": (tree_field, {}, lambda: noisy(16, 96), lambda: noisy(48, 128, 2)),
-    "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(24, 48), lambda: regions(48, 128, seed=2)),
+    "TRWCRF, chains": (trw, {}, lambda: chains(1500, 20, 40), lambda: chains(200_000, 20, 40, 2)),
+    "TRWCRF, sparse chains": (trw, {}, lambda: words_of(4000, 1), lambda: words_of(240_000, 2)),
+    "TRWCRF, images": (trw, {}, lambda: regions(8, 64), lambda: regions(48, 96, seed=2)),
+    "TRWCRF, graphs": (trw, {}, lambda: graphs(240, 80, 4, 6), lambda: graphs(3600, 80, 4, 6, 2)),
+    "TRWCRF, rows": (trw, {}, lambda: pooled(chains(6000, 20, 40)), lambda: pooled(chains(180_000, 20, 40, 2))),
+    "M3NClassifier, chains": (m3n, {}, lambda: chains(900, 20, 40), lambda: chains(240_000, 20, 40, 2)),
+    "M3NClassifier, images": (m3n, {}, lambda: regions(12, 96), lambda: regions(600, 128, seed=2)),
+    "DRFClassifier, pl": (drf, {"learning": "pl"}, lambda: regions(144, 128), lambda: regions(96, 96, seed=2)),
+    "DRFClassifier, spa": (drf, {"learning": "spa"}, lambda: regions(24, 64), lambda: regions(240, 96, seed=2)),
+    "DRFClassifier": (drf, {}, lambda: regions(8, 96), lambda: regions(120, 96, seed=2)),
+    "ContrastiveCRF": (contrastive, {}, lambda: regions(16, 64), lambda: regions(160, 96, seed=2)),
+    "RegressionTreeField": (tree_field, {}, lambda: noisy(16, 96), lambda: noisy(120, 128, 2)),
+    "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(24, 48), lambda: regions(160, 128, seed=2)),
     "MultiConditionalMFA": (analysers, {}, lambda: clusters(200_000, 20), lambda: clusters(3_000_000, 20, 2)),
     "DenseCRF": (dense, {}, lambda: colours(24, 48), lambda: colours(120, 96, 2)),
-    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(40_000, 0), lambda: pairs_of_labels(600_000, 2)),
+    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(48_000, 0), lambda: pairs_of_labels(1_200_000, 2)),
 }
 
 
