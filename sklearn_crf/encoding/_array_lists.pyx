@@ -133,12 +133,15 @@ def joined_rows(
         Py_ssize_t i, k, row = 0
         int64_t start = 0, n
         const int32_t* own
+        floating* all_values = &values[0] if values.shape[0] else NULL
+        int32_t* all_indices = &indices[0] if indices.shape[0] else NULL
     pointers[0] = 0
     with nogil:
         for i in range(places.shape[0]):
             n = places[i, 3]
-            memcpy(&values[0] + start, <const void*> <Py_ssize_t> places[i, 0], n * sizeof(floating))
-            memcpy(&indices[0] + start, <const void*> <Py_ssize_t> places[i, 1], n * sizeof(int32_t))
+            if n:
+                memcpy(all_values + start, <const void*> <Py_ssize_t> places[i, 0], n * sizeof(floating))
+                memcpy(all_indices + start, <const void*> <Py_ssize_t> places[i, 1], n * sizeof(int32_t))
             own = <const int32_t*> <Py_ssize_t> places[i, 2]
             for k in range(lengths[i]):
                 pointers[row + k + 1] = start + own[k + 1]

@@ -99,3 +99,15 @@ def test_offsets_of_their_own_are_read_one_by_one():
     encoded = encode_X(chains(), connectivity=np.array([[1], [2]]))
     assert isinstance(encoded.items, list)
     assert encoded.items[0].graph.n_edges == 5
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_chains_without_any_feature_are_joined(index):
+    X = [sp.csr_matrix((n, 8)) for n in (2, 1, 3)]
+    for x in X:
+        x.indices, x.indptr = x.indices.astype(index), x.indptr.astype(index)
+    encoded = encode_X(X, edge_features="constant")
+    assert isinstance(encoded.items, ChainList)
+    joined = encoded.items.joined(0, 3).node_features
+    assert joined.shape == (6, 8)
+    assert joined.indptr.tolist() == [0] * 7
