@@ -77,7 +77,7 @@ def marginals_of(field, potentials, weights, batch, inference, n_threads):
 
 
 def labels_of_chains(field, batches, potentials, voters, inference, rule, of_marginals=None):
-    """What labels batches of chains that share a table, in two or three calls of kernels for each.
+    """Labeler of batches of chains that share a table, in two or three calls of kernels for each.
 
     To make their models takes as long as to look for labels, and is Python, which one thread runs at a time.
 

@@ -379,7 +379,7 @@ class Inference(BaseEstimator):
         return 1
 
     def labeler_of_chains(self, model: Any, rule: str) -> Any:
-        """What labels many chains with the table of a model, without a model of each; None where nothing at hand does.
+        """Labeler of many chains with the table of a model, without a model of each; None where nothing at hand is one.
 
         Parameters
         ----------

@@ -274,7 +274,7 @@ class Bundle:
     def add(self, slope, offset):
         if self.n_planes == self.max_planes:
             self._shrink()
-        self._append(-slope, offset, 0.0 if self.n_planes else 1.0)
+        self._append(-np.asarray(slope, dtype=np.float64), offset, 0.0 if self.n_planes else 1.0)
 
     def _append(self, row, offset, weight):
         k = self.n_planes

@@ -120,7 +120,7 @@ def chains_of(model):
 
 
 def labeler_of_chains(model, rule):
-    """What labels chains with the table of a model by a rule; None where that is no single table."""
+    """Labeler of chains with the table of a model by a rule; None where that is no single table."""
     if not _shares_a_table(model):
         return None
     table = model.tables[0, 0]

@@ -54,7 +54,7 @@ cdef struct Slope:
     int32_t* entries  # (n_weights,) weight of each
     double* values  # (n_weights,) value of each
     int32_t* place  # (n_weights,) where among the entries a weight is, if it is one of them
-    double* total  # (n_weights,) a sum of planes, to which values are added in place of entries; or NULL
+    double* total  # (n_weights,) a plane or a sum of planes, to which values are added in place of entries; or NULL
 
 
 cdef struct Workspace:
@@ -400,9 +400,3 @@ cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* worksp
             add_entry(slope, at + p.index[cell], value * p.sign[cell])
             add_entry(slope, at + p.index[true_cell], -value * p.sign[true_cell])
     return factor * cost
-
-
-cdef inline void add_slope(const Slope* slope, double* total) noexcept nogil:
-    cdef Py_ssize_t k
-    for k in range(slope.n_entries):
-        total[slope.entries[k]] += slope.values[k]

@@ -9,7 +9,6 @@ from libc.stdlib cimport malloc
 from sklearn_crf.kernels.learning.forest_hinge cimport (
     Examples,
     Workspace,
-    add_slope,
     expand_tables,
     find_plane,
     most_violated,
@@ -53,8 +52,8 @@ def highest_planes(
         expand_tables(&p, &x[0], &workspace)
         for i in range(start, stop):
             most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
+            workspace.slope.total = &slopes[i - start, 0]
             offsets[i - start] = find_plane(&p, i, &workspace, <floating*> NULL)
-            add_slope(&workspace.slope, &slopes[i - start, 0])
 
 
 def sum_of_planes(
