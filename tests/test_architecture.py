@@ -47,10 +47,7 @@ FAMILIES = {
         "relaxations",
         "cuts",
         "gaussian",
-        "_affordable",
-        "_phases",
-        "_portfolio",
-        "_automatic",
+        "automatic",
     ],
     "objectives": ["likelihood", "margin", "contrastive"],
 }

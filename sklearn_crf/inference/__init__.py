@@ -1,20 +1,20 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._affordable import exact_inference
-from sklearn_crf.inference._automatic import (
-    LABELING_RULES,
-    NAMES,
-    AutoMap,
-    AutoMarginals,
-    NamedInference,
-    resolve_inference,
-)
 from sklearn_crf.inference._base import (
     FactorMarginals,
     Inference,
     Labeling,
     Marginals,
     convergence_left_to_caller,
+)
+from sklearn_crf.inference.automatic._affordable import exact_inference
+from sklearn_crf.inference.automatic._automatic import (
+    LABELING_RULES,
+    NAMES,
+    AutoMap,
+    AutoMarginals,
+    NamedInference,
+    resolve_inference,
 )
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of

@@ -8,7 +8,6 @@ from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
-from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference._field import (
     MAX_SCORE,
     SUM_PROBABILITY,
@@ -31,6 +30,7 @@ from sklearn_crf.inference._relaxed_problem import (
     marginals_by_descent,
     reweighted_bound_terms,
 )
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
 from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals
 from sklearn_crf.inference.messages._norm_product import start_messages

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 
 # Share of an entropy that is practically zero: messages would stop changing before anything is solved.
 _LEAST_SHARE = 1e-7

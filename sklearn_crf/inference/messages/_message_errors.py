@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.models import PairwiseModel, clamped
 
 # Iterations of the bounds, and the change of the largest one at which they end.

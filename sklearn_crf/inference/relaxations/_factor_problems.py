@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.inference._best_labels import BestLabels
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import (
     consistent,
@@ -14,6 +13,7 @@ from sklearn_crf.inference._relaxed_problem import (
     spread_of_scores,
     table_blocks,
 )
+from sklearn_crf.inference.relaxations._best_labels import BestLabels
 from sklearn_crf.models import score
 
 # What the kernel knows.

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf.inference._best_labels import RecentStates
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap, relative_first_step
 from sklearn_crf.kernels.relaxations.incremental import (
     decode_shares,

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._best_labels import BestLabels
 from sklearn_crf.inference._relaxed_problem import (
     check_not_below,
     consistent,
@@ -15,6 +14,7 @@ from sklearn_crf.inference._relaxed_problem import (
     least_score,
     spread_of_scores,
 )
+from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 
 class AnnealedSteps:

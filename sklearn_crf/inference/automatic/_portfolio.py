@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.inference._affordable import most_states
 from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
 from sklearn_crf.inference._climbing import climber_of
 from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference.automatic._affordable import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fusion_of
 from sklearn_crf.inference.cuts._graph_cut import GraphCut

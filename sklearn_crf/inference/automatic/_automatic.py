@@ -9,16 +9,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf.inference._affordable import affordable_components, exact_inference
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
-from sklearn_crf.inference._phases import (
+from sklearn_crf.inference.automatic._affordable import affordable_components, exact_inference
+from sklearn_crf.inference.automatic._phases import (
     PhaseState,
     can_be_favoured,
     may_have_phases,
     mixture_of_phases,
     with_node_factors,
 )
-from sklearn_crf.inference._portfolio import best_of_portfolio
+from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion

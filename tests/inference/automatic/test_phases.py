@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP, convergence_left_to_caller
-from sklearn_crf.inference._phases import PhaseState, _influences, may_have_phases
+from sklearn_crf.inference.automatic._phases import PhaseState, _influences, may_have_phases
 from sklearn_crf.models import PairwiseModel, factor_graph_of
 from sklearn_crf.objectives import MaximumMarginal
 

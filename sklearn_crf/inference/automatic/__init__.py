@@ -1,0 +1,1 @@
+"""The choice among algorithms: what exactness costs, and what several find together."""
