@@ -147,7 +147,7 @@ def lattice_cut_loss(
     double[::1] gradient,  # OUT (F + 1,) features of the nodes labelled 1 less those that should be, and their number
     double[:, :, :, ::1] pair_counts,  # OUT (T, R, 2, 2) weights of edges by the best labels, less those by the others
 ):
-    """(best score less that of labels, number of other labels); NaN where that is not found so."""
+    """(best score less that of labels, number of other labels, what offsets add to their scores); NaN if not found."""
     cdef:
         Buffers[int64_t] buffers
         Box whole
@@ -155,7 +155,7 @@ def lattice_cut_loss(
         int64_t n_wrong = 0, guard = (residual.shape[0] - n_nodes) // 2
         int32_t a, b, c, d, kind
         int degree = <int> residual.shape[1], sign
-        double value, loss = 0.0
+        double value, loss = 0.0, added = 0.0
         bint failed = False
     open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
     whole = open_box(shape, box)
@@ -171,7 +171,7 @@ def lattice_cut_loss(
             tables, edge_type, edge_weight, edges, keep, take, counts, scale, most, precision, mode, cost, residual
         ) >= 0:
             with gil:
-                return NAN, 0
+                return NAN, 0, NAN
         for i in range(n_nodes):
             failed |= not integer_cost(cost[i], scale, most, &excess[i])
         if failed or not maximal_flow(
@@ -179,13 +179,14 @@ def lattice_cut_loss(
             &progress[0], max_work
         ):
             with gil:
-                return NAN, 0
+                return NAN, 0, NAN
         for i in range(n_nodes):
             sign = (label[guard + i] < 0) - labels[i]
             if sign == 0:
                 continue
             n_wrong += 1
             loss += sign * (scores[i] + (offset[i] if offset.shape[0] else 0.0))
+            added += sign * offset[i] if offset.shape[0] else 0.0
             gradient[n_features] += sign
             for r in range(n_features):
                 gradient[r] += sign * <double> features[i, r]
@@ -200,4 +201,4 @@ def lattice_cut_loss(
                 pair_counts[kind, r, a, b] += value
                 pair_counts[kind, r, c, d] -= value
                 loss += value * (<double> tables[kind, r, a, b] - <double> tables[kind, r, c, d])
-    return loss, n_wrong
+    return loss, n_wrong, added

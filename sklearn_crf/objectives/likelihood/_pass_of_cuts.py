@@ -67,22 +67,45 @@ class PassOfCuts:
         if failed:
             return None
         value, n_errors, nodes, pairs = (sum(parts) for parts in zip(*found, strict=True))
+        gradient = self._gradient(nodes, pairs)
+        return RiskValue(value, gradient, n_errors, converged=True, n_nonsubmodular=0)
+
+    def plane(self, i, coef):
+        """Slope (n_coef,) of the loss of batch i and cost of its best labels, weighted; None as of ``value_grad``."""
+        lattice, weights = self._lattices[i], self._potentials.unpack(np.asarray(coef))
+        found = self._cut(lattice, weights, self._potentials.form.expand(weights.edge_coef))
+        if found is None:
+            return None
+        *_, cost, nodes, pairs = found
+        return lattice.weight * self._gradient(nodes, pairs), lattice.weight * cost
+
+    def _gradient(self, nodes, pairs):
+        """Derivative by the weights, of statistics of nodes and pairs."""
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)
         own.coef[0, 0] = nodes[:-1]
         own.intercept[...] = nodes[-1]
         own.edge_coef[...] = self._potentials.form.adjoint(pairs)
-        return RiskValue(value, gradient, n_errors, converged=True, n_nonsubmodular=0)
+        return gradient
 
     def _loss(self, lattice, weights, tables, failed, n_threads):
         """Weighted loss of a lattice, number of its errors, and statistics of nodes and pairs."""
+        found = None if failed else self._cut(lattice, weights, tables)
+        if found is None:
+            failed.append(lattice)
+            return None
+        value, n_errors, _, nodes, pairs = found
+        weight = lattice.weight
+        return weight * value, weight * n_errors, weight * nodes, weight * pairs
+
+    def _cut(self, lattice, weights, tables):
+        """Loss of a lattice, number and cost of its errors, statistics of nodes and pairs; None where it is no cut."""
         dtype, n_features = lattice.features.dtype, lattice.features.shape[1]
         tables = np.ascontiguousarray(tables, dtype=dtype)
         carried, endless = capacity_bound(tables, lattice.largest, np.empty(tables.shape[1]))
         largest_score = float((np.abs(tables) * lattice.largest[0, :, np.newaxis, np.newaxis]).sum())
         # Without a capacity the scale depends on the scores of all nodes.
-        if failed or endless or not carried > 0 or not largest_score <= SCORE_LIMITS[dtype]:
-            failed.append(lattice)
+        if endless or not carried > 0 or not largest_score <= SCORE_LIMITS[dtype]:
             return None
         rounding = Rounding.of(lattice.graph, carried, (0.0, 0), may_be_coarse=False)
         scores = lattice.features @ weights.coef[0, 0].astype(dtype)
@@ -90,18 +113,14 @@ class PassOfCuts:
             scores += weights.intercept[0, 0].astype(dtype)
         nodes, pairs = np.empty(n_features + 1), np.empty(tables.shape)
         flow, choice = buffers = self._buffers_for(lattice.graph)
-        value, n_errors = flow.in_one_call(
+        value, n_errors, cost = flow.in_one_call(
             lattice_cut_loss,
             (lattice.features, scores, lattice.offset, lattice.labels, SCORE_LIMITS[dtype]),
             (tables, lattice.edge_type, lattice.edge_weight, lattice.graph.edges),
             *(choice, rounding, precision(lattice.features), STOP, (nodes, pairs)),
         )
         self._idle.append(buffers)
-        if np.isnan(value):
-            failed.append(lattice)
-            return None
-        weight = lattice.weight
-        return weight * value, weight * n_errors, weight * nodes, weight * pairs
+        return None if np.isnan(value) else (value, n_errors, cost, nodes, pairs)
 
     def _buffers_for(self, graph):
         """Buffers of the flow, and states 0 and 1 for all nodes."""

@@ -7,6 +7,7 @@ from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
 from sklearn_crf.objectives._base import EmpiricalRisk
+from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
@@ -151,6 +152,8 @@ class PlaneOracle:
         self._map = map_in_threads
         self._states = [None] * len(risk.batches)
         self._edge_group = [edge_members(batch) for batch in risk.batches]
+        whole = risk.objective.whole_pass(risk.potentials, risk.batches)
+        self._cuts = whole if isinstance(whole, PassOfCuts) else None
 
     def weights_of(self, x):
         """Flat weights that a solver's x stands for.
@@ -176,6 +179,10 @@ class PlaneOracle:
 
     def _planes(self, i, coef):
         batch, objective = self.risk.batches[i], self.risk.objective
+        cut = None if self._cuts is None or len(batch.members) > 1 else self._cuts.plane(i, coef)
+        if cut is not None:
+            slope, cost = cut
+            return (self._C * self._scale * slope)[None], np.array([self._C * cost])
         model = self.risk.potentials.model(coef, batch.example)
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):

@@ -9,7 +9,7 @@ from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, AutoMap, GraphCut
 from sklearn_crf.learning import SPA
-from sklearn_crf.objectives import EmpiricalRisk, SaddlePoint, StructuredHinge
+from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, SaddlePoint, StructuredHinge
 from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -136,6 +136,29 @@ def test_what_is_no_cut_is_inferred(edge_weight):
     assert_allclose(found.gradient, expected.gradient)
     assert found.n_nonsubmodular == expected.n_nonsubmodular
     assert (found.n_nonsubmodular > 0) == (edge_weight < 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"weighted": True}, {"node_weight": True}, {"dtype": np.float32}], ids=str)
+@pytest.mark.parametrize("edge_weight", [None, -0.7], ids=["cuts", "not submodular"])
+def test_planes_are_those_of_inference(options, edge_weight):
+    batches = batches_of([(6, 7), (4, 9)], **options)
+    potentials = potentials_of(batches)
+    coef, blocks = submodular_weights(potentials), [[0, 1]]
+    if edge_weight is not None:
+        potentials.unpack(coef).edge_coef[...] = edge_weight
+    scale = np.random.default_rng(2).uniform(0.5, 2, size=potentials.n_coef)
+    quick = PlaneOracle(EmpiricalRisk(StructuredHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
+    # A loss of a class of its own is found by inference.
+    apart = PlaneOracle(EmpiricalRisk(_OwnHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
+    assert (quick._cuts.plane(0, coef) is None) == (edge_weight is not None)
+    assert apart._cuts is None
+    tolerance = 1e-4 if batches[0].example.node_features.dtype == np.float32 else 1e-9
+    for found, expected in zip(quick(0, coef / scale), apart(0, coef / scale), strict=True):
+        assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+class _OwnHinge(StructuredHinge):
+    """The same loss."""
 
 
 def test_scores_beyond_the_limit_are_the_error_of_models():
