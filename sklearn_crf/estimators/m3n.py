@@ -39,6 +39,9 @@ _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 # Up to so many weights the planes kept take little time next to inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
+# Most numbers of the slopes of all examples in the weights of tables (256 MB).
+_MOST_TABLE_SLOPES = 2**25
+
 
 class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
@@ -82,8 +85,9 @@ class M3NClassifier(FieldClassifier):
         solution and slower to an accurate one; "bmrm" is the bundle method, one plane for each pass over all examples
         (1-slack), deterministic; "one_slack" is the same, but makes planes of the last labelings of each example as
         long as those will do; "subgradient" makes steps of Pegasos. "auto" is the bundle method without edges and for
-        sparse features; up to 1,000 weights it is the same on chains, and one slack elsewhere; otherwise it is
-        Frank-Wolfe. Formulations with a temperature have "lbfgs" alone, and "dual" has steps of its own.
+        sparse features that are not those of chains; up to 1,000 weights it is the same on chains, and one slack
+        elsewhere; otherwise it is Frank-Wolfe. Formulations with a temperature have "lbfgs" alone, and "dual" has steps
+        of its own.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the cost of nodes of each true class.
     inference : str or Inference, default="auto"
@@ -295,19 +299,35 @@ class M3NClassifier(FieldClassifier):
         # It is in the matrix of costs.
         return None
 
-    def _solver(self, encoded, n_coef=None):
+    def _solver(self, encoded, potentials=None):
         """The solver; None for formulations with steps of their own."""
         formulation = self._formulation()
         if self.solver != "auto":
             return resolve_margin_solver(self.solver)
         if not formulation.by_planes:
             return LBFGS() if formulation.is_smooth else None
-        if not encoded.n_edges or encoded.is_sparse or encoded.has_operators:
+        if not encoded.n_edges or encoded.has_operators:
             return BundleMethod()
-        if n_coef is None or n_coef > _MOST_WEIGHTS_FOR_PLANES:
+        if encoded.is_sparse and not self._has_small_slopes(encoded, potentials):
+            return BundleMethod()
+        if potentials is None or potentials.n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
         # Best labelings of chains take less time than planes of those of the passes before.
         return BundleMethod() if encoded.lattice_ndim == 1 else OneSlack()
+
+    def _has_small_slopes(self, encoded, potentials):
+        """Whether Frank-Wolfe on sparse features can keep shares of labels in place of slopes in all weights."""
+        if encoded.lattice_ndim != 1 or encoded.has_sparse_edges or not self._is_exact_on_forests():
+            return False
+        if potentials is None:
+            return True
+        n_tables = potentials.n_edge_types * potentials.n_edge_features * potentials.form.n_weights
+        return encoded.n_examples * n_tables <= _MOST_TABLE_SLOPES
+
+    def _is_exact_on_forests(self):
+        """Whether training looks for the worst labelings of forests and finds them."""
+        by_slack = getattr(self._formulation(), "rescaling", "margin") == "slack"
+        return not by_slack and self._training_inference().exact_on in ("any", "forest")
 
     def _packing(self, encoded):
         return {"max_nodes": self._batch_nodes(encoded)}
@@ -318,11 +338,11 @@ class M3NClassifier(FieldClassifier):
         by_slack = getattr(formulation, "rescaling", "margin") == "slack"
         if formulation.name == "dual" or (by_slack and encoded.layout != "nodes"):
             return 1
-        # Kernels go through forests of dense features one by one, whatever batch they are in.
-        is_dense = not (encoded.is_sparse or encoded.has_operators)
-        by_kernel = is_dense and self._training_inference().exact_on in ("any", "forest")
-        by_blocks = formulation.by_planes and self._solver(encoded).by_blocks
-        if by_kernel or not by_blocks:
+        solver = self._solver(encoded)
+        # Kernels go through forests one by one, whatever batch they are in.
+        is_read = not encoded.is_sparse or (isinstance(solver, FrankWolfe) and not encoded.has_sparse_edges)
+        by_kernel = is_read and not encoded.has_operators and self._is_exact_on_forests()
+        if by_kernel or not (formulation.by_planes and solver.by_blocks):
             return 4096
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))
@@ -379,7 +399,7 @@ class M3NClassifier(FieldClassifier):
         if examples.are_sharded and formulation.by_planes and self.solver == "auto":
             solver = BundleMethod()
         else:
-            solver = self._solver(encoded, potentials.n_coef)
+            solver = self._solver(encoded, potentials)
         setting = MarginSetting(
             problem="planes" if formulation.by_planes else name,
             entropy=formulation.entropy,

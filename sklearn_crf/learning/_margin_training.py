@@ -37,7 +37,7 @@ from sklearn_crf.optimize import (
     one_slack,
     subgradient,
 )
-from sklearn_crf.potentials import FactorPotentials
+from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 
 
 class _SmoothProblem:
@@ -545,6 +545,9 @@ def _train_dual(risk, start, setting, run, show):
 def _train_by_planes(risk, start, setting, run, show):
     is_sharded = isinstance(risk, ShardedRisk)
     by_kernel = not is_sharded and are_exact_by_kernel(risk)
+    if by_kernel and isinstance(risk.potentials, SparsePotentials):
+        # Others ask for slopes in all weights, or go through chains in less time by features than by nodes.
+        by_kernel = isinstance(setting.solver, FrankWolfe)
     if not (is_sharded or by_kernel):
         risk, blocks = risk_in_blocks(risk)
         if not setting.solver.by_blocks:

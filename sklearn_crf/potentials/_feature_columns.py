@@ -52,6 +52,20 @@ class FeatureColumns:
         """The arrays that kernels take."""
         return self.feature, self.ptr, self.node, self.value
 
+    def by_node(self):
+        """The features of each node.
+
+        Returns
+        -------
+        CSR matrix of shape (N, n)
+            A column for each feature up to the last one that occurs, those of a node type after those of the type
+            before.
+        """
+        value = self.value if len(self.value) else np.ones(len(self.node), dtype=self.dtype)
+        index = np.repeat(self.feature, np.diff(self.ptr))
+        shape = self.shape[0], int(self.feature.max(initial=-1)) + 1
+        return sp.csr_matrix((value, (self.node, index)), shape=shape)
+
 
 def feature_columns(features, node_type=None, what="features"):
     """Columns of a sparse matrix.

@@ -26,8 +26,11 @@ cdef struct Examples:
     Py_ssize_t intercept_at
     Py_ssize_t tables_at
     Py_ssize_t n_weights
+    Py_ssize_t first_node  # of the batch among those of all batches
     double constant  # 0 without intercepts
-    const void* features  # (N, n_features) of floating
+    const void* features  # (N, n_features) of floating; or (nnz,) where nodes have some features each
+    const int64_t* feature_ptr  # (N + 1,) features of each node, or NULL: all of them
+    const int32_t* feature_index  # (nnz,) node type times n_features, plus the feature
     const void* edge_weight  # (E, n_edge_features) of floating, or NULL: one
     const int32_t* node_type  # (N,) or NULL
     const int32_t* state_counts  # (N,) or NULL
@@ -74,6 +77,8 @@ cdef struct Workspace:
 cdef inline void open_examples(object arrays, const floating[:, ::1] features, Examples* p) except *:
     """Addresses of the arrays, which the caller keeps alive."""
     cdef:
+        const int64_t[::1] feature_ptr = arrays.feature_ptr
+        const int32_t[::1] feature_index = arrays.feature_index
         const floating[:, ::1] edge_weight = arrays.edge_weight
         const int32_t[::1] node_type = arrays.node_type
         const int32_t[::1] state_counts = arrays.state_counts
@@ -96,7 +101,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.n_states = cost.shape[0]
     p.width = p.n_states + p.n_states % 2
     p.n_columns = arrays.n_columns
-    p.n_features = features.shape[1]
+    p.n_features = arrays.n_features
     p.n_edge_features = arrays.n_edge_features
     p.n_tables = arrays.n_edge_types * p.n_edge_features
     p.n_table_weights = arrays.n_table_weights
@@ -105,6 +110,8 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.tables_at = p.intercept_at + (arrays.n_node_types * p.n_columns if p.constant != 0 else 0)
     p.n_weights = p.tables_at + p.n_tables * p.n_table_weights
     p.features = &features[0, 0] if features.shape[0] * features.shape[1] else NULL
+    p.feature_ptr = &feature_ptr[0] if feature_ptr.shape[0] else NULL
+    p.feature_index = &feature_index[0] if feature_index.shape[0] else NULL
     p.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] * edge_weight.shape[1] else NULL
     p.node_type = &node_type[0] if node_type.shape[0] else NULL
     p.state_counts = &state_counts[0] if state_counts.shape[0] else NULL
@@ -188,42 +195,66 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
     return workspace.mixed
 
 
-cdef inline Py_ssize_t find_nonzero(const floating* features, Py_ssize_t n, Workspace* workspace) noexcept nogil:
-    """Number of the features of a node that are not zero; which and what they are is in the workspace."""
-    cdef Py_ssize_t n_nonzero = 0, f
-    for f in range(n):
+cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspace* workspace,
+                                    floating* precision) noexcept nogil:
+    """Number of the features of a node that are not zero; rows of their weights and what they are in the workspace."""
+    cdef:
+        Py_ssize_t n_nonzero = 0, F = p.n_features, f
+        int32_t first
+        const floating* features = <const floating*> p.features
+    if p.feature_ptr != NULL:
+        for f in range(p.feature_ptr[node], p.feature_ptr[node + 1]):
+            workspace.nonzero[n_nonzero] = p.feature_index[f]
+            workspace.factors[n_nonzero] = features[f]
+            n_nonzero += 1
+        return n_nonzero
+    features += node * F
+    first = 0 if p.node_type == NULL else <int32_t> (p.node_type[node] * F)
+    for f in range(F):
         # Without a branch, which would go wrong as often as not.
-        workspace.nonzero[n_nonzero] = <int32_t> f
+        workspace.nonzero[n_nonzero] = first + <int32_t> f
         workspace.factors[n_nonzero] = features[f]
         n_nonzero += fabs(features[f]) > 0
     return n_nonzero
+
+
+cdef inline double product_of_features(const Examples* p, Py_ssize_t node, const double* weights,
+                                       floating* precision) noexcept nogil:
+    """Product of all features of a node with one weight each."""
+    cdef:
+        Py_ssize_t F = p.n_features, f, a
+        const floating* features = (<const floating*> p.features) + node * F
+        double sums[4]
+    # One sum alone would wait for each addition.
+    sums[0] = sums[1] = sums[2] = sums[3] = 0.0
+    for f in range(F // 4):
+        for a in range(4):
+            sums[a] += weights[4 * f + a] * features[4 * f + a]
+    for f in range(F - F % 4, F):
+        sums[0] += weights[f] * features[f]
+    return (sums[0] + sums[1]) + (sums[2] + sums[3])
 
 
 cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* x, Workspace* workspace,
                               double* scores, floating* precision) noexcept nogil:
     """Score of each state of a node by its features alone."""
     cdef:
-        Py_ssize_t C = p.n_columns, F = p.n_features, n_nonzero, f, a
+        Py_ssize_t C = p.n_columns, n_nonzero, f, a
         Py_ssize_t kind = 0 if p.node_type == NULL else p.node_type[node]
-        const floating* features = (<const floating*> p.features) + node * F
-        const double* weights = x + kind * F * C
         double value
-        double sums[4]
     if C == 1:
-        # One sum alone would wait for each addition.
-        sums[0] = sums[1] = sums[2] = sums[3] = 0.0
-        for f in range(F // 4):
-            for a in range(4):
-                sums[a] += weights[4 * f + a] * features[4 * f + a]
-        for f in range(F - F % 4, F):
-            sums[0] += weights[f] * features[f]
         value = 0.0 if p.constant == 0 else p.constant * x[p.intercept_at + kind]
-        value += (sums[0] + sums[1]) + (sums[2] + sums[3])
+        if p.feature_ptr == NULL:
+            value += product_of_features(p, node, x + kind * p.n_features, <floating*> NULL)
+        else:
+            n_nonzero = find_nonzero(p, node, workspace, <floating*> NULL)
+            for f in range(n_nonzero):
+                value += workspace.factors[f] * x[workspace.nonzero[f]]
         scores[0] = -0.5 * value
         scores[1] = 0.5 * value
     else:
-        n_nonzero = find_nonzero(features, F, workspace)
-        sum_weighted_rows(weights, workspace.nonzero, workspace.factors, n_nonzero, C, scores)
+        n_nonzero = find_nonzero(p, node, workspace, <floating*> NULL)
+        sum_weighted_rows(x, workspace.nonzero, workspace.factors, n_nonzero, C, scores)
         if p.constant != 0:
             for a in range(C):
                 scores[a] += p.constant * x[p.intercept_at + kind * C + a]
@@ -366,28 +397,27 @@ cdef inline void add_difference(Slope* slope, Py_ssize_t n_columns, Py_ssize_t a
         add_entry(slope, at + truth, -value)
 
 
-cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* workspace,
-                              floating* precision) noexcept nogil:
-    """Slope in the workspace, and offset, of the plane of the labels found of example i."""
+cdef inline double cost_of_labels(const Examples* p, Py_ssize_t i, const Workspace* workspace,
+                                  floating* precision) noexcept nogil:
+    """Cost of the labels found of example i, times its factor: the offset of their plane."""
     cdef:
-        Py_ssize_t K = p.n_states, C = p.n_columns, F = p.n_features, R = p.n_edge_features
-        Py_ssize_t first = p.node_ptr[i], s, k, r, kind, at, n_nonzero, tail, head, true_cell, cell
+        Py_ssize_t first = p.node_ptr[i], s
         int32_t truth, found
-        double factor = p.weight[i], value, cost = 0.0
-        const floating* edge_weight = <const floating*> p.edge_weight
-        Slope* slope = &workspace.slope
-    slope.n_entries = 0
+        double cost = 0.0
     for s in range(first, p.node_ptr[i + 1]):
         truth, found = p.labels[s], workspace.found[s - first]
-        if truth == found:
-            continue
-        cost += p.cost[truth * K + found] * (1.0 if p.node_weight == NULL else p.node_weight[s])
-        kind = 0 if p.node_type == NULL else p.node_type[s]
-        n_nonzero = find_nonzero((<const floating*> p.features) + s * F, F, workspace)
-        for k in range(n_nonzero):
-            add_difference(slope, C, (kind * F + workspace.nonzero[k]) * C, truth, found, factor * workspace.factors[k])
-        if p.constant != 0:
-            add_difference(slope, C, p.intercept_at + kind * C, truth, found, factor * p.constant)
+        if truth != found:
+            cost += p.cost[truth * p.n_states + found] * (1.0 if p.node_weight == NULL else p.node_weight[s])
+    return p.weight[i] * cost
+
+
+cdef inline void add_tables(const Examples* p, Py_ssize_t i, const Workspace* workspace, Slope* slope,
+                            floating* precision) noexcept nogil:
+    """Add what tables give to the plane of the labels found of example i."""
+    cdef:
+        Py_ssize_t K = p.n_states, R = p.n_edge_features, first = p.node_ptr[i], k, r, at, tail, head, true_cell, cell
+        double value
+        const floating* edge_weight = <const floating*> p.edge_weight
     for k in range(p.edge_ptr[i], p.edge_ptr[i + 1]):
         tail, head = p.edges[2 * k], p.edges[2 * k + 1]
         true_cell = p.labels[tail] * K + p.labels[head]
@@ -395,8 +425,30 @@ cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* worksp
         if cell == true_cell:
             continue
         for r in range(R):
-            value = factor if edge_weight == NULL else factor * edge_weight[k * R + r]
+            value = p.weight[i] if edge_weight == NULL else p.weight[i] * edge_weight[k * R + r]
             at = p.tables_at + (p.edge_type[k] * R + r) * p.n_table_weights
             add_entry(slope, at + p.index[cell], value * p.sign[cell])
             add_entry(slope, at + p.index[true_cell], -value * p.sign[true_cell])
-    return factor * cost
+
+
+cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* workspace,
+                              floating* precision) noexcept nogil:
+    """Slope in the workspace, and offset, of the plane of the labels found of example i."""
+    cdef:
+        Py_ssize_t C = p.n_columns, first = p.node_ptr[i], s, k, kind, n_nonzero
+        int32_t truth, found
+        double factor = p.weight[i]
+        Slope* slope = &workspace.slope
+    slope.n_entries = 0
+    for s in range(first, p.node_ptr[i + 1]):
+        truth, found = p.labels[s], workspace.found[s - first]
+        if truth == found:
+            continue
+        kind = 0 if p.node_type == NULL else p.node_type[s]
+        n_nonzero = find_nonzero(p, s, workspace, <floating*> NULL)
+        for k in range(n_nonzero):
+            add_difference(slope, C, workspace.nonzero[k] * C, truth, found, factor * workspace.factors[k])
+        if p.constant != 0:
+            add_difference(slope, C, p.intercept_at + kind * C, truth, found, factor * p.constant)
+    add_tables(p, i, workspace, slope, <floating*> NULL)
+    return cost_of_labels(p, i, workspace, <floating*> NULL)

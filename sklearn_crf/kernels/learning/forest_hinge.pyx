@@ -8,8 +8,12 @@ from libc.stdlib cimport malloc
 
 from sklearn_crf.kernels.learning.forest_hinge cimport (
     Examples,
+    Slope,
     Workspace,
+    add_tables,
+    cost_of_labels,
     expand_tables,
+    find_nonzero,
     find_plane,
     most_violated,
     open_examples,
@@ -21,6 +25,11 @@ from sklearn_crf.kernels.rows cimport prefetch
 cdef extern from "hinge_rows.h" nogil:
     double product(const double*, const double*, Py_ssize_t)
     void move(double, const double*, double, double*, double*, Py_ssize_t)
+
+cdef extern from "hinge_columns.h" nogil:
+    void add_to_slots(double*, const int32_t*, const double*, Py_ssize_t, const double*, Py_ssize_t)
+    void weigh_rows(const double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double*, double*)
+    void move_rows(double*, double*, const int32_t*, const double*, Py_ssize_t, Py_ssize_t, double, double)
 
 cdef extern from "shared_turns.h" nogil:
     int64_t counter_value(int64_t* counter)
@@ -83,24 +92,50 @@ def sum_of_planes(
     return value
 
 
+def sum_of_hinges(
+    object examples,  # IN arrays of the examples
+    const floating[:, ::1] features,  # IN of their nodes, as below
+    const double[::1] x,  # IN (n,) weights
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    double[::1] work,  # workspace
+    int32_t[::1] found,  # workspace, zero before
+):
+    """Sum of the hinges of the examples start to stop at x."""
+    cdef:
+        Examples p
+        Workspace workspace
+        Py_ssize_t i
+        double value = 0.0
+    open_examples(examples, features, &p)
+    partition_workspace(&p, found.shape[0], &work[0], &found[0], &workspace)
+    with nogil:
+        expand_tables(&p, &x[0], &workspace)
+        for i in range(start, stop):
+            value += p.weight[i] * most_violated(&p, i, &x[0], &workspace, <floating*> NULL)
+    return value
+
+
 def frank_wolfe_steps(
     list examples,  # IN arrays of each batch
-    list features,  # IN (N, F) of the nodes of each
+    list features,  # IN (N, F) of the nodes of each, or (nnz, 1) of those that are not zero
     const floating[:, ::1] first_features,  # IN the first of these
     const int32_t[::1] members,  # IN examples in the order of their steps, numbered through all batches
     const int64_t[::1] first_members,  # IN (n_batches + 1,) first example of each batch
-    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor
+    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor; see SHARES
     double[:, ::1] combined,  # IN OUT (m, 3) of these planes: see OFFSET, FACTOR, and SQUARE
+    double[:, ::1] shares,  # IN OUT (N of all batches, K) or (0, 0): see SHARES
     double[::1] x,  # IN OUT (n,) minus the sum of all slopes, projected
     double[:, ::1] earlier,  # IN OUT (2, n) x at which labels are found, that of even and of odd groups
     double[::1] free,  # IN OUT (m,) bounded entries of x before they are projected
-    double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k
+    double[::1] mean,  # IN OUT (n,) of the x after each step, step k with weight k; or what it lags behind: see SHARES
     const int32_t[::1] bounded,  # IN (m,) entries of x that must not be negative
     Py_ssize_t n_steps,  # made before
     Py_ssize_t group,  # examples whose labels are found at one x
     bint ahead,  # whether these are found before the steps of the group before are made
     int64_t[::1] turns,  # IN OUT counters that threads share, see TAKEN and below; zero before
     int32_t[:, ::1] labels,  # OUT (2 group, nodes of the largest example)
+    int32_t[:, ::1] moved,  # workspace (2, features of the nodes of a group), or (2, 0) without shares
     bint leads,  # whether this thread makes the steps, or finds labels for the one that does
     double[::1] work,  # workspace
     int32_t[::1] found,  # workspace, zero before the first call
@@ -115,19 +150,26 @@ def frank_wolfe_steps(
         Workspace workspace
         const floating[:, ::1] part
         Py_ssize_t n = x.shape[0], n_members = members.shape[0], start, stop, place, b, k
+        Py_ssize_t n_nodes = 0
+        Py_ssize_t[2] n_moved
         double gained = 0.0, slack = 0.0
+        bint by_shares = shares.shape[0] > 0
     if p == NULL:
         raise MemoryError
     try:
         for b in range(len(examples)):
             part = features[b]
             open_examples(examples[b], part, &p[b])
+            p[b].first_node = n_nodes
+            n_nodes += p[b].node_ptr[first_members[b + 1] - first_members[b]]
         partition_workspace(&p[0], found.shape[0], &work[0], &found[0], &workspace)
+        n_moved[0] = n_moved[1] = 0
         with nogil:
             if not leads:
                 help_with_labels(p, members, first_members, earlier, group, turns, labels, &workspace, <floating*> NULL)
             else:
                 earlier[0, :] = x
+                earlier[1, :] = x
                 raise_counter(&turns[ALLOWED], min(group, n_members))
                 for k in range((n_members + group - 1) // group):
                     start, stop = k * group, min((k + 1) * group, n_members)
@@ -135,23 +177,45 @@ def frank_wolfe_steps(
                                 <floating*> NULL)
                     wait_for(&turns[ENDED], stop)
                     if ahead and stop < n_members:
-                        earlier[(k + 1) % 2, :] = x
+                        bring_up_to_date(p, x, earlier[(k + 1) % 2], moved, n_moved)
                         raise_counter(&turns[ALLOWED], min(stop + group, n_members))
+                    n_moved[k % 2] = 0
                     for place in range(start, stop):
-                        if place + 1 < n_members:
+                        if place + 1 < n_members and not by_shares:
                             prefetch_row(&slopes[members[place + 1], 0], n)
                         b = batch_of(first_members, members[place])
                         workspace.found = &labels[place % (2 * group), 0]
+                        if by_shares:
+                            step_of_shares(&p[b], members[place] - first_members[b], &workspace,
+                                           &slopes[members[place], 0], &combined[members[place], 0], &shares[0, 0], x,
+                                           free, mean, bounded, n_steps + place + 1, &moved[k % 2, 0], &n_moved[k % 2],
+                                           &gained, &slack, <floating*> NULL)
+                            continue
                         step_towards(&p[b], members[place] - first_members[b], &workspace, &slopes[members[place], 0],
                                      &combined[members[place], 0], x, free, mean, bounded,
                                      2.0 / (n_steps + place + 2.0), &gained, &slack, <floating*> NULL)
                     workspace.found = &found[0]
                     if not ahead and stop < n_members:
-                        earlier[(k + 1) % 2, :] = x
+                        bring_up_to_date(p, x, earlier[(k + 1) % 2], moved, n_moved)
                         raise_counter(&turns[ALLOWED], min(stop + group, n_members))
     finally:
         free_memory(p)
     return gained, slack
+
+
+cdef inline void bring_up_to_date(const Examples* p, double[::1] x, double[::1] earlier, int32_t[:, ::1] moved,
+                                  const Py_ssize_t* n_moved) noexcept nogil:
+    """Copy x, or of many rows of weights those that the last two groups of steps moved: others are as they were."""
+    cdef Py_ssize_t C = p.n_columns, parity, k, a
+    if moved.shape[1] == 0:
+        earlier[:] = x
+        return
+    for parity in range(2):
+        for k in range(n_moved[parity]):
+            for a in range(moved[parity, k] * C, (moved[parity, k] + 1) * C):
+                earlier[a] = x[a]
+    for a in range(p.intercept_at, p.n_weights):
+        earlier[a] = x[a]
 
 
 # Places of the counters: examples whose labels some thread finds, those that may be begun, those that are ended.
@@ -283,3 +347,109 @@ cdef inline void step_towards(const Examples* p, Py_ssize_t i, Workspace* worksp
     for k in range(slope.n_entries):
         row[slope.entries[k]] += size / factor * slope.values[k]
     combined[FACTOR] = factor
+
+
+# SHARES: where features are few of very many, a combined plane is kept as what each node has of each state, and its
+# slope as that of the weights of tables alone. The mean of the x after each step is x less what it lags behind,
+# 2 / (k (k + 1)) times the sum of all moves, step j with weight j (j - 1) / 2.
+
+
+cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* workspace, const double* row,
+                                 const double* shares, Py_ssize_t* n_rows, floating* precision) noexcept nogil:
+    """Slope of the plane of the labels found of example i, less the combined one; whether they differ.
+
+    Some rows of features come first, those that ``workspace.slope.entries`` names; other weights are in their places.
+    """
+    cdef:
+        Py_ssize_t K = p.n_states, C = p.n_columns, first = p.node_ptr[i], n_slots = 0, s, a, q, kind, n_nonzero
+        Slope* slope = &workspace.slope
+        Slope tables
+        const double* share
+        double* difference = workspace.best
+        int32_t r
+        bint differs, any_differs = False
+    for a in range(p.intercept_at, p.n_weights):
+        slope.values[a] = -row[a - p.tables_at] if a >= p.tables_at else 0.0
+    tables = slope[0]
+    tables.total = slope.values
+    add_tables(p, i, workspace, &tables, <floating*> NULL)
+    for a in range(p.tables_at, p.n_weights):
+        any_differs |= slope.values[a] != 0
+    for s in range(first, p.node_ptr[i + 1]):
+        share = shares + s * K + K - C  # of two states, those of the second, whose score has weights
+        differs = False
+        for a in range(C):
+            difference[a] = p.weight[i] * ((workspace.found[s - first] == a + K - C) - share[a])
+            differs |= difference[a] != 0
+        if not differs:
+            continue
+        any_differs = True
+        n_nonzero = find_nonzero(p, s, workspace, <floating*> NULL)
+        for q in range(n_nonzero):
+            r = workspace.nonzero[q]
+            workspace.nonzero[q] = slope.place[r]
+            # Rows of earlier slopes may have left any place.
+            if slope.place[r] >= n_slots or slope.entries[slope.place[r]] != r:
+                workspace.nonzero[q] = slope.place[r] = <int32_t> n_slots
+                slope.entries[n_slots] = r
+                for a in range(C):
+                    slope.values[n_slots * C + a] = 0.0
+                n_slots += 1
+        add_to_slots(slope.values, workspace.nonzero, workspace.factors, n_nonzero, difference, C)
+        if p.constant != 0:
+            kind = 0 if p.node_type == NULL else p.node_type[s]
+            for a in range(C):
+                slope.values[p.intercept_at + kind * C + a] += p.constant * difference[a]
+    n_rows[0] = n_slots
+    return any_differs
+
+
+cdef inline void step_of_shares(const Examples* p, Py_ssize_t i, Workspace* workspace, double* row, double* combined,
+                                double* all_shares, double[::1] x, double[::1] free, double[::1] lag,
+                                const int32_t[::1] bounded, Py_ssize_t number, int32_t* moved, Py_ssize_t* n_moved,
+                                double* gained, double* slacks, floating* precision) noexcept nogil:
+    """The best step of the combined labels of an example towards those found."""
+    cdef:
+        Py_ssize_t K = p.n_states, C = p.n_columns, first = p.node_ptr[i], n_rows = 0, s, a, at
+        double lift = cost_of_labels(p, i, workspace, <floating*> NULL) - combined[OFFSET]
+        double slack = lift, square = 0.0, size, after, late = 0.5 * number * (number - 1.0)
+        double* shares = all_shares + p.first_node * K
+        double* values = workspace.slope.values
+        double* by_column = workspace.mixed
+        double* squares = workspace.mixed + C
+        double* own
+    if not find_difference(p, i, workspace, row, shares, &n_rows, <floating*> NULL):
+        return
+    weigh_rows(&x[0], workspace.slope.entries, values, n_rows, C, by_column, squares)
+    for a in range(C):
+        slack += by_column[a]
+        square += squares[a]
+    for a in range(p.intercept_at, p.n_weights):
+        slack += values[a] * x[a]
+        square += values[a] * values[a]
+    if slack <= 0:
+        return
+    slacks[0] += slack
+    size = min(slack / max(square, DBL_MIN), 1.0)
+    combined[OFFSET] += size * lift
+    gained[0] += size * lift
+    move_rows(&x[0], &lag[0], workspace.slope.entries, values, n_rows, C, size, late)
+    for a in range(n_rows):
+        moved[n_moved[0] + a] = workspace.slope.entries[a]
+    n_moved[0] += n_rows
+    for a in range(p.intercept_at, p.n_weights):
+        x[a] -= size * values[a]
+        lag[a] -= late * size * values[a]
+    for a in range(bounded.shape[0]):
+        at = bounded[a]
+        free[a] -= size * values[at]
+        after = max(free[a], 0.0)
+        lag[at] += late * (after - x[at])
+        x[at] = after
+    for a in range(p.n_weights - p.tables_at):
+        row[a] += size * values[p.tables_at + a]
+    for s in range(first, p.node_ptr[i + 1]):
+        own = shares + s * K
+        for a in range(K):
+            own[a] -= size * own[a]
+        own[workspace.found[s - first]] += size

@@ -22,6 +22,8 @@ class ForestExamples(NamedTuple):
     earlier: np.ndarray  # (E,) int32 half-edges from each node to those before it
     edges: np.ndarray  # (E, 2) int32
     edge_type: np.ndarray  # (E,) int32
+    feature_ptr: np.ndarray  # (N + 1,) int64 features of each node, or empty: all of them
+    feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus the feature
     edge_weight: np.ndarray  # (E, n_edge_features) or (0, 0): one
     node_type: np.ndarray  # (N,) int32 or empty
     state_counts: np.ndarray  # (N,) int32 or empty
@@ -40,6 +42,11 @@ class ForestExamples(NamedTuple):
     n_table_weights: int
     constant: float  # feature whose weights are the intercepts; 0 without
 
+    @property
+    def most_features(self):
+        """Most entries of sparse features of an example."""
+        return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
+
     def workspace(self, n):
         """Workspace of a kernel for n weights: numbers, and integers."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
@@ -53,6 +60,8 @@ class ForestExamples(NamedTuple):
 
 def are_exact_by_kernel(risk):
     """Whether the inference is exact on all examples, forests or of few labelings, and kernels read the features.
+
+    Of sparse features they read those whose weights are all there.
 
     Parameters
     ----------
@@ -86,13 +95,18 @@ def are_exact_by_kernel(risk):
     >>> are_exact_by_kernel(risk)
     True
     """
-    if isinstance(risk.potentials, SparsePotentials) or risk.objective.exact_on not in ("any", "forest"):
+    potentials = risk.potentials
+    if isinstance(potentials, SparsePotentials) and not (
+        type(potentials) is SparsePotentials and potentials.pairs.are_all
+    ):
+        return False
+    if risk.objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(batch.example.node_features, OperatorFeatures) for batch in risk.batches):
         return False
     limit = ENUMERABLE if risk.objective.exact_on == "any" else min(risk.objective.inference.enumerates, ENUMERABLE)
     return all(
-        batch.example.graph.is_forest or n_labelings(batch.example.n_nodes, risk.potentials.n_classes) <= limit
+        batch.example.graph.is_forest or n_labelings(batch.example.n_nodes, potentials.n_classes) <= limit
         for batch in risk.batches
     )
 
@@ -101,8 +115,9 @@ def are_exact_by_kernel(risk):
 ENUMERABLE = 4096
 
 
-def forest_examples(batch, potentials, cost, C, constant):
+def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     """The arrays of a batch of forests."""
+    # sparse: CSR matrix of the features of nodes, if they are few of very many, those of each node type side by side
     # cost: (K, K), of each state, then the true one
     # C: factor of the hinge of an example of weight one
     # constant: feature whose weights are the intercepts
@@ -127,6 +142,8 @@ def forest_examples(batch, potentials, cost, C, constant):
         earlier=earlier,
         edges=graph.edges,
         edge_type=np.zeros(graph.n_edges, dtype=np.int32) if example.edge_type is None else example.edge_type,
+        feature_ptr=np.zeros(0, dtype=np.int64) if sparse is None else sparse.indptr.astype(np.int64),
+        feature_index=none if sparse is None else sparse.indices.astype(np.int32, copy=False),
         edge_weight=np.zeros((0, 0), features.dtype)
         if edge_features is None
         else np.ascontiguousarray(edge_features, dtype=features.dtype),

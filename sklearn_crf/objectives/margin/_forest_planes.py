@@ -6,9 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.kernels.learning.forest_hinge import frank_wolfe_steps, highest_planes, sum_of_planes
+from sklearn_crf.kernels.learning.forest_hinge import (
+    frank_wolfe_steps,
+    highest_planes,
+    sum_of_hinges,
+    sum_of_planes,
+)
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
 from sklearn_crf.objectives.margin._planes import joined_batches
+from sklearn_crf.potentials import SparsePotentials
 
 
 class _Part(NamedTuple):
@@ -22,14 +28,22 @@ class _Part(NamedTuple):
 def _in_units(batch, potentials, scale):
     """A batch whose features are multiplied by the scale of their weights: the kernel sees those of the solver."""
     parts, example = potentials.unpack(scale), batch.example
-    unit = parts.coef[:, 0]  # (n_node_types, n_features)
-    if np.any(unit != 1):
+    unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
+    if unit is not None and np.any(unit != 1):
         example = example._with(node_features=_times(example.node_features, example.node_type, unit))
     if example.graph.n_edges and np.any(parts.edge_coef != 1):
         features = example.edge_features
         features = np.ones((example.graph.n_edges, 1)) if features is None else features
         example = example._with(edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
     return batch if example is batch.example else replace(batch, example=example)
+
+
+def _sparse_rows(features, potentials, scale):
+    """Features of each node as a CSR matrix, those of each node type side by side, times the scale of their weights."""
+    rows = features.by_node()
+    unit = potentials.unpack(scale).coef[:: potentials.n_columns]
+    rows.data *= unit[rows.indices].astype(rows.dtype)
+    return rows
 
 
 def _times(features, kind, unit):
@@ -83,12 +97,23 @@ class ForestPlanes:
         potentials = risk.potentials
         batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
-        self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
+        #: Whether features are few of very many.
+        self.are_sparse = isinstance(potentials, SparsePotentials)
+        if self.are_sparse:
+            rows = [_sparse_rows(batch.example.node_features, potentials, scale) for batch in batches]
+            self.features = [matrix.data[:, np.newaxis] for matrix in rows]
+        else:
+            rows = [None] * len(batches)
+            self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
         places = potentials.unpack(np.arange(potentials.n_coef))
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
         cost = risk.objective.cost
-        self.examples = [forest_examples(batch, potentials, cost, C, constant) for batch in batches]
-        parts = places.coef.transpose(0, 2, 1), places.intercept, places.edge_coef
+        self.examples = [
+            forest_examples(batch, potentials, cost, C, constant, matrix)
+            for batch, matrix in zip(batches, rows, strict=True)
+        ]
+        coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
+        parts = coef, places.intercept, places.edge_coef
         #: Place in the flat weights of each of the kernel's.
         self.places = np.concatenate([part.ravel() for part in parts])
         self._scale = scale[self.places]
@@ -148,16 +173,18 @@ class ForestPlanes:
         -------
         float
         """
-        return self.value_grad(x)[0]
+        self.n_inference_calls += sum(self.sizes)
+        parts = self._map(lambda part: self._run(sum_of_hinges, part.batch, x, part.start, part.stop), self._parts)
+        return sum(parts)
 
     def __call__(self, block, x):
         """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
         part = self._blocks[block]
         n_members = part.stop - part.start
         slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
-        examples, n_features = self.examples[part.batch], self.features[part.batch].shape[1]
+        examples = self.examples[part.batch]
         n_nodes, n_states = examples.node_ptr[part.stop] - examples.node_ptr[part.start], len(examples.cost)
-        shared = n_members > 1 and n_nodes * n_states * (n_features + n_states) >= _WORTH_SHARING
+        shared = n_members > 1 and n_nodes * n_states * (examples.n_features + n_states) >= _WORTH_SHARING
         middle = (part.start + part.stop) // 2
         halves = [(part.start, middle), (middle, part.stop)] if shared else [(part.start, part.stop)]
 
@@ -220,6 +247,9 @@ class ForestDual:
     of a few are found at the weights before the steps of the few before them, so that one thread finds labels while
     another one makes steps; a step is the best one towards these labels, and the dual never falls.
 
+    The combination is kept as its slope, a row of all weights for each example; of sparse features, whose weights are
+    many, as the share that each node has of each label and the slope at the weights of tables.
+
     Parameters
     ----------
     planes : ForestPlanes
@@ -269,13 +299,21 @@ class ForestDual:
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self._slopes = np.zeros((sum(sizes), n))
+        first, width = planes.examples[0], n
+        self._shares = np.zeros((0, 0))
+        if planes.are_sparse:
+            width = first.n_edge_types * first.n_edge_features * first.n_table_weights
+            self._shares = np.concatenate([np.eye(len(first.cost))[examples.labels] for examples in planes.examples])
+        self._slopes = np.zeros((sum(sizes), width))
         self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and square of the slope of each
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
         self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (512, 64)]
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
+        self._lag = np.zeros(n if planes.are_sparse else 0)  # what the mean is behind x, but for a factor
+        n_moved = max(examples.most_features for examples in planes.examples) * self._groups[1]
+        self._moved = np.empty((2, n_moved), dtype=np.int32)
         self._work = [largest.workspace(n) for _ in range(2)]
         self._turns = own_workspace(_COUNTERS, np.int64)
 
@@ -300,7 +338,10 @@ class ForestDual:
         n_doublings = (self._n_steps // (_PASSES_ALIKE * len(members))).bit_length()
         group = min(self._groups[0] << n_doublings, self._groups[1])
         calls = range(0, len(members), _STEPS_OF_CALL)
-        return sum(self._steps(members[k : k + _STEPS_OF_CALL], group) for k in calls)
+        slack = sum(self._steps(members[k : k + _STEPS_OF_CALL], group) for k in calls)
+        if self._planes.are_sparse:
+            self.mean = self.x - 2.0 / (self._n_steps * (self._n_steps + 1.0)) * self._lag
+        return slack
 
     def _steps(self, members, group):
         planes, turns = self._planes, self._turns
@@ -318,16 +359,18 @@ class ForestDual:
                 self._first,
                 self._slopes,
                 self._combined,
+                self._shares,
                 self.x,
                 self._earlier,
                 self._free,
-                self.mean,
+                self._lag if planes.are_sparse else self.mean,
                 self._bounded,
                 self._n_steps,
                 group,
                 self._ahead,
                 turns,
                 self._labels,
+                self._moved,
                 leads,
                 *self._work[leads],
             )

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -21,7 +22,7 @@ from sklearn_crf.objectives import (
 )
 from sklearn_crf.optimize import bmrm, frank_wolfe
 from sklearn_crf.optimize._frank_wolfe import BlockDual
-from sklearn_crf.potentials import LinearPotentials, pairwise_form
+from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form
 
 C = 0.3
 
@@ -39,6 +40,16 @@ CASES = {
     "float32": {"dtype": np.float32},
     "many_types_float32": {"n_classes": 2, "n_node_types": 3, "n_edge_features": 2, "dtype": np.float32},
 }
+SPARSE_CASES = {
+    "sparse": {"sparse": True},
+    "sparse_two_classes": {"sparse": True, "n_classes": 2, "form": "ising"},
+    "sparse_many_classes": {"sparse": True, "n_classes": 7},
+    "sparse_no_intercept": {"sparse": True, "fit_intercept": False},
+    "sparse_typed": {"sparse": True, "n_node_types": 2, "n_edge_types": 2, "n_edge_features": 2},
+    "sparse_weights": {"sparse": True, "node_weight": True, "weight": True},
+    "sparse_states_float32": {"sparse": True, "n_states": True, "dtype": np.float32},
+}
+CASES |= SPARSE_CASES
 
 
 def forest_risk(
@@ -49,12 +60,17 @@ def forest_risk(
     node_weight=False,
     weight=False,
     n_states=False,
+    sparse=False,
     members=("chain", "one_node", "tree", "disconnected_forest"),
     **options,
 ):
     """A risk of structured hinges over two batches of forests, some features zero."""
     rng = np.random.default_rng(seed)
-    potentials = LinearPotentials(3, n_classes, pairwise_form(form, n_classes), **options)
+    form = pairwise_form(form, n_classes)
+    potentials = LinearPotentials(3, n_classes, form, **options)
+    if sparse:
+        pairs = FeaturePairs.all(3 * potentials.n_node_types, potentials.n_columns)
+        potentials = SparsePotentials(pairs, 3, n_classes, form, **options)
     batches, n_members = [], len(members)
     for start in (0, n_members):
         graphs = [TOPOLOGIES[name](rng) for name in members]
@@ -65,7 +81,7 @@ def forest_risk(
         n_node_types, n_edge_types = options.get("n_node_types", 1), options.get("n_edge_types", 1)
         n_edge_features = options.get("n_edge_features", 0)
         example = Example(
-            features.astype(dtype),
+            sp.csr_matrix(features, dtype=dtype) if sparse else features.astype(dtype),
             graph,
             rng.uniform(size=(graph.n_edges, n_edge_features)).astype(dtype) if n_edge_features else None,
             rng.integers(n_node_types, size=graph.n_nodes) if n_node_types > 1 else None,
@@ -74,7 +90,7 @@ def forest_risk(
         )
         batches.append(
             Batch(
-                example,
+                potentials.prepared(example) if sparse else example,
                 np.arange(start, start + n_members),
                 np.concatenate(([0], np.cumsum(sizes))),
                 labels,
@@ -83,7 +99,9 @@ def forest_risk(
             )
         )
     cost = rng.uniform(0.5, 1, size=(n_classes, n_classes)) * (1 - np.eye(n_classes))
-    return EmpiricalRisk(StructuredHinge(BruteForce(2**22), cost), potentials, batches)
+    # Of many classes there are too many labelings.
+    inference = BruteForce(2**22) if n_classes < 5 else TreeInference()
+    return EmpiricalRisk(StructuredHinge(inference, cost), potentials, batches)
 
 
 def both(**options):
@@ -91,7 +109,8 @@ def both(**options):
     risk = forest_risk(**options)
     scale = np.where(risk.potentials.penalised, 1.0, 0.7)
     parts, rng = risk.potentials.unpack(scale), np.random.default_rng(3)
-    parts.coef[...] *= rng.uniform(0.5, 2, size=parts.coef[:, :1].shape)
+    by_feature = parts.coef if parts.coef.ndim == 3 else parts.coef.reshape(-1, risk.potentials.n_columns)
+    by_feature[...] *= rng.uniform(0.5, 2, size=by_feature[:, :1].shape)
     parts.edge_coef[...] *= rng.uniform(0.5, 2, size=(*parts.edge_coef.shape[:-1], 1))
     return risk, ForestPlanes(risk, C, scale, n_blocks=1), PlaneOracle(risk, C, scale, [[0], [1]])
 
@@ -167,12 +186,13 @@ def test_blocks_cut_batches_and_cover_all():
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("group", [None, 1, 3])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("options", [CASES["plain"], CASES["two_classes"], CASES["sample_weight"]], ids=str)
-def test_a_pass_makes_the_best_steps_towards_earlier_planes(options, bounded, group, n_threads):
+@pytest.mark.parametrize("case", ["plain", "two_classes", "sample_weight", *SPARSE_CASES])
+def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group, n_threads):
     """Each step is that of a block of one example, with the plane at the x before the steps of the group before.
 
     Few examples are not put into groups: each has the plane at the x of its own step.
     """
+    options = CASES[case]
     risk, planes, reference = both(**options)
     n = risk.potentials.n_coef
     below = np.zeros(n, dtype=bool)
@@ -191,17 +211,19 @@ def test_a_pass_makes_the_best_steps_towards_earlier_planes(options, bounded, gr
                     theirs_slack += theirs.step(member, slopes[member % 4, None], offsets[member % 4, None])
                     theirs._n_steps += 1
                     theirs.mean += 2.0 / (theirs._n_steps + 1.0) * (theirs.x - theirs.mean)
-            assert_allclose(slack, theirs_slack, rtol=1e-9, atol=1e-12)
-            assert_allclose(ours.x, theirs.x[planes.places], atol=1e-10)
-            assert_allclose(ours.mean, theirs.mean[planes.places], atol=1e-10)
-            assert_allclose(ours.dual, theirs.dual, rtol=1e-9)
+            rtol = 1e-4 if options.get("dtype") else 1e-9
+            assert_allclose(slack, theirs_slack, rtol=rtol, atol=1e-12)
+            assert_allclose(ours.x, theirs.x[planes.places], atol=0.1 * rtol)
+            assert_allclose(ours.mean, theirs.mean[planes.places], atol=0.1 * rtol)
+            assert_allclose(ours.dual, theirs.dual, rtol=rtol)
     assert not bounded or ours.x[below[planes.places]].min() >= 0
 
 
-def test_passes_have_the_same_bits_on_any_number_of_threads():
+@pytest.mark.parametrize("sparse", [False, True])
+def test_passes_have_the_same_bits_on_any_number_of_threads(sparse):
     found = []
     for n_threads in (1, 2):
-        risk = forest_risk(members=("chain", "tree") * 40)
+        risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse)
         n = risk.potentials.n_coef
         with ordered_map(n_threads) as mapped:
             planes = ForestPlanes(risk, C, np.ones(n), mapped)
@@ -237,8 +259,9 @@ def test_who_helps_leaves_where_nobody_leads():
     assert not dual.x.any()
 
 
-def test_frank_wolfe_over_a_kernel_reaches_the_optimum():
-    risk, planes, _ = both()
+@pytest.mark.parametrize("sparse", [False, True])
+def test_frank_wolfe_over_a_kernel_reaches_the_optimum(sparse):
+    risk, planes, _ = both(sparse=sparse)
     n = risk.potentials.n_coef
     scale = planes.weights_of(np.ones(n))
 
@@ -269,6 +292,11 @@ def test_which_examples_the_kernel_takes():
     assert not takes(TreeInference(), "cycle")
     assert not takes(ICM(), "cycle")
     assert not takes(AutoMap(), "grid", n_classes=8)
+    risk = forest_risk(sparse=True)
+    assert are_exact_by_kernel(risk)
+    pairs = FeaturePairs(3, np.array([0, 3, 6, 8]), np.array([0, 1, 2, 0, 1, 2, 0, 1], dtype=np.int32))
+    some = SparsePotentials(pairs, 3, 3, risk.potentials.form)
+    assert not are_exact_by_kernel(EmpiricalRisk(risk.objective, some, risk.batches))
 
 
 def test_values_are_maxima_over_all_labelings():
