@@ -216,7 +216,8 @@ def column_sums(columns):
     total = np.zeros(columns.shape[1])
     for start in range(0, len(columns), _ROWS):
         rows = columns[start : start + _ROWS]
-        total += np.ones(len(rows)) @ rows.astype(np.float64, copy=False)
+        # Unlike ``@``, this gives the lock of the interpreter away where one factor is a row.
+        total += np.ones(len(rows)).dot(rows.astype(np.float64, copy=False))
     return total
 
 

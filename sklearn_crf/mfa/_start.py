@@ -42,8 +42,8 @@ def _rows(chosen, X, weight):
 
 
 def _weighted_mean(X, weight):
-    # A matrix product: np.average would make a weighted copy of all samples.
-    return weight @ X / weight.sum()
+    # Not np.average, which makes a weighted copy of all samples; ``@`` holds the lock where one factor is a row.
+    return weight.dot(X) / weight.sum()
 
 
 def start_parameters(classes, noise, floor):
@@ -88,7 +88,7 @@ def principal_loadings(X, weight, n_factors, seed):
     if n_factors == 0:
         return np.zeros((n_features, 0)), variances
     if n_features <= MAX_FEATURES_FOR_EIGH:
-        values, vectors = eigh(centred.T @ centred)
+        values, vectors = eigh(centred.T.dot(centred))
         values, vectors = values[::-1][:n_factors], vectors[:, ::-1][:, :n_factors]
     else:
         _, singular, rows = randomized_svd(centred, n_factors, n_iter=2, random_state=seed)
@@ -137,7 +137,7 @@ def _seeds(X, weight, n_components, rng):
 
 def _lloyd(X, weight, centres):
     """Weighted sum of squared distances, partition and centres, as by scikit-learn's ``KMeans`` but in one call."""
-    mean = np.full(len(X), 1 / len(X)) @ X
+    mean = np.full(len(X), 1 / len(X)).dot(X)
     spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean
     labels, centres = np.empty(len(X), dtype=np.int64), centres.copy()
     inertia = k_means(X, weight, centres, labels, _MOST_STEPS, _LEAST_STEP * spread / X.shape[1])

@@ -515,7 +515,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _is_prediction_loss(self):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
 
-    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED, data_range=1.0):
+    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED, data_range=1.0, of_mean=None):
         """Objective of the training: a likelihood, or a loss of the prediction out of a dictionary of losses."""
         if not self._is_prediction_loss():
             return LIKELIHOODS[self.loss]()
@@ -524,7 +524,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         # What is observed of degraded images takes most of the norm that residuals are compared with.
         tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
         of_errors = of_mean_square(self.loss, data_range), unit_of_loss(self.loss, scale)
-        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, *of_errors)
+        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, *of_errors, of_mean)
 
     def _is_of_scores(self):
         """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""

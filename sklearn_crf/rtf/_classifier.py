@@ -11,13 +11,14 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import class_weights, encode_y, found_labels, missing_nodes, sorted_classes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages, known_pixels
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes
-from sklearn_crf.rtf.losses import logistic, mse, multinomial
+from sklearn_crf.rtf.losses import logistic, mse, multinomial, multinomial_of_codes
 
 # Losses whose predictions are scores of classes rather than codes.
 _OF_SCORES = ("logistic", "multinomial")
@@ -312,7 +313,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     def _problem_of(self, images, planes, missing, common):
         mean, scale, _ = common
-        objective = self._objective(_LOSSES, mean, scale, _WEIGHTED)
+        of_mean = multinomial_of_codes if self.loss == "multinomial" else None
+        objective = self._objective(_LOSSES, mean, scale, _WEIGHTED, of_mean=of_mean)
         return FieldProblem(images, planes.encoded, planes.offsets, objective, mean, scale, missing)
 
     def _takes_pixel_weights(self):
@@ -528,7 +530,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if self.loss not in _OF_SCORES:
             return {}
         n_classes = len(attributes["classes_"])
-        found = data().parts(_sums_of_classes, objective, field, n_classes, self.loss == "logistic")
+        found = data().parts(_sums_of_classes, objective, field, n_classes, self.loss == "logistic", self.n_jobs)
         parts = [sums for part in found for sums in part]
         return {"evidence_scores_": _scores_of_classes(np.sum(parts, axis=0))}
 
@@ -549,21 +551,25 @@ def _with_known(found, known, certain):
     return [np.where(own[:, None] < 0, part, certain[own]) for own, part in zip(known, found, strict=True)]
 
 
-def _sums_of_classes(data, part, objective, field, n_classes, is_binary):
+def _sums_of_classes(data, part, objective, field, n_classes, is_binary, n_jobs):
     """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
     # returns list of (2, n_classes, D + 1), one for each image
-    found = []
-    for k, (image, target) in enumerate(zip(field.images(data, 1), data.targets, strict=True)):
-        scores = objective.solved(field.potentials.model(field.coef, image, 1)).x.astype(np.float64)
+
+    def of_image(task, n_threads):
+        image, target, weight = task
+        model = field.potentials.model(field.coef, image, n_threads)
+        scores = objective.solved(model, n_threads=n_threads).x.astype(np.float64)
         label, own = (np.where(v[:, 0] > 0, 1, 0) if is_binary else v.argmax(axis=1) for v in (target, scores))
-        weight = np.ones(len(target)) if data.weights is None else data.weights[k] > 0
+        weight = np.ones(len(target)) if weight is None else weight > 0
         summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
         of_all = [
             (label == np.arange(n_classes)[:, None]).astype(float) @ (w[:, None] * summed)
             for w in (weight * (label == own), weight)
         ]
-        found.append(np.array(of_all))
-    return found
+        return np.array(of_all)
+
+    weights = [None] * data.n_images if data.weights is None else data.weights
+    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
 
 
 def _scores_of_classes(sums):

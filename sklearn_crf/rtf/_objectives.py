@@ -105,10 +105,23 @@ class PredictionLoss:
     # ``(*lattice, 1)``
     # of_mean_square: the loss as a function of the mean squared error that returns its value and derivative, if it is
     # such
+    # of_mean: the loss by one call, ``of_mean(mean, target, offset, scale, weight, ridge)`` of arrays (N, D); returns
+    # the value, the derivative by the mean divided by its largest magnitude, and this
     # unit: what the loss is in proportion to where the values of the user have another unit
     # ridge: weight of half the square of a pixel's prediction, which a weighted loss is increased by
 
-    def __init__(self, loss, solver, offset=0.0, scale=1.0, weighted_loss=None, of_mean_square=None, unit=1.0):
+    def __init__(
+        self,
+        loss,
+        solver,
+        offset=0.0,
+        scale=1.0,
+        weighted_loss=None,
+        of_mean_square=None,
+        unit=1.0,
+        of_mean=None,
+    ):
+        self.of_mean = of_mean
         self.unit = unit
         self.ridge = 0.0
         self.loss_function = loss
@@ -132,7 +145,10 @@ class PredictionLoss:
         first, second = (None, None) if state is None else state
         found = self.solved(model, start, first, n_threads)
         is_square = self.of_mean_square is not None and np.ndim(weight) == 0 and found.x.dtype == y.dtype
-        value, slope, unit = (self._squared if is_square else self._general)(model, found.x, y, weight)
+        of_mean = self._squared if is_square else self._general
+        if self.of_mean is not None and found.x.dtype == y.dtype:
+            of_mean = self._by_one_call
+        value, slope, unit = of_mean(model, found.x, y, weight)
         adjoint = self._adjoint(model, slope, unit, second, n_threads)
         converged = found.converged and adjoint.converged
         return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
@@ -181,6 +197,10 @@ class PredictionLoss:
         total, largest = squared_differences(x, y, scale, slope)
         value, unit = self._value_of(total, largest, y.size, weight)
         return value, slope, unit
+
+    def _by_one_call(self, model, x, y, weight):
+        """The same of a loss that has a function of the mean."""
+        return self.of_mean(x, y, self.offset, self.scale, 1.0 if weight is None else weight, self.ridge)
 
     def _general(self, model, x, y, weight):
         """The same of any loss."""
@@ -256,20 +276,19 @@ _PIXELS_OF_STACK = 8192
 def stacks_of(images, objective):
     """Numbers of images that can be evaluated as one, as they have one shape and the loss is a mean over pixels."""
     # returns list of list of int
-    stacks, open_stacks = [], {}
+    stacks, of_shape = [], {}
     for i, image in enumerate(images):
         n_pixels, n_axes = prod(image.features.shape[:-1]), len(image.graph.shape)
         is_alone = image.observation is not None or n_axes > 2 or 2 * n_pixels > _PIXELS_OF_STACK
         if is_alone or not objective.is_mean(image.graph):
             stacks.append([i])
-            continue
-        own = open_stacks.setdefault(image.features.shape, [])
-        if not own:
-            stacks.append(own)
-        own.append(i)
-        if (len(own) + 1) * n_pixels > _PIXELS_OF_STACK:
-            del open_stacks[image.features.shape]
-    return stacks
+        else:
+            of_shape.setdefault(image.features.shape, []).append(i)
+    for shape, members in of_shape.items():
+        # Of equal sizes: one that is left over would let other threads wait.
+        n_stacks = -(-len(members) // (_PIXELS_OF_STACK // prod(shape[:-1])))
+        stacks += [own.tolist() for own in np.array_split(members, n_stacks)]
+    return sorted(stacks)
 
 
 def stacked_image(images):

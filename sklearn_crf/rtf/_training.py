@@ -184,12 +184,12 @@ def _moments(squares, weight, white):
 def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
 
-    def drawn(number, n_threads):
-        return _drawn_factors(risk, number, risk.whole.random_state(seeds[number]))
+    def of_type(number, n_threads):
+        own = _drawn_factors(risk, number, risk.whole.random_state(seeds[number])) if risk.images else None
+        return _sums_of_type(risk, number, own, n_threads)
 
-    # One type after the other, as the inputs of one take some tens of megabytes.
-    factors = enumerate(map_tasks(drawn, range(len(seeds)), risk.n_jobs) if risk.images else seeds)
-    return [_sums_of_type(risk, number, own, risk.n_jobs) for number, own in factors]
+    # Calls for single images and leaves are so short that threads would wait for each other.
+    return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
 class DrawnFactors(NamedTuple):
@@ -237,7 +237,8 @@ def _sums_of_type(risk, number, factors, n_jobs):
 
     def moment(piece, n_threads):
         seen = inputs[piece[1]]
-        return seen.T @ seen
+        # Unlike ``@``, this gives the lock of the interpreter away where both factors are one matrix.
+        return seen.T.dot(seen)
 
     sums = np.zeros((n_leaves, size, size))
     for (k, _), part in zip(pieces, map_tasks(moment, pieces, n_jobs), strict=True):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from sklearn_crf.kernels.rtf.prediction_losses import multinomial_sum
+from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, similarity
 
 __all__ = ["LOSSES", "iw_ssim", "logistic", "loss_function", "mae", "mse", "multinomial", "psnr", "ssim"]
@@ -307,6 +307,18 @@ def multinomial(prediction, target, weight=1.0):
         scores.reshape(-1, n_labels), labels.ravel(), weight.ravel(), gradient.reshape(-1, n_labels)
     )
     return value, gradient
+
+
+def multinomial_of_codes(mean, target, offset, scale, weight, ridge):
+    """The multinomial loss of a field's mean, whose targets are codes: value, derivative in its unit, and this unit."""
+    # mean, target: (N, K), NaN where a code is missing; offset, scale: (K,) or one for all, of scores by the mean
+    # weight: (N,), or one for all; ridge: weight of half the mean square of the scores of a pixel
+    of_scores = [np.array(np.broadcast_to(each, mean.shape[1]), dtype=np.float64) for each in (offset, scale)]
+    weight = np.ascontiguousarray(np.atleast_1d(weight), dtype=np.float64)
+    slope, workspace = np.empty(mean.shape, mean.dtype), (np.empty(mean.shape[1]), np.empty(mean.shape))
+    pixels = np.ascontiguousarray(mean), np.ascontiguousarray(target)
+    value, unit = multinomial_of_mean(*pixels, *of_scores, weight, ridge, *workspace, slope)
+    return value, slope, unit or 1.0
 
 
 LOSSES = {

@@ -11,9 +11,10 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._base import inverse_blocks
 from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf._classifier import _multinomial_of_codes
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage
-from sklearn_crf.rtf.losses import loss_function, of_mean_square
+from sklearn_crf.rtf.losses import loss_function, multinomial_of_codes, of_mean_square
 
 OFFSET, SCALE = 0.2, 1.5
 
@@ -59,6 +60,30 @@ def test_squared_errors_are_those_of_dense_solves(name, missing, dtype, shape, n
     assert found.converged
     assert found.value == pytest.approx(value, rel=tolerance)
     for part, own in zip(found.statistics[:3], expected, strict=True):
+        assert_allclose(part, own, rtol=0, atol=tolerance * max(1.0, np.abs(own).max()))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weight", [None, 0.7, "of pixels"])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("missing", [None, 0, slice(None)], ids=["known", "one value", "pixels"])
+def test_multinomial_losses_by_one_call(missing, ridge, weight, dtype):
+    model, target = model_and_target((6, 5), 3, dtype)
+    target = target.copy()
+    if missing is not None:
+        target[::3, missing] = np.nan
+    if weight is not None and not isinstance(weight, float):
+        weight = np.random.default_rng(0).uniform(0.1, 2, size=len(target))
+    offset = np.array([0.1, -0.2, 0.3])
+    options = ConjugateGradient(tol=1e-12 if dtype == np.float64 else 1e-6), offset, SCALE, _multinomial_of_codes
+    losses = [
+        PredictionLoss(_multinomial_of_codes, *options, of_mean=of_mean).with_ridge(ridge)
+        for of_mean in (multinomial_of_codes, None)
+    ]
+    found, expected = (loss.loss(model, target, weight=weight) for loss in losses)
+    tolerance = 1e-9 if dtype == np.float64 else 1e-4
+    assert found.value == pytest.approx(expected.value, rel=tolerance)
+    for part, own in zip(found.statistics[:3], expected.statistics[:3], strict=True):
         assert_allclose(part, own, rtol=0, atol=tolerance * max(1.0, np.abs(own).max()))
 
 

@@ -546,6 +546,8 @@ def test_only_small_images_of_one_shape_are_evaluated_as_one():
     mean, psnr = GaussianPseudolikelihood(), PredictionLoss(loss_function("psnr"), ConjugateGradient())
     mixed = [images[0], others[0], *images[1:], *large]
     assert stacks_of(mixed, mean) == [[0, 2, 3, 4], [1], [5, 6, 7], [8], [9]]
+    # No stack is left over.
+    assert [len(own) for own in stacks_of(images[:1] * 9, mean)] == [3, 3, 3]
     # The loss of several images is no mean of their losses.
     assert stacks_of(mixed, psnr) == [[i] for i in range(10)]
     assert stacks_of(mixed, GaussianLikelihood()) == [[i] for i in range(10)]

@@ -127,6 +127,14 @@ def _whole_diagonal(model):
     return model.diagonal + more * np.eye(n_values, dtype=model.dtype)
 
 
+def _kept_inverse(model):
+    """Inverses of the whole diagonal blocks, kept with the model: a loss of its mean solves another system with it."""
+    kept = vars(model)
+    if "_inverse_diagonal" not in kept:
+        kept["_inverse_diagonal"] = inverse_blocks(_whole_diagonal(model), model.dtype)
+    return kept["_inverse_diagonal"]
+
+
 def bounds_of_sums(n_nodes, n_values):
     """Bounds of the ranges of nodes that have partial sums of their own."""
     ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _SMALLEST_RANGE)))
@@ -141,7 +149,7 @@ class _System:
         self.operator = model.operator
         self.more = model.precision_operator
         self.is_block_diagonal = model.graph.n_edges == 0 and self.more is None
-        self.inverse = inverse_blocks(_whole_diagonal(model), model.dtype)
+        self.inverse = _kept_inverse(model)
         self.n_nodes = len(model.h)
         self.bounds = bounds_of_sums(*model.h.shape)
         self.sums = np.zeros((len(self.bounds) - 1, 2))

@@ -93,6 +93,25 @@ def field_statistics(
         statistics(&mean[0, 0], &adjoint[0, 0], scale, n, D, &linear[0, 0], &values[0, 0], &square[0, 0, 0])
 
 
+cdef inline double softmax_terms(
+    const double* scores, Py_ssize_t K, Py_ssize_t label, double weight, double* gradient
+) noexcept nogil:
+    """Weighted logarithm of the sum of the exponentials of scores, less that of the label, and its derivative."""
+    cdef:
+        Py_ssize_t k
+        double top = scores[0], total = 0.0, value
+    for k in range(1, K):
+        top = max(top, scores[k])
+    for k in range(K):
+        gradient[k] = exp(scores[k] - top)
+        total += gradient[k]
+    value = weight * (top + log(total) - scores[label])
+    for k in range(K):
+        gradient[k] *= weight / total
+    gradient[label] -= weight
+    return value
+
+
 def multinomial_sum(
     const double[:, ::1] scores,  # IN (N, K)
     const int64_t[::1] labels,  # IN (N,)
@@ -101,21 +120,53 @@ def multinomial_sum(
 ):
     """Weighted sum of the logarithms of the sums of the exponentials of scores, less the scores of the labels."""
     cdef:
-        Py_ssize_t s, k, K = scores.shape[1]
-        double top, total, value = 0.0
+        Py_ssize_t s, K = scores.shape[1]
+        double value = 0.0
     with nogil:
         for s in range(scores.shape[0]):
-            top, total = scores[s, 0], 0.0
-            for k in range(1, K):
-                top = max(top, scores[s, k])
-            for k in range(K):
-                gradient[s, k] = exp(scores[s, k] - top)
-                total += gradient[s, k]
-            value += weight[s] * (top + log(total) - scores[s, labels[s]])
-            for k in range(K):
-                gradient[s, k] *= weight[s] / total
-            gradient[s, labels[s]] -= weight[s]
+            value += softmax_terms(&scores[s, 0], K, labels[s], weight[s], &gradient[s, 0])
     return value
+
+
+def multinomial_of_mean(
+    const floating[:, ::1] mean,  # IN (N, K)
+    const floating[:, ::1] target,  # IN (N, K) codes, largest at the label; NaN where it is not known
+    const double[::1] offset,  # IN (K,) what scores are at 0
+    const double[::1] scale,  # IN (K,) of the units of scores
+    const double[::1] weight,  # IN (N,) of each pixel, or (1,) of all
+    double ridge,  # weight of half the squares of scores
+    double[::1] scores,  # OUT (K,) workspace
+    double[:, ::1] gradient,  # OUT (N, K) workspace
+    floating[:, ::1] slope,  # OUT (N, K) derivative by the mean, divided by the largest magnitude
+):
+    """Mean multinomial loss of the scores that a mean stands for, and the largest magnitude of its derivative.
+
+    What is not known counts as the score itself, and has no derivative.
+    """
+    cdef:
+        Py_ssize_t s, k, label, n = mean.shape[0], K = mean.shape[1], step = weight.shape[0] > 1
+        double value = 0.0, largest = 0.0, inverse, share, pull, code, best
+    if n == 0:
+        return 0.0, 0.0
+    with nogil:
+        for s in range(n):
+            share, label, best = weight[step * s] / n, 0, 0.0
+            for k in range(K):
+                scores[k] = offset[k] + scale[k] * mean[s, k]
+                code = scores[k] if target[s, k] != target[s, k] else offset[k] + scale[k] * target[s, k]
+                if k == 0 or code > best:
+                    label, best = k, code
+            value += softmax_terms(&scores[0], K, label, share, &gradient[s, 0])
+            for k in range(K):
+                pull = ridge * share * scores[k]
+                value += 0.5 * pull * scores[k]
+                gradient[s, k] = 0.0 if target[s, k] != target[s, k] else (gradient[s, k] + pull) * scale[k]
+                largest = max(largest, fabs(gradient[s, k]))
+        inverse = 1 / largest if largest > 0 else 0.0
+        for s in range(n):
+            for k in range(K):
+                slope[s, k] = <floating> (gradient[s, k] * inverse)
+    return value, largest
 
 
 def squared_error_of_mean(
