@@ -200,7 +200,7 @@ ROWS = {
     "RegressionTreeFieldClassifier": (tree_classifier, {}, lambda: regions(24, 48), lambda: regions(160, 128, seed=2)),
     "MultiConditionalMFA": (analysers, {}, lambda: clusters(200_000, 20), lambda: clusters(3_000_000, 20, 2)),
     "DenseCRF": (dense, {}, lambda: colours(24, 48), lambda: colours(120, 96, 2)),
-    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(48_000, 0), lambda: pairs_of_labels(1_200_000, 2)),
+    "MultiLabelField": (multilabel, {}, lambda: pairs_of_labels(120_000, 0), lambda: pairs_of_labels(2_400_000, 2)),
 }
 
 

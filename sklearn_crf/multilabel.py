@@ -202,7 +202,10 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         examples, known = self._examples_to_predict(X, evidence)
         labels = _joined(self.estimator_.predict(examples, known, inference=inference))
-        return self.values_[labels.reshape(-1, len(self.classes_)).astype(np.intp, copy=False)]
+        labels = labels.reshape(-1, len(self.classes_))
+        if self.values_.dtype == labels.dtype and np.array_equal(self.values_, [0, 1]):
+            return labels
+        return self.values_[labels.astype(np.intp, copy=False)]
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(

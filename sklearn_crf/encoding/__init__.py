@@ -2,7 +2,6 @@
 
 from sklearn_crf.encoding._batches import (
     are_pending,
-    decode,
     made_batch,
     make_batches,
     nodes_of,
@@ -24,7 +23,7 @@ from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, differe
 from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
 from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, missing_nodes, number_of_examples
 from sklearn_crf.encoding._lattices import Encoded, encode_X
-from sklearn_crf.encoding._layouts import require_rows
+from sklearn_crf.encoding._layouts import decode, require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline
 from sklearn_crf.encoding._shared_rows import SharedRows

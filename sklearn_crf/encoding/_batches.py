@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice
 from numbers import Real
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from sklearn.utils import check_array
 
 from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
-from sklearn_crf.encoding._array_lists import copy_parts
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
@@ -547,50 +546,3 @@ def tie_constant_edges(example):
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
     return example._with(edge_features=None)
-
-
-def decode(encoded, values, batches=None, *, classes=None):
-    """Put results per node into the layout of X.
-
-    Parameters
-    ----------
-    encoded : Encoded
-    values : sequence of ndarray of shape (N,) or (N, K)
-        One array per batch.
-    batches : sequence of Batch
-        As :func:`make_batches` returns, in that order.
-    classes : ndarray of shape (n_classes,), optional
-        Given, ``values`` are columns and their classes are returned.
-
-    Returns
-    -------
-    ndarray
-        ``(n,)`` or ``(n, K)`` for plain rows, ``(n, *lattice)`` or ``(n, *lattice, K)`` for an array of lattices;
-        for a list, a 1-D object array of arrays ``lattice`` or ``(*lattice, K)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import decode, encode_X, make_batches
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> [part.tolist() for part in decode(encoded, [np.arange(5)], make_batches(encoded))]
-    [[0, 1, 2], [3, 4]]
-    """
-    if classes is not None:
-        values = [np.asarray(classes)[part] for part in values]
-    if encoded.layout == "nodes":
-        return np.concatenate(values)
-    if encoded.layout == "array":
-        stacked = np.concatenate(values)
-        return stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
-    results = np.empty(encoded.n_examples, dtype=object)
-    for batch, part in zip(batches, values, strict=True):
-        if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
-            first = batch.members[0]
-            copy_parts(np.ascontiguousarray(part), batch.node_ptr, results[first : first + len(batch.members)])
-            continue
-        for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
-            member, shape = part[slice(*bounds)], encoded.shapes[i]
-            # A copy, so that one kept example does not keep its whole batch alive.
-            results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
-    return results

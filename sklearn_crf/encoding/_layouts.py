@@ -1,5 +1,6 @@
 """Layouts of X: plain rows, an array of lattices, or a list of examples."""
 
+from itertools import pairwise
 from numbers import Integral
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr
 from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
-from sklearn_crf.encoding._array_lists import are_finite, one_of_each_type
+from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
 # A 6-D array is far likelier a mistake than a 4-D lattice; lattice_ndim=4 says that it is meant.
@@ -246,3 +247,59 @@ def require_rows(X):
         f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "
         "or TRWCRF, which take sequences, images and graphs, or stack the rows of all nodes and their labels."
     )
+
+
+def _classes_of(columns, classes):
+    """The classes of columns of several batches one after the other, without arrays of each in between."""
+    labels = np.empty((sum(map(len, columns)), *columns[0].shape[1:]), dtype=classes.dtype)
+    start = 0
+    for part in columns:
+        # Columns are of classes: clipping changes none, and checks take as long as the rest.
+        np.take(classes, part, out=labels[start : start + len(part)], mode="clip")
+        start += len(part)
+    return labels
+
+
+def decode(encoded, values, batches=None, *, classes=None):
+    """Put results per node into the layout of X.
+
+    Parameters
+    ----------
+    encoded : Encoded
+    values : sequence of ndarray of shape (N,) or (N, K)
+        One array per batch.
+    batches : sequence of Batch
+        As :func:`make_batches` returns, in that order.
+    classes : ndarray of shape (n_classes,), optional
+        Given, ``values`` are columns and their classes are returned.
+
+    Returns
+    -------
+    ndarray
+        ``(n,)`` or ``(n, K)`` for plain rows, ``(n, *lattice)`` or ``(n, *lattice, K)`` for an array of lattices;
+        for a list, a 1-D object array of arrays ``lattice`` or ``(*lattice, K)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import decode, encode_X, make_batches
+    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
+    >>> [part.tolist() for part in decode(encoded, [np.arange(5)], make_batches(encoded))]
+    [[0, 1, 2], [3, 4]]
+    """
+    if encoded.layout in ("nodes", "array"):
+        stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes))
+        return stacked if encoded.layout == "nodes" else stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
+    if classes is not None:
+        values = [np.asarray(classes)[part] for part in values]
+    results = np.empty(encoded.n_examples, dtype=object)
+    for batch, part in zip(batches, values, strict=True):
+        if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
+            first = batch.members[0]
+            copy_parts(np.ascontiguousarray(part), batch.node_ptr, results[first : first + len(batch.members)])
+            continue
+        for i, bounds in zip(batch.members.tolist(), pairwise(batch.node_ptr.tolist()), strict=True):
+            member, shape = part[slice(*bounds)], encoded.shapes[i]
+            # A copy, so that one kept example does not keep its whole batch alive.
+            results[i] = (member if len(shape) == 1 else member.reshape(*shape, *part.shape[1:])).copy()
+    return results

@@ -166,6 +166,9 @@ class FieldClassifier(TrainableField):
 
     def _decide(self, probability):
         """Predicted columns: of the largest marginal, or of the least expected cost."""
+        if self.cost is None and probability.shape[1] == 2:
+            # Many times faster than argmax, whose choice of equal ones is the first as well.
+            return (probability[:, 1] > probability[:, 0]).astype(np.int32)
         if self.cost is None:
             return np.argmax(probability, axis=1).astype(np.int32)
         return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1).astype(np.int32)

@@ -167,6 +167,12 @@ class Graph:
         return self._parts or (self,)
 
     @cached_property
+    def copied_part(self) -> "Graph | None":
+        """The graph of which this is several copies side by side; None if it is not."""
+        first, *others = self.parts
+        return first if others and all(part is first for part in others) else None
+
+    @cached_property
     def edges(self) -> np.ndarray:
         """The edges, (E, 2) int32, read-only."""
         # Reached by the graphs of :func:`lattice` alone; the others have an attribute of this name.

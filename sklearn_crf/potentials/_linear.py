@@ -407,8 +407,10 @@ class LinearPotentials:
     def _unary(self, weights, example):
         scores = self._columns_of_scores(weights, example)
         if self.n_columns < self.n_classes:
-            half = scores.dtype.type(0.5)
-            return np.concatenate((scores * -half, scores * half), axis=1)
+            halves = np.empty((len(scores), 2), dtype=scores.dtype)
+            np.multiply(scores[:, 0], scores.dtype.type(0.5), out=halves[:, 1])
+            np.negative(halves[:, 1], out=halves[:, 0])
+            return halves
         return scores
 
     def _unary_of_parts(self, weights, example):
