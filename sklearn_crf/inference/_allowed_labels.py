@@ -37,10 +37,11 @@ def _repaired(model, labels):
     """The labels after sweeps of which each removes violations."""
     labels = labels.copy()
     arguments, groups = local_arguments(model), visits(model.graph, "sequential")
+    pending = np.ones(len(labels), dtype=np.uint8)
     with range_runner(1) as run:
         for _ in range(_REPAIR_SWEEPS):
             checkpoint()
-            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels))
+            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels, pending))
             if not n_changed or is_feasible(model, labels):
                 break
     return labels

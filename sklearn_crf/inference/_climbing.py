@@ -26,9 +26,10 @@ class Climber:
 
     def climb(self, labels):
         """Change labels in place."""
+        pending = np.ones(len(labels), dtype=np.uint8)
         for _ in range(_MAX_SWEEPS):
             checkpoint()
-            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, self.work):
+            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, pending, self.work):
                 break
         return labels
 
@@ -58,29 +59,22 @@ class RowsClimber:
 
     def sweeps(self, labels):
         """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
-        parts = row_ranges(self.rows.graph, _NODES_AT_ONCE)
-        starts, stops = np.array(parts).T
-        # Where nothing changed in or around some rows since they were visited, nothing would.
-        pending = np.ones(len(parts), dtype=bool)
+        pending = np.ones(len(labels), dtype=np.uint8)
         while True:
             n_changed = 0
-            for place, (start, stop) in enumerate(parts):
-                if pending[place]:
-                    pending[place] = False
-                    found = self._sweep(labels, start, stop)
-                    if found:
-                        pending |= (stops > start - self.rows.reach) & (starts < stop + self.rows.reach)
-                    n_changed += found
+            for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+                if pending[self.rows.nodes(start, stop)].any():
+                    n_changed += self._sweep(labels, pending, start, stop)
             yield n_changed
 
-    def _sweep(self, labels, start, stop):
-        """Visit the nodes of some rows; number of labels that changed."""
+    def _sweep(self, labels, pending, start, stop):
+        """Visit the nodes of some rows that may change; number of labels that did."""
         checkpoint()
         model, low, high = self.rows.around(start, stop)
-        width = self.rows.width
+        width, around = self.rows.width, self.rows.nodes(low, high)
         nodes = np.arange((start - low) * width, (stop - low) * width, dtype=np.int32)
-        around = labels[self.rows.nodes(low, high)]
-        return icm_update(nodes, 0, len(nodes), *local_arguments(model), around, np.empty(model.n_columns))
+        state = labels[around], pending[around]
+        return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
 
 
 # Nodes whose neighbours are listed together where a lattice has several times as many.

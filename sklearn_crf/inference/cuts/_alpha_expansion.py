@@ -14,12 +14,15 @@ from sklearn_crf.inference._row_models import StoredRows
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
-from sklearn_crf.kernels.cuts.fusion_moves import score_gain
+from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
 from sklearn_crf.models import check_labels, score
 
 _TYPES_PER_PORTION = 1 << 14
 # Of models in memory, rows take some 15 % longer than the whole, for less memory: that counts where nodes are more.
 _MANY_NODES = 1 << 21
+# Once a move leaves a choice to more nodes than this, couplings are so strong that others will: looking for the rest
+# takes longer than it saves.
+_MOST_FREE = 3 / 4
 
 
 class _MoveMaking(Inference):
@@ -41,19 +44,32 @@ class _MoveMaking(Inference):
         if np.isneginf(model.tables).any():
             raise ValueError(f"tables must be finite for {name}; states may be forbidden by -inf in unary alone.")
         if self.nonsubmodular == "error":
-            self._check_condition(model)
+            violated = self._violated_edge(model)
+            if violated is not None:
+                raise ValueError(self._explain(model, *violated))
 
-    def _check_condition(self, model):
+    def _violated_edge(self, model):
+        """First edge that does not meet the condition, and its table; None if all meet it."""
         lowest, highest = self._condition_range(model.tables)
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
-        # For one feature this is what the edge has; for more, it may be better than this.
+        if lowest.min() >= 0 and weight.min(initial=0) >= 0:
+            return None
         kind = model.edge_type
+        # For one feature this is what the edge has; for more, it may be better than this.
         least = np.where(weight >= 0, weight * lowest[kind], weight * highest[kind]).sum(axis=1)
         rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
         for edge in np.flatnonzero(least < -rounding):
             table = model.edge_tables(slice(edge, edge + 1))[:, None]
             if self._condition_range(table)[0][0, 0] < -rounding[edge]:
-                raise ValueError(self._explain(model, edge, table[0, 0]))
+                return edge, table[0, 0]
+        return None
+
+    def _meets_condition(self, model):
+        """Whether every edge is known to meet the condition, in a model that passed the checks."""
+        if self.nonsubmodular == "error":
+            return True
+        # Of as many tables as edges, looking at all would take longer than it saves.
+        return len(model.tables) <= _TYPES_PER_PORTION and self._violated_edge(model) is None
 
     def _condition_range(self, tables):
         """Lowest and highest value, over all states, of what must not be negative; (T, R) each."""
@@ -97,7 +113,8 @@ class _MoveMaking(Inference):
         if by_rows and LatticeRows.pays(model.graph) and StoredRows.fit(model):
             moves = RowMoves(StoredRows(model), n_threads)
         else:
-            moves = _Moves(model)
+            settles = model.n_columns > 2 and self._meets_condition(model)
+            moves = _Moves(model, settles)
         n_iter, converged = self._search(moves, model.n_columns, labels, n_threads)
         value = score(model, labels)
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
@@ -134,7 +151,7 @@ class _MoveMaking(Inference):
                 if seen == n_changes:
                     continue
                 checkpoint()
-                gain = moves.move(labels, partial(self._choice, move), n_threads)
+                gain = moves.move(labels, partial(self._choice, move), n_threads, since=seen)
                 if gain > 0:
                     in_all += gain
                     n_changes += 1
@@ -149,21 +166,53 @@ class _MoveMaking(Inference):
 
 
 class _Moves:
-    """Best moves from one labeling of a model to another."""
+    """Best moves from one labeling of a model to another.
 
-    def __init__(self, model):
+    Where all edges meet the condition, a choice is left to those nodes alone whose edges can tell more about it than
+    their own scores. A set of nodes that take what is on offer gains by each of its connected parts; so a move that was
+    tried before can only gain in parts beside nodes that have changed since.
+    """
+
+    # settles: whether all edges meet the condition
+
+    def __init__(self, model, settles):
         self._network = CutNetwork(model)
         self._values = (model.unary, *pairwise_values(model), model.graph.edges)
+        self._settles = settles
+        self._n_changes = 0
+        if settles:
+            self._influence = np.empty(model.graph.n_nodes)
+            edge_influence(*self._values[1:], np.empty(model.tables.shape[:2]), self._influence)
+            self._changed = np.zeros(model.graph.n_nodes, dtype=np.int32)
 
-    def move(self, labels, choice, n_threads=1):
+    def move(self, labels, choice, n_threads=1, since=-1):
         """Change labels in place by the best move, if it gains; what it gains."""
+        # since: number of gains before this move was last tried, -1 if it was not
         keep, take = choice(labels)
+        if self._settles:
+            self._settle(labels, keep, take, since)
         taken = self._network.cut(keep, take, TRUNCATE, n_threads)
         proposed = np.where(taken, take, keep)
+        if np.array_equal(proposed, labels):
+            return 0.0
         gain = score_gain(*self._values, labels, proposed)
         if gain > 0:
+            self._n_changes += 1
+            if self._settles:
+                self._changed[labels != proposed] = self._n_changes
             labels[...] = proposed
         return gain
+
+    def _settle(self, labels, keep, take, since):
+        """Take their choice from nodes where the answer is known."""
+        # Of two moves that are as good, the labels need not be the one made.
+        may_skip = since >= 0 and np.array_equal(keep, labels)
+        n_free = settle_by_scores(self._values[0], self._influence, keep, take)
+        if n_free > _MOST_FREE * len(keep):
+            self._settles = False
+        elif may_skip:
+            workspace = np.empty(len(keep), dtype=np.uint8), np.empty(len(keep), dtype=np.int32)
+            settle_by_changes(*self._network.neighbors, self._changed, since, keep, take, *workspace)
 
 
 class AlphaExpansion(_MoveMaking):
@@ -222,7 +271,7 @@ class AlphaExpansion(_MoveMaking):
 
     @staticmethod
     def _choice(state, labels):
-        return labels, np.full_like(labels, state)
+        return labels.copy(), np.full_like(labels, state)
 
     _condition = "theta({a}, {b}) + theta({alpha}, {alpha}) >= theta({a}, {alpha}) + theta({alpha}, {b})"
 

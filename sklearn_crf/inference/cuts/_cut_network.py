@@ -33,6 +33,8 @@ _NODES_PER_BLOCK = 1 << 16
 # Nodes with excess after the flow along lines. Where more than half have some, paths are so short that parts save less
 # than growing their forests twice takes; where few have, spreading it takes longer than it saves.
 _MOST_IN_BOXES, _LEAST_TO_SPREAD = 1 / 2, 1 / 3
+# Where few nodes have any excess at first, as in a move that leaves most no choice, lines take longer than they save.
+_LEAST_FOR_LINES = 0.5
 # Visits to each node from which on a search goes over to heights, which take a third of the time where supply is far
 # from demand, and ten times as long where paths are short.
 _LONG_SEARCH = 32
@@ -80,7 +82,7 @@ class LatticeFlow:
         # keep and to take
         return kernel(
             *(*before, *values, *choice, self.counts, self.delta, self.shape, self._whole),
-            *(rounding.scale, rounding.most, precision, mode, _LEAST_TO_SPREAD, _MOST_IN_BOXES),
+            *(rounding.scale, rounding.most, precision, mode, _LEAST_FOR_LINES, _LEAST_TO_SPREAD, _MOST_IN_BOXES),
             *self._of_one_call,
             *(WORK_PER_CALL, *after),
         )
@@ -108,16 +110,13 @@ class LatticeFlow:
 
     def solve(self, n_threads=1):
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
-        arriving = np.empty_like(self.excess)
-        for direction in range(len(self.counts)):
-            step = int(self.delta[direction])
-            used = np.empty(step, dtype=arriving.dtype)
-            flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
-        del arriving
-        share_left = np.count_nonzero(self.excess) / len(self.excess)
-        if _LEAST_TO_SPREAD < share_left <= _MOST_IN_BOXES:
-            spread_excess(self.residual, self.excess, self.delta, True)
-            spread_excess(self.residual, self.excess, self.delta, False)
+        share_left = self._share_with_excess
+        if share_left > _LEAST_FOR_LINES:
+            self._send_along_lines()
+            share_left = self._share_with_excess
+            if _LEAST_TO_SPREAD < share_left <= _MOST_IN_BOXES:
+                spread_excess(self.residual, self.excess, self.delta, True)
+                spread_excess(self.residual, self.excess, self.delta, False)
         boxes = self._boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _MOST_IN_BOXES):
             closed = self._close_borders()
@@ -129,6 +128,22 @@ class LatticeFlow:
                 arcs[...] = capacities
         self._solve_box(self._whole)
         return self._demand()
+
+    @property
+    def _share_with_excess(self):
+        return np.count_nonzero(self.excess) / len(self.excess)
+
+    def _send_along_lines(self):
+        arriving = np.empty_like(self.excess)
+        for direction in range(len(self.counts)):
+            step = int(self.delta[direction])
+            used = np.empty(step, dtype=arriving.dtype)
+            flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
+
+    @property
+    def neighbors(self):
+        """As of :class:`CutNetwork`."""
+        return self.delta, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
     def _demand(self):
         return self._label[self.guard : self.guard + len(self.excess)] < 0
@@ -206,6 +221,11 @@ class SlotFlow:
         self._next = np.empty(n_nodes, dtype=np.int32)
         self._lists = np.empty((4, n_nodes), dtype=np.int32)
         self._bucket = np.empty(n_nodes + 4, dtype=np.int32)
+
+    @property
+    def neighbors(self):
+        """As of :class:`CutNetwork`."""
+        return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
         """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
@@ -322,6 +342,11 @@ class CutNetwork:
         rounding = Rounding.of(model.graph, carried, spread, may_be_coarse, endless)
         self._rounding = rounding
         return rounding.dtype
+
+    @property
+    def neighbors(self):
+        """Where the neighbours of a node are, as kernels take it: steps on a lattice, else listed by incidence."""
+        return self._flow.neighbors
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
         """Nodes whose score is higher with the state on offer; all others keep theirs."""

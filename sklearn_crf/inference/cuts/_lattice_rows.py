@@ -143,9 +143,10 @@ class RowMoves:
         self._rounding = Rounding.of(rows.graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
         self._flow = LatticeFlow(rows.graph, self._rounding.dtype)
 
-    def move(self, labels, choice, n_threads=1):
+    def move(self, labels, choice, n_threads=1, since=-1):
         """Change labels in place by the best move, if it gains; what it gains."""
-        # labels: (N,) int32; choice: callable(labels) -> what nodes may keep and take, in place of their labels
+        # labels: (N,) int32; since: here each move looks at all nodes again
+        # choice: callable(labels) -> what nodes may keep and take, in place of their labels
         arguments = self._flow, self._rounding, self.rows
 
         def write(part, n_threads):

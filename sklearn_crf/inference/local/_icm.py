@@ -167,9 +167,10 @@ class ICM(Inference):
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
 
         def sweeps(labels):
+            pending = np.ones(len(labels), dtype=np.uint8)
             while True:
                 checkpoint()
-                yield sum(sweep(run, groups, icm_update, *arguments, labels))
+                yield sum(sweep(run, groups, icm_update, *arguments, labels, pending))
 
         return sweeps
 

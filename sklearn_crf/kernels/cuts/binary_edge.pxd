@@ -11,6 +11,7 @@ which is a pair of arcs of capacity q / 2 if q >= 0, the edge is then submodular
 from cython cimport floating
 from libc.math cimport INFINITY, fabs, isinf, llrint
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memset
 
 ctypedef fused capacity:
     int32_t
@@ -125,6 +126,27 @@ cdef inline void binary_edge(
         edge.first = edge.second = edge.there = edge.back = 0.0
 
 
+cdef inline void add_settled_edge(
+    double* first,  # IN/OUT what taking costs at the first end
+    double* second,  # and at the second
+    const floating[:, :, :, ::1] tables,
+    const floating[:, ::1] weight,
+    Py_ssize_t edge,
+    int32_t kind,
+    int32_t keep_i,
+    int32_t take_i,
+    int32_t keep_j,
+    int32_t take_j,
+) noexcept nogil:
+    """Add the terms of an edge of which one end at most has a choice: it needs no arcs."""
+    if keep_i != take_i:
+        first[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
+        first[0] -= pair_score(tables, weight, edge, kind, take_i, keep_j)
+    elif keep_j != take_j:
+        second[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
+        second[0] -= pair_score(tables, weight, edge, kind, keep_i, take_j)
+
+
 cdef inline bint plain_edge(
     Edge* terms,
     const floating* tables,  # of its type, (R, K, K)
@@ -152,7 +174,7 @@ cdef inline bint plain_edge(
     return 0.0 <= q < INFINITY
 
 
-cdef inline bint move_edge(
+cdef inline void move_edge(
     Edge* terms,
     const floating[:, :, :, ::1] tables,
     const floating[:, ::1] weight,
@@ -165,9 +187,7 @@ cdef inline bint move_edge(
     double precision,
     int mode,
 ) noexcept nogil:
-    """Terms of an edge; False if there are none, because neither end has a choice."""
-    if keep_i == take_i and keep_j == take_j:
-        return False
+    """Terms of an edge, whatever its scores are."""
     binary_edge(
         terms,
         pair_score(tables, weight, edge, kind, keep_i, keep_j),
@@ -177,7 +197,6 @@ cdef inline bint move_edge(
         precision,
         mode,
     )
-    return True
 
 
 cdef inline int64_t to_integer(double value, double scale, int64_t endless) noexcept nogil:
@@ -220,31 +239,43 @@ cdef inline Py_ssize_t lattice_arcs(
 ) noexcept nogil:
     """Edges as arcs of a lattice, and what they add to the cost of nodes; the edge at which it stopped, or -1."""
     cdef:
-        Py_ssize_t edge, start = 0, guard = (residual.shape[0] - cost.shape[0]) // 2
+        Py_ssize_t edge, node, start = 0, guard = (residual.shape[0] - cost.shape[0]) // 2
         int direction, back
         int32_t i, j
         Py_ssize_t n_features = tables.shape[1], n_states = tables.shape[3]
-        bint is_weighted = edge_weight.shape[0] > 0
+        bint is_weighted = edge_weight.shape[0] > 0, is_settled, other_is
         floating one = 1.0
         const floating* weight = &one
         Edge terms
+    for node in range(cost.shape[0]):
+        if keep[node] == take[node]:
+            memset(&residual[guard + node, 0], 0, residual.shape[1] * sizeof(capacity))
     for direction in range(<int> counts.shape[0]):
         back = <int> residual.shape[1] - 1 - direction
         for edge in range(start, start + counts[direction]):
             i, j = edges[edge, 0], edges[edge, 1]
+            is_settled, other_is = keep[i] == take[i], keep[j] == take[j]
+            if is_settled & other_is:
+                continue
+            if is_settled | other_is:
+                add_settled_edge(
+                    &cost[i], &cost[j], tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j]
+                )
+                if is_settled:
+                    residual[guard + j, back] = 0
+                else:
+                    residual[guard + i, direction] = 0
+                continue
             if is_weighted:
                 weight = &edge_weight[edge, 0]
             if not plain_edge(
                 &terms, &tables[edge_type[edge], 0, 0, 0], weight, n_features, n_states, keep[i], take[i], keep[j],
                 take[j]
             ):
-                if not move_edge(
+                move_edge(
                     &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
                     mode
-                ):
-                    residual[guard + i, direction] = 0
-                    residual[guard + j, back] = 0
-                    continue
+                )
                 if terms.lacking > 0.0 and (mode == STOP or isinf(terms.lacking)):
                     return edge
             cost[i] += terms.first

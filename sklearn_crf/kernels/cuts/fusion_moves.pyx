@@ -11,6 +11,7 @@ from sklearn_crf.kernels.cuts.binary_edge cimport (
     STOP,
     TRUNCATE,
     Edge,
+    add_settled_edge,
     capacity,
     integer_cost,
     lattice_arcs,
@@ -54,6 +55,104 @@ def node_terms(
     with nogil:
         for i in range(cost.shape[0]):
             cost[i] = node_cost(unary[i, keep[i]], unary[i, take[i]], keep[i], take[i])
+
+
+def edge_influence(
+    const floating[:, :, :, ::1] tables,  # IN (T, R, K, K)
+    const int32_t[::1] edge_type,  # IN (E,)
+    const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    double[:, ::1] width,  # workspace (T, R)
+    double[::1] influence,  # OUT (N,)
+):
+    """The most by which a node's edges together can tell two of its states apart."""
+    cdef:
+        Py_ssize_t kind, r, entry, edge, n_entries = tables.shape[2] * tables.shape[3]
+        double total
+        floating low, high
+        const floating* table
+    with nogil:
+        for kind in range(tables.shape[0]):
+            for r in range(tables.shape[1]):
+                table = &tables[kind, r, 0, 0]
+                low = high = table[0]
+                for entry in range(1, n_entries):
+                    low = table[entry] if table[entry] < low else low
+                    high = table[entry] if table[entry] > high else high
+                width[kind, r] = <double> high - <double> low
+        influence[:] = 0.0
+        for edge in range(edges.shape[0]):
+            kind = edge_type[edge]
+            total = 0.0
+            for r in range(tables.shape[1]):
+                total += width[kind, r] * (fabs(edge_weight[edge, r]) if edge_weight.shape[0] else 1.0)
+            influence[edges[edge, 0]] += total
+            influence[edges[edge, 1]] += total
+
+
+def settle_by_scores(
+    const floating[:, ::1] unary,  # IN (N, K)
+    const double[::1] influence,  # IN (N,) as of edge_influence
+    int32_t[::1] keep,  # IN/OUT (N,) state kept
+    int32_t[::1] take,  # IN/OUT (N,) state on offer
+):
+    """Leave nodes no choice whose own scores decide it, the state kept if both are as good; how many have one still."""
+    cdef:
+        Py_ssize_t i, n_free = 0
+        double cost
+    with nogil:
+        for i in range(keep.shape[0]):
+            if keep[i] == take[i]:
+                continue
+            cost = <double> unary[i, keep[i]] - <double> unary[i, take[i]]
+            if cost >= influence[i]:
+                take[i] = keep[i]
+            elif cost < -influence[i]:
+                keep[i] = take[i]
+            else:
+                n_free += 1
+    return n_free
+
+
+def settle_by_changes(
+    const int64_t[::1] steps,  # IN (D,) to the neighbours of a node of a lattice, or empty
+    const int64_t[::1] ptr,  # IN (N + 1,), or empty on a lattice
+    const int32_t[::1] neighbor,  # IN (2E,), or empty
+    const int32_t[::1] changed,  # IN (N,) number of the last move that changed a node
+    int32_t since,  # IN the number of moves made when this one was tried before
+    const int32_t[::1] keep,  # IN (N,) state kept
+    int32_t[::1] take,  # IN/OUT (N,) state on offer
+    uint8_t[::1] reached,  # workspace (N,)
+    int32_t[::1] stack,  # workspace (N,)
+):
+    """Leave a choice to those nodes alone that nodes with a choice connect to one that changed."""
+    cdef:
+        Py_ssize_t i, j, k, n_nodes = keep.shape[0], n_waiting = 0
+        bint on_lattice = steps.shape[0] > 0
+        Py_ssize_t first = 0, last = steps.shape[0]
+    with nogil:
+        for i in range(n_nodes):
+            reached[i] = changed[i] > since
+            if reached[i]:
+                stack[n_waiting] = <int32_t> i
+                n_waiting += 1
+        while n_waiting > 0:
+            n_waiting -= 1
+            i = stack[n_waiting]
+            if not on_lattice:
+                first, last = ptr[i], ptr[i + 1]
+            for k in range(first, last):
+                # Past the end of a row is a node of the next one: no neighbour, but to reach too much does no harm.
+                j = i + steps[k] if on_lattice else neighbor[k]
+                if j < 0 or j >= n_nodes or reached[j]:
+                    continue
+                reached[j] = True
+                if keep[j] != take[j]:
+                    stack[n_waiting] = <int32_t> j
+                    n_waiting += 1
+        for i in range(n_nodes):
+            if not reached[i]:
+                take[i] = keep[i]
 
 
 def lattice_terms(
@@ -111,9 +210,15 @@ def slot_terms(
             i, j = edges[edge, 0], edges[edge, 1]
             terms.there = terms.back = 0.0
             terms.crossed = False
-            if move_edge(
-                &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision, mode
-            ):
+            if keep[i] == take[i] or keep[j] == take[j]:
+                add_settled_edge(
+                    &cost[i], &cost[j], tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j]
+                )
+            else:
+                move_edge(
+                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
+                    mode
+                )
                 if terms.lacking > 0.0:
                     if mode == STOP or (mode == TRUNCATE and isinf(terms.lacking)):
                         with gil:

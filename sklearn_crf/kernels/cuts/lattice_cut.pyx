@@ -23,6 +23,7 @@ cdef inline bint maximal_flow(
     int degree,
     int64_t guard,
     const Box* whole,
+    double least_for_lines,
     double least_to_spread,
     double most_to_spread,
     capacity* arriving,
@@ -35,14 +36,18 @@ cdef inline bint maximal_flow(
         int direction
         int64_t i, n_left = 0, n_nodes = buffers.n_nodes
         double share
-    for direction in range(degree // 2):
-        flow_along_lines(buffers[0], delta[direction], direction, degree, guard, arriving, used)
     for i in range(n_nodes):
         n_left += buffers.excess[i] != 0
-    share = <double> n_left / n_nodes
-    if least_to_spread < share <= most_to_spread:
-        spread(buffers[0], delta, degree, guard, True)
-        spread(buffers[0], delta, degree, guard, False)
+    if n_left > least_for_lines * n_nodes:
+        n_left = 0
+        for direction in range(degree // 2):
+            flow_along_lines(buffers[0], delta[direction], direction, degree, guard, arriving, used)
+        for i in range(n_nodes):
+            n_left += buffers.excess[i] != 0
+        share = <double> n_left / n_nodes
+        if least_to_spread < share <= most_to_spread:
+            spread(buffers[0], delta, degree, guard, True)
+            spread(buffers[0], delta, degree, guard, False)
     return run_lattice(buffers[0], delta, degree, guard, whole[0], n_nodes, progress, max_work)
 
 
@@ -62,6 +67,7 @@ def lattice_cut(
     int64_t most,  # IN the capacity that stands for an infinite one
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
+    double least_for_lines,  # IN share of nodes with excess above which flow along lines comes first
     double least_to_spread,  # IN shares of nodes with excess between which it is spread before the search
     double most_to_spread,  # IN
     double[::1] cost,  # workspace (N,)
@@ -103,8 +109,8 @@ def lattice_cut(
                 with gil:
                     return -1, i, False
         done = maximal_flow(
-            &buffers, &delta[0], degree, guard, &whole, least_to_spread, most_to_spread, &arriving[0], &used[0],
-            &progress[0], max_work
+            &buffers, &delta[0], degree, guard, &whole, least_for_lines, least_to_spread, most_to_spread, &arriving[0],
+            &used[0], &progress[0], max_work
         )
     return -1, -1, done
 
@@ -129,6 +135,7 @@ def lattice_cut_loss(
     int64_t most,  # IN
     double precision,  # IN
     int mode,  # IN
+    double least_for_lines,  # IN
     double least_to_spread,  # IN
     double most_to_spread,  # IN
     double[::1] cost,  # workspace (N,)
@@ -175,8 +182,8 @@ def lattice_cut_loss(
         for i in range(n_nodes):
             failed |= not integer_cost(cost[i], scale, most, &excess[i])
         if failed or not maximal_flow(
-            &buffers, &delta[0], degree, guard, &whole, least_to_spread, most_to_spread, &arriving[0], &used[0],
-            &progress[0], max_work
+            &buffers, &delta[0], degree, guard, &whole, least_for_lines, least_to_spread, most_to_spread, &arriving[0],
+            &used[0], &progress[0], max_work
         ):
             with gil:
                 return NAN, 0, NAN

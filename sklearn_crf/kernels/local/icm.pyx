@@ -1,7 +1,7 @@
 """One sweep of iterated conditional modes over some nodes."""
 
 from cython cimport floating
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from sklearn_crf.kernels.local_scores cimport scores_given_labels
 
@@ -19,6 +19,7 @@ def icm_update(
     const int32_t[::1] neighbor,
     const int32_t[::1] half_edge,
     int32_t[::1] labels,  # IN OUT (N,)
+    uint8_t[::1] pending,  # IN OUT (N,) whether a node may change: it was not visited since a neighbour did
     double[::1] scores,  # workspace (K,)
 ):
     """Give nodes[start:stop], in turn, their best label given their neighbours; number of labels changed.
@@ -26,12 +27,15 @@ def icm_update(
     The present label is kept where no other is strictly better.
     """
     cdef:
-        Py_ssize_t position, k, best
+        Py_ssize_t position, slot, k, best
         int32_t node
         Py_ssize_t n_changed = 0
     with nogil:
         for position in range(start, stop):
             node = nodes[position]
+            if not pending[node]:
+                continue
+            pending[node] = False
             scores_given_labels(
                 node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
             )
@@ -42,4 +46,6 @@ def icm_update(
             if best != labels[node]:
                 labels[node] = <int32_t> best
                 n_changed += 1
+                for slot in range(ptr[node], ptr[node + 1]):
+                    pending[neighbor[slot]] = True
     return n_changed

@@ -10,6 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
 from sklearn_crf.inference import ICM, AlphaBetaSwap, AlphaExpansion, BruteForce
+from sklearn_crf.inference.cuts import _alpha_expansion
+from sklearn_crf.kernels.cuts.fusion_moves import settle_by_scores
 from sklearn_crf.models import PairwiseModel, score
 
 GRAPHS = {
@@ -137,6 +139,37 @@ def test_truncation_changes_nothing_where_the_condition_holds(algorithm):
     model = random_model(lattice((4, 5)), "weighted", 4, np.random.default_rng(3))
     exact, truncated = (algorithm(nonsubmodular=option).map(model) for option in ("error", "truncate"))
     np.testing.assert_array_equal(exact.labels, truncated.labels)
+
+
+@pytest.mark.parametrize("strength", [0.02, 0.2, 1.0])
+@BOTH
+def test_nodes_that_need_no_choice_change_nothing(algorithm, strength, monkeypatch):
+    rng = np.random.default_rng(5)
+    # Integers have ties, and parts that did not change since a move was tried are found in several rounds.
+    for trial, graph in enumerate((lattice((40, 30)), lattice((9, 8, 7)), from_adjacency(rng.random((60, 60)) < 0.05))):
+        unary, weight = rng.normal(size=(graph.n_nodes, 5)), strength * rng.uniform(0, 2, size=graph.n_edges)
+        whole = np.round(4 * unary), np.ceil(4 * weight)
+        for are_whole, (unary_, weight_) in enumerate(((unary, weight), whole)):
+            table = np.eye(5) if are_whole else metric_table(5, rng)
+            model = PairwiseModel(graph, unary_, [table], edge_weight=weight_)
+            with monkeypatch.context() as context:
+                found = algorithm().map(model)
+                context.setattr(_alpha_expansion._Moves, "_settle", lambda *_: None)
+                expected = algorithm().map(model)
+            np.testing.assert_array_equal(found.labels, expected.labels, err_msg=f"{trial} {are_whole}")
+            assert found.n_iter == expected.n_iter
+
+
+def test_choices_are_left_where_they_are_open():
+    unary = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    influence, keep, take = np.array([2.0, 2.0, 2.0, 2.0]), np.zeros(4, np.int32), np.ones(4, np.int32)
+    assert settle_by_scores(unary, influence, keep, take) == 2
+    assert keep.tolist() == [0, 0, 0, 1]
+    assert take.tolist() == [0, 1, 1, 1]
+    # What costs exactly as much as edges can give is not taken.
+    influence[1] = 1.0
+    assert settle_by_scores(unary, influence, keep, take) == 1
+    assert take[1] == 0
 
 
 @BOTH
