@@ -5,6 +5,7 @@
     python benchmarks/threads.py --rows "TRWCRF, images" "DenseCRF"          # some
     python benchmarks/threads.py --profile "TRWCRF, graphs" predict          # where the processor is, on one thread
     python benchmarks/threads.py --limits "TRWCRF, graphs" predict           # how far kernels are from what it could do
+    python benchmarks/threads.py --processes "TRWCRF, graphs"                # what two processes gain, without a lock
     python benchmarks/threads.py --rows memory                               # what the memory gives to one and to two
 
 Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
@@ -258,6 +259,20 @@ def run(name, n_jobs, repetitions):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def processes(name, repetitions):
+    """Times of a row on one thread, alone and beside another process that does the same."""
+    alone = run(name, 1, repetitions)["seconds"]
+    with ThreadPoolExecutor(2) as pool:
+        both = [each["seconds"] for each in pool.map(lambda _: run(name, 1, repetitions), range(2))]
+    for step, one in alone.items():
+        beside = np.mean([each[step][0] for each in both])
+        print(
+            f"{name:32s}{step:10s}alone {one[0]:.3f} s, beside another process {beside:.3f} s: "
+            f"the cores give {2 * one[0] / beside:.2f} times as much",
+            flush=True,
+        )
+
+
 def bandwidth(n_threads, triad, seconds=1.0):
     """Gigabytes a second that threads read and write together, each in arrays of its own that no cache holds."""
     n = 2**23
@@ -438,6 +453,7 @@ def main():
     parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
     parser.add_argument("--profile", nargs=2, metavar=("ROW", "STEP"), help="where one thread is, by perf of Linux")
     parser.add_argument("--limits", nargs=2, metavar=("ROW", "STEP"), help="distance of kernels to memory and cores")
+    parser.add_argument("--processes", nargs="+", metavar="ROW", help="what two processes at the same time gain")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.profile:
@@ -445,6 +461,10 @@ def main():
         return
     if options.limits:
         limits(*options.limits)
+        return
+    for name in options.processes or ():
+        processes(name, options.repetitions)
+    if options.processes:
         return
     if options.worker:
         name, n_jobs = options.worker

@@ -60,7 +60,7 @@ def extend_sets(risk, coef, members=None):
 
 def _extend(risk, i, coef, n_threads):
     batch, objective = risk.batches[i], risk.objective
-    model = risk.potentials.model(coef, batch.example)
+    model = risk.potentials.model(coef, batch.example, risk.edges_of(i))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
     for number, generator in enumerate(objective.generators):

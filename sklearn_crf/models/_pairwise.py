@@ -216,6 +216,12 @@ class PairwiseModel:
                 return False
         return True
 
+    def _with_unary(self, unary):
+        """The same model with other scores of nodes, of their shape and precision."""
+        model = copy(self)
+        object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
+        return model
+
     def _with_edge_weight(self, key, make):
         """The same model with other weights of edges, which are not checked: finite, (E, R).
 

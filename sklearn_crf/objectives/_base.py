@@ -489,7 +489,7 @@ class EmpiricalRisk:
         RiskValue
         """
         batch = self.batches[i]
-        model = self.potentials.model(coef, batch.example, self._edges_of(i))
+        model = self.potentials.model(coef, batch.example, self.edges_of(i))
         objective = self.objective.of_batch(i)
         seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
@@ -505,8 +505,17 @@ class EmpiricalRisk:
             return part
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
-    def _edges_of(self, i):
-        """Layout of edges that the models of a batch share."""
+    def edges_of(self, i):
+        """Layout of edges that the models of a batch share.
+
+        Parameters
+        ----------
+        i : int
+
+        Returns
+        -------
+        EdgeLayout or None
+        """
         if i not in self._edges:
             self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
         return self._edges[i]

@@ -50,7 +50,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
         added *= node_weight[:, None]
     if isinstance(model, FactorGraph):
         return union_of_factors(model, _factors_of_nodes(model.n_states, added))
-    return replace(model, unary=model.unary + added.astype(model.dtype, copy=False))
+    return model._with_unary(model.unary + added.astype(model.dtype, copy=False))
 
 
 def at_temperature(model, temperature):

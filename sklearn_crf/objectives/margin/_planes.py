@@ -183,7 +183,7 @@ class PlaneOracle:
         if cut is not None:
             slope, cost = cut
             return (self._C * self._scale * slope)[None], np.array([self._C * cost])
-        model = self.risk.potentials.model(coef, batch.example)
+        model = self.risk.potentials.model(coef, batch.example, self.risk.edges_of(i))
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):
                 return self._fractional_planes(i, model)
