@@ -305,6 +305,21 @@ def test_sparse_chains_by_any_solver():
         assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
 
 
+def test_sparse_chains_of_many_weights_go_by_frank_wolfe_where_its_steps_are_small():
+    rng = np.random.default_rng(0)
+    y = [np.cumsum(rng.random(12) < 0.3) % 3 for _ in range(20)]
+    X = [sp.csr_matrix((np.ones(12), (np.arange(12), 200 * labels + rng.integers(5, size=12)))) for labels in y]
+    X = [sp.csr_matrix((x.data, x.indices, x.indptr), shape=(12, 600)) for x in X]
+    options = {"random_state": 0, "max_iter": 20, "tol": 0.3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for inference, solver in (("auto", "frank_wolfe"), (ICM(), "bmrm")):
+            automatic = m3n_classifier(inference=inference, **options).fit(X, y)
+            explicit = m3n_classifier(inference=inference, solver=solver, **options).fit(X, y)
+            assert_array_equal(automatic.coef_, explicit.coef_)
+            assert automatic.score(X, y) > 0.9
+
+
 # Bad input -------------------------------------------------------------------------------------------------------
 
 
