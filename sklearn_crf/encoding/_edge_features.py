@@ -103,11 +103,9 @@ def register_edge_features(name, function):
         raise ValueError(f"Edge features named {name!r} are registered already.")
 
 
-def edge_feature_function(edge_features, is_chain=False):
-    """The function behind ``edge_features``: "auto", a registered name or a callable."""
+def edge_feature_function(edge_features):
+    """The function behind ``edge_features``: a registered name or a callable."""
     # returns (E, R)
-    if isinstance(edge_features, str) and edge_features == "auto":
-        return constant if is_chain else difference
     if callable(edge_features):
         return edge_features
     function = EDGE_FEATURES.get(edge_features) if isinstance(edge_features, str) else None

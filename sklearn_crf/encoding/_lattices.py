@@ -314,7 +314,9 @@ def encode_X(
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
     X, names = aligned_frames(X, None if reset else getattr(estimator, "feature_names_in_", None))
     layout, X = read_layout(X, lattice_ndim)
-    function = edge_feature_function(edge_features, _are_chains(layout, X))
+    if isinstance(edge_features, str) and edge_features == "auto":
+        edge_features = "constant" if _are_chains(layout, X) else "difference"
+    function = edge_feature_function(edge_features)
     if layout == "nodes":
         return _encode_nodes(X, function, dtype, estimator, reset)
     if not reset and estimator is not None:
