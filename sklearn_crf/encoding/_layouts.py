@@ -249,18 +249,27 @@ def require_rows(X):
     )
 
 
-def _classes_of(columns, classes):
+def _classes_of(columns, classes, n_jobs):
     """The classes of columns of several batches one after the other, without arrays of each in between."""
-    labels = np.empty((sum(map(len, columns)), *columns[0].shape[1:]), dtype=classes.dtype)
-    start = 0
-    for part in columns:
-        # Columns are of classes: clipping changes none, and checks take as long as the rest.
-        np.take(classes, part, out=labels[start : start + len(part)], mode="clip")
-        start += len(part)
+    bounds = np.cumsum([0, *map(len, columns)])
+    labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
+    # Most of the time goes to the first touch of the result's memory.
+    groups = np.unique(bounds[:-1] // _LABELS_TOGETHER, return_index=True)[1].tolist()
+
+    def look_up(ends, n_threads):
+        for i in range(*ends):
+            # Columns are of classes: clipping changes none, and checks take as long as the rest.
+            np.take(classes, columns[i], out=labels[bounds[i] : bounds[i + 1]], mode="clip")
+
+    map_tasks(look_up, list(pairwise([*groups, len(columns)])), n_jobs)
     return labels
 
 
-def decode(encoded, values, batches=None, *, classes=None):
+# Nodes whose classes are looked up in one task.
+_LABELS_TOGETHER = 2**18
+
+
+def decode(encoded, values, batches=None, *, classes=None, n_jobs=None):
     """Put results per node into the layout of X.
 
     Parameters
@@ -272,6 +281,8 @@ def decode(encoded, values, batches=None, *, classes=None):
         As :func:`make_batches` returns, in that order.
     classes : ndarray of shape (n_classes,), optional
         Given, ``values`` are columns and their classes are returned.
+    n_jobs : int, optional
+        Threads that look these up.
 
     Returns
     -------
@@ -288,7 +299,7 @@ def decode(encoded, values, batches=None, *, classes=None):
     [[0, 1, 2], [3, 4]]
     """
     if encoded.layout in ("nodes", "array"):
-        stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes))
+        stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes), n_jobs)
         return stacked if encoded.layout == "nodes" else stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])
     if classes is not None:
         values = [np.asarray(classes)[part] for part in values]

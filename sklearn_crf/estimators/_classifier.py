@@ -194,7 +194,7 @@ class FieldClassifier(TrainableField):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence, inference=inference)
         encoded, batches, columns = self._predict_columns(X, evidence, inference)
-        return decode(encoded, columns, batches, classes=self.classes_)
+        return decode(encoded, columns, batches, classes=self.classes_, n_jobs=self.n_jobs)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy over labelled nodes.
