@@ -51,6 +51,8 @@ TASKS = {
     "cut, photograph": inference.image_cut("photograph", 5.0),
     "moves, Potts": inference.expansion("Potts", 512, 8, 0.5),
     "moves, contrast": inference.expansion("contrast", 512, 8, 2.0),
+    "moves, weak Potts": inference.expansion("Potts", 256, 5, 0.1),
+    "moves, weak contrast": inference.expansion("contrast", 256, 5, 0.1),
     "moves, neighbours": inference.expansion("neighbours", 50_000, 5, 0.3),
     "messages, 2 states": inference.propagation("binary_grid", 50),
     "messages, 16 states": inference.propagation("regular_graph_of_16_states", 1000),

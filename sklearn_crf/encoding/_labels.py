@@ -106,7 +106,10 @@ def _joined_labels(y, encoded):
     kinds = {"U" if part.dtype.kind == "U" else part.dtype.str for part in parts}
     if len(kinds) != 1 or parts[0].dtype.kind not in "iubU" or len(shapes) != encoded.n_examples:
         return None
-    is_other = any(shape != encoded.label_shape(i) for i, shape in enumerate(shapes))
+    if encoded.layout == "array":
+        is_other = set(shapes) != {encoded.label_shape(0)}
+    else:
+        is_other = any(shape != encoded.label_shape(i) for i, shape in enumerate(shapes))
     return None if is_other else (np.concatenate(parts), [prod(shape) for shape in shapes])
 
 

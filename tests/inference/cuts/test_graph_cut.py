@@ -27,9 +27,9 @@ KINDS = ("tied", "typed", "weighted", "untied")
 
 
 def submodular(tables):
-    """Raise the diagonal of two-state tables as far as needed."""
+    """Raise the diagonal of two-state tables as far as needed, and a little more than all may be rounded."""
     lacking = tables[..., 0, 1] + tables[..., 1, 0] - tables[..., 0, 0] - tables[..., 1, 1]
-    tables[..., 0, 0] += np.maximum(lacking, 0)
+    tables[..., 0, 0] += np.where(lacking > 0, lacking + 1e-12, 0)
     return tables
 
 
