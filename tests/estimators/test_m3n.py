@@ -305,6 +305,29 @@ def test_sparse_chains_by_any_solver():
         assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe", "cutting_plane", "one_slack", "auto"])
+def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
+    """With them the objective is no larger, and its minimum is that of labelings without them."""
+    rng = np.random.default_rng(0)
+    y = [np.array([0, 1, 2] * 4)[: rng.integers(3, 7)] for _ in range(10)]
+    X = [form(np.eye(3)[labels] + rng.normal(size=(len(labels), 3))) for labels in y]
+    forbidden = PairwiseTables("full", forbidden=[[0, 2], [1, 0], [2, 1]])
+    options = {"random_state": 0, "tol": 0.01, "C": 0.2}
+    field = m3n_classifier(pairwise=forbidden, solver=solver, **options).fit(X, y)
+    free = m3n_classifier(solver="bmrm", **options).fit(X, y)
+    reference = m3n_classifier(pairwise=forbidden, solver="bmrm", inference=BruteForce(3**6), **options).fit(X, y)
+    assert field.loss_curve_[-1] < 0.9 * free.loss_curve_[-1]
+    assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=0.02)
+
+
+def test_sparse_features_may_all_be_zero():
+    X, y = [sp.csr_matrix((5, 4))] * 4, [np.array([1, 1, 0, 1, 1])] * 4
+    field = m3n_classifier(solver="frank_wolfe", random_state=0).fit(X, y)
+    assert not field.coef_.any()
+    assert_array_equal(np.concatenate(field.predict(X)), 1)
+
+
 def test_sparse_chains_of_many_weights_go_by_frank_wolfe_where_its_steps_are_small():
     rng = np.random.default_rng(0)
     y = [np.cumsum(rng.random(12) < 0.3) % 3 for _ in range(20)]

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn_crf._threads import own_workspace
 from sklearn_crf.encoding import OperatorFeatures
 from sklearn_crf.inference import n_labelings
-from sklearn_crf.potentials import SparsePotentials
+from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 
 class ForestExamples(NamedTuple):
@@ -61,7 +61,7 @@ class ForestExamples(NamedTuple):
 def are_exact_by_kernel(risk):
     """Whether the inference is exact on all examples, forests or of few labelings, and kernels read the features.
 
-    Of sparse features they read those whose weights are all there.
+    Of sparse features they read those whose weights are all there. They know of no forbidden pairs.
 
     Parameters
     ----------
@@ -99,6 +99,8 @@ def are_exact_by_kernel(risk):
     if isinstance(potentials, SparsePotentials) and not (
         type(potentials) is SparsePotentials and potentials.pairs.are_all
     ):
+        return False
+    if not isinstance(potentials, LinearPotentials) or potentials.forbidden is not None:
         return False
     if risk.objective.exact_on not in ("any", "forest"):
         return False

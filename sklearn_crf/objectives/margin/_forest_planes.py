@@ -312,8 +312,8 @@ class ForestDual:
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
         self._lag = np.zeros(n if planes.are_sparse else 0)  # what the mean is behind x, but for a factor
-        n_moved = max(examples.most_features for examples in planes.examples) * self._groups[1]
-        self._moved = np.empty((2, n_moved), dtype=np.int32)
+        n_moved = max(1, *(examples.most_features for examples in planes.examples)) * self._groups[1]
+        self._moved = np.empty((2, n_moved if planes.are_sparse else 0), dtype=np.int32)
         self._work = [largest.workspace(n) for _ in range(2)]
         self._turns = own_workspace(_COUNTERS, np.int64)
 
