@@ -243,6 +243,11 @@ def chunks(only):
 
     X, y = read_chunks("train", 3000)
     y = [np.array(labels) for labels in y]
+    halves = []
+    for first in (0, 1500):
+        learned, tested = slice(first, first + 1000), slice(first + 1000, first + 1500)
+        vectorizer = SequenceVectorizer()
+        halves.append((vectorizer.fit_transform(X[learned]), y[learned], vectorizer.transform(X[tested]), y[tested]))
     contenders = {
         f"{solver} to {tol}": M3NClassifier(solver=solver, tol=tol, random_state=0)
         for solver, tol in (("frank_wolfe", 0.5), ("frank_wolfe", 0.2), ("frank_wolfe", 0.05), ("bmrm", 0.01))
@@ -252,14 +257,11 @@ def chunks(only):
             if only not in name:
                 continue
             seconds, right = 0.0, []
-            for first in (0, 1500):
-                vectorizer = SequenceVectorizer()
-                learned = vectorizer.fit_transform(X[first : first + 1000])
-                tested = vectorizer.transform(X[first + 1000 : first + 1500])
+            for features, labels, *tested in halves:
                 start = time.process_time()
-                model.set_params(C=C).fit(learned, y[first : first + 1000])
+                model.set_params(C=C).fit(features, labels)
                 seconds += time.process_time() - start
-                right.append(model.score(tested, y[first + 1000 : first + 1500]))
+                right.append(model.score(*tested))
             print(f"C={C:<4} {name:20s}{seconds / 2:7.2f} s  right {100 * np.mean(right):.2f} %", flush=True)
 
 
@@ -309,10 +311,8 @@ def main():
         draw(options.json, options.output)
     elif options.part == "size":
         size()
-    elif options.part in ("chains", "chunks"):
-        {"chains": chains, "chunks": chunks}[options.part](options.only)
     else:
-        threads(options.only)
+        {"chains": chains, "chunks": chunks, "threads": threads}[options.part](options.only)
 
 
 if __name__ == "__main__":

@@ -240,6 +240,15 @@ class Graph:
         return self._traversal[0]
 
     @property
+    def parents(self) -> tuple[np.ndarray, np.ndarray]:
+        """Parent of each node in :attr:`forest`, and the half-edge that leads there, (N,) int32 each; -1 at a root."""
+        slot, (_, neighbor, half_edge, _) = self.forest.parent_slot, self.incidence
+        parent, to_parent = np.full((2, self.n_nodes), -1, dtype=np.int32)
+        has_parent = slot >= 0
+        parent[has_parent], to_parent[has_parent] = neighbor[slot[has_parent]], half_edge[slot[has_parent]]
+        return parent, to_parent
+
+    @property
     def component(self) -> np.ndarray:
         """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
         return self._traversal[1]

@@ -135,9 +135,8 @@ class TreeInference(EdgeMarginals, Inference):
 
 def _closing_edge(graph):
     """Number of an edge that a spanning forest leaves out."""
-    parent_slot = graph.forest.parent_slot
-    used = graph.incidence.half_edge[parent_slot[parent_slot >= 0]] >> 1
-    return int(np.setdiff1d(np.arange(graph.n_edges), used)[0])
+    _, to_parent = graph.parents
+    return int(np.setdiff1d(np.arange(graph.n_edges), to_parent[to_parent >= 0] >> 1)[0])
 
 
 def _collect(graph, field):
@@ -223,13 +222,10 @@ class _Copies:
     def __init__(self, graph, tables):
         # tables: (E, 2, 2) float64, those of each edge of the forest
         self.graph = graph
-        _, neighbor, half_edge, _ = graph.incidence
-        slot = graph.forest.parent_slot
-        self.child = np.flatnonzero(slot >= 0)
-        self.parent = np.full(graph.n_nodes, -1, dtype=np.int32)
-        self.parent[self.child] = neighbor[slot[self.child]]
+        self.parent, to_parent = graph.parents
+        self.child = np.flatnonzero(self.parent >= 0)
         #: Edge of each child to its parent, and whether the child is its head.
-        self.edge, self.turned = np.divmod(half_edge[slot[self.child]], 2)
+        self.edge, self.turned = np.divmod(to_parent[self.child], 2)
         towards = np.where(self.turned[:, None, None] == 1, tables[self.edge].swapaxes(1, 2), tables[self.edge])
         self.best, self.factors = np.zeros(graph.n_nodes), np.ones((graph.n_nodes, 4))
         self.best[self.child] = towards.max(axis=(1, 2))

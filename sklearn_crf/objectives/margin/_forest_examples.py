@@ -125,13 +125,9 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     # constant: feature whose weights are the intercepts
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
-    _, neighbor, half_edge, _ = graph.incidence
-    slot = graph.forest.parent_slot
-    has_parent = slot >= 0
-    parent, to_parent = (np.full(graph.n_nodes, -1, dtype=np.int32) for _ in range(2))
+    parent, to_parent = graph.parents
     cyclic = n_cycles_of_members(batch) > 0
     earlier_ptr, earlier = _earlier_edges(graph)
-    parent[has_parent], to_parent[has_parent] = neighbor[slot[has_parent]], half_edge[slot[has_parent]]
     none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
     n_members = len(batch.members)
     return ForestExamples(
