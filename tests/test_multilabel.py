@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import sklearn
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
@@ -17,6 +18,7 @@ from sklearn.utils.fixes import parse_version
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField, multilabel
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.multilabel import chow_liu_edges
+from sklearn_crf.potentials import PairwiseTables
 
 X, Y = make_multilabel_classification(n_samples=80, n_features=5, n_classes=4, random_state=0)
 X = X / X.std(axis=0)
@@ -109,6 +111,23 @@ def test_every_field_and_structure(estimator, structure):
     assert set(np.unique(found)) <= {0, 1}
     assert np.mean(found == Y) > 0.6
     assert hasattr(field, "predict_proba") == hasattr(estimator, "predict_proba")
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize("solver", ["one_slack", "frank_wolfe", "bmrm"])
+def test_margins_keep_to_pairs_of_labels_that_are_not_forbidden(solver, form):
+    """No row has the second label of an edge without the first: against labelings that do, no margin is learned."""
+    nested, structure = np.minimum.accumulate(Y[:40], axis=1), [[0, 1], [1, 2], [2, 3]]
+    options = {"pairwise": PairwiseTables(forbidden=[[0, 1]]), "C": 0.1, "tol": 0.01, "random_state": 0}
+
+    def fitted(**more):
+        return MultiLabelField(M3NClassifier(**options, **more), structure).fit(form(X[:40]), nested)
+
+    field, reference = fitted(solver=solver), fitted(solver="bmrm", inference=BruteForce())
+    in_threads = fitted(solver=solver, n_jobs=2)
+    assert_allclose(field.estimator_.loss_curve_[-1], reference.estimator_.loss_curve_[-1], rtol=0.02)
+    assert_array_equal(field.estimator_.coef_, in_threads.estimator_.coef_)
+    assert np.all(np.diff(field.predict(form(X)), axis=1) <= 0)
 
 
 def test_forms_of_rows_and_labels_agree():

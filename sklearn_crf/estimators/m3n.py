@@ -317,18 +317,20 @@ class M3NClassifier(FieldClassifier):
 
     def _has_small_slopes(self, encoded, potentials):
         """Whether Frank-Wolfe on sparse features can keep shares of labels in place of slopes in all weights."""
-        if encoded.lattice_ndim != 1 or encoded.has_sparse_edges or not self._goes_through_forests():
+        if encoded.lattice_ndim != 1 or not self._goes_through_forests(encoded, FrankWolfe()):
             return False
         if potentials is None:
             return True
         n_tables = potentials.n_edge_types * potentials.n_edge_features * potentials.form.n_weights
         return encoded.n_examples * n_tables <= _MOST_TABLE_SLOPES
 
-    def _goes_through_forests(self):
-        """Whether kernels look for the worst labelings of forests one by one, and find them."""
+    def _goes_through_forests(self, encoded, solver):
+        """Whether a kernel looks for the worst labelings of forests one by one, whatever batch they are in."""
         by_slack = getattr(self._formulation(), "rescaling", "margin") == "slack"
-        may_all = not by_slack and self._tables().forbidden is None
-        return may_all and self._training_inference().exact_on in ("any", "forest")
+        if by_slack or encoded.has_operators or encoded.has_sparse_edges:
+            return False
+        is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
+        return is_read and self._training_inference().exact_on in ("any", "forest")
 
     def _packing(self, encoded):
         return {"max_nodes": self._batch_nodes(encoded)}
@@ -340,10 +342,8 @@ class M3NClassifier(FieldClassifier):
         if formulation.name == "dual" or (by_slack and encoded.layout != "nodes"):
             return 1
         solver = self._solver(encoded)
-        # Then it does not matter which batch a forest is in.
-        is_read = not encoded.is_sparse or (isinstance(solver, FrankWolfe) and not encoded.has_sparse_edges)
-        by_kernel = is_read and not encoded.has_operators and self._goes_through_forests()
-        if by_kernel or not (formulation.by_planes and solver.by_blocks):
+        by_blocks = formulation.by_planes and solver.by_blocks
+        if not by_blocks or self._goes_through_forests(encoded, solver):
             return 4096
         # Steps are made for one mini-batch after the other: of small ones there are more.
         return int(np.clip(encoded.n_nodes // 64, 1, 1024))

@@ -321,6 +321,17 @@ def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
     assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=0.02)
 
 
+@pytest.mark.parametrize(
+    ("edge_features", "pair", "message"),
+    [("difference", [1, 1], "one feature, all positive"), ("constant", [0, 1], "a pair that forbidden names")],
+)
+def test_forbidden_pairs_that_are_impossible(edge_features, pair, message):
+    X, y = np.random.default_rng(0).normal(size=(4, 5, 2)), np.array([[0, 0, 1, 0, 0]] * 4)
+    field = m3n_classifier(pairwise=PairwiseTables(forbidden=[pair]), edge_features=edge_features)
+    with pytest.raises(ValueError, match=message):
+        field.fit(X, y)
+
+
 def test_sparse_features_may_all_be_zero():
     X, y = [sp.csr_matrix((5, 4))] * 4, [np.array([1, 1, 0, 1, 1])] * 4
     field = m3n_classifier(solver="frank_wolfe", random_state=0).fit(X, y)

@@ -6,7 +6,7 @@ lie side by side, those of the constant by (node type, column), those of tables 
 
 from cython cimport floating
 from libc.math cimport INFINITY, fabs
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from sklearn_crf.kernels.rows cimport max_sum, row_max
 
@@ -50,6 +50,7 @@ cdef struct Examples:
     const double* weight  # (m,) factor of each hinge
     const int32_t* index  # (K, K) weight of each table entry
     const double* sign  # (K, K) its factor
+    const uint8_t* forbidden  # (K, K) whether an edge may not have these states, or NULL
 
 
 cdef struct Slope:
@@ -98,6 +99,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
         const double[::1] weight = arrays.weight
         const int32_t[:, ::1] index = arrays.index
         const double[:, ::1] sign = arrays.sign
+        const uint8_t[:, ::1] forbidden = arrays.forbidden
     p.n_states = cost.shape[0]
     p.width = p.n_states + p.n_states % 2
     p.n_columns = arrays.n_columns
@@ -131,6 +133,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.weight = &weight[0] if weight.shape[0] else NULL
     p.index = &index[0, 0]
     p.sign = &sign[0, 0]
+    p.forbidden = &forbidden[0, 0] if forbidden.shape[0] else NULL
 
 
 cdef inline void partition_workspace(const Examples* p, Py_ssize_t n_integers, double* work, int32_t* found,
@@ -169,6 +172,8 @@ cdef inline void expand_tables(const Examples* p, const double* x, Workspace* wo
         for a in range(K):
             for b in range(K):
                 table[a * p.width + b] = p.sign[a * K + b] * weights[p.index[a * K + b]]
+                if p.forbidden != NULL and p.forbidden[a * K + b]:
+                    table[a * p.width + b] = -INFINITY
             for b in range(K, p.width):
                 table[a * p.width + b] = transposed[a * p.width + b] = 0.0
         for a in range(K):

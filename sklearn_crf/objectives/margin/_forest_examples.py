@@ -34,6 +34,7 @@ class ForestExamples(NamedTuple):
     weight: np.ndarray  # (m,) factor of each hinge
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32 weight of each table entry
     sign: np.ndarray  # (K, K) its factor
+    forbidden: np.ndarray  # (K, K) uint8 whether an edge may not have these states, or (0, 0)
     n_features: int
     n_columns: int
     n_node_types: int
@@ -61,7 +62,7 @@ class ForestExamples(NamedTuple):
 def are_exact_by_kernel(risk):
     """Whether the inference is exact on all examples, forests or of few labelings, and kernels read the features.
 
-    Of sparse features they read those whose weights are all there. They know of no forbidden pairs.
+    Of sparse features they read those whose weights are all there.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def are_exact_by_kernel(risk):
         type(potentials) is SparsePotentials and potentials.pairs.are_all
     ):
         return False
-    if not isinstance(potentials, LinearPotentials) or potentials.forbidden is not None:
+    if not isinstance(potentials, LinearPotentials):
         return False
     if risk.objective.exact_on not in ("any", "forest"):
         return False
@@ -128,6 +129,9 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     parent, to_parent = graph.parents
     cyclic = n_cycles_of_members(batch) > 0
     earlier_ptr, earlier = _earlier_edges(graph)
+    if potentials.forbidden is not None:
+        # An error where edges have features by which scores of -inf cannot be multiplied.
+        potentials.inference_model(np.zeros(potentials.n_coef), example)
     none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
     n_members = len(batch.members)
     return ForestExamples(
@@ -154,6 +158,9 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         weight=np.full(n_members, float(C)) if batch.weight is None else C * batch.weight,
         index=np.ascontiguousarray(form.index, dtype=np.int32),
         sign=np.ascontiguousarray(form.sign, dtype=np.float64),
+        forbidden=np.zeros((0, 0), np.uint8)
+        if potentials.forbidden is None
+        else np.ascontiguousarray(potentials.forbidden, dtype=np.uint8),
         n_features=features.shape[1],
         n_columns=potentials.n_columns,
         n_node_types=potentials.n_node_types,

@@ -26,6 +26,8 @@ from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotenti
 
 C = 0.3
 
+FORBIDDEN = np.array([[False, False, True], [True, False, False], [False, False, False]])
+
 CASES = {
     "plain": {},
     "two_classes": {"n_classes": 2, "form": "ising"},
@@ -39,6 +41,9 @@ CASES = {
     "states": {"n_states": True},
     "float32": {"dtype": np.float32},
     "many_types_float32": {"n_classes": 2, "n_node_types": 3, "n_edge_features": 2, "dtype": np.float32},
+    "forbidden": {"forbidden": FORBIDDEN},
+    "forbidden_two_classes": {"n_classes": 2, "form": "ising", "forbidden": FORBIDDEN[:2, 1:]},
+    "forbidden_edge_features": {"n_edge_features": 1, "n_edge_types": 2, "n_states": True, "forbidden": FORBIDDEN},
 }
 SPARSE_CASES = {
     "sparse": {"sparse": True},
@@ -48,6 +53,7 @@ SPARSE_CASES = {
     "sparse_typed": {"sparse": True, "n_node_types": 2, "n_edge_types": 2, "n_edge_features": 2},
     "sparse_weights": {"sparse": True, "node_weight": True, "weight": True},
     "sparse_states_float32": {"sparse": True, "n_states": True, "dtype": np.float32},
+    "sparse_forbidden": {"sparse": True, "forbidden": FORBIDDEN},
 }
 CASES |= SPARSE_CASES
 
@@ -75,7 +81,7 @@ def forest_risk(
     for start in (0, n_members):
         graphs = [TOPOLOGIES[name](rng) for name in members]
         graph, sizes = disjoint_union(graphs), [g.n_nodes for g in graphs]
-        labels = rng.integers(2 if n_states else n_classes, size=graph.n_nodes).astype(np.int32)
+        labels = _allowed_labels(rng, graph, 2 if n_states else n_classes, options.get("forbidden"))
         features = rng.normal(size=(graph.n_nodes, 3)) * rng.integers(2, size=(graph.n_nodes, 3))
         features[:, 0] += labels
         n_node_types, n_edge_types = options.get("n_node_types", 1), options.get("n_edge_types", 1)
@@ -102,6 +108,14 @@ def forest_risk(
     # Of many classes there are too many labelings.
     inference = BruteForce(2**22) if n_classes < 5 else TreeInference()
     return EmpiricalRisk(StructuredHinge(inference, cost), potentials, batches)
+
+
+def _allowed_labels(rng, graph, n_classes, forbidden):
+    labels = rng.integers(n_classes, size=graph.n_nodes).astype(np.int32)
+    while forbidden is not None and forbidden[tuple(labels[graph.edges.T])].any():
+        wrong = np.unique(graph.edges[forbidden[tuple(labels[graph.edges.T])]])
+        labels[wrong] = rng.integers(n_classes, size=len(wrong))
+    return labels
 
 
 def both(**options):
@@ -152,7 +166,19 @@ def test_planes_of_many_classes_are_those_by_models(n_classes):
 
 
 @pytest.mark.parametrize("name", ["cycle", "disconnected", "bridges"])
-@pytest.mark.parametrize("case", ["plain", "two_classes", "edge_features", "node_weight", "sample_weight", "states"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "plain",
+        "two_classes",
+        "edge_features",
+        "node_weight",
+        "sample_weight",
+        "states",
+        "forbidden",
+        "forbidden_edge_features",
+    ],
+)
 def test_labelings_of_small_graphs_are_enumerated(name, case):
     risk = forest_risk(members=(name,), **CASES[case])
     scale = np.ones(risk.potentials.n_coef)
@@ -186,7 +212,7 @@ def test_blocks_cut_batches_and_cover_all():
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("group", [None, 1, 3])
 @pytest.mark.parametrize("bounded", [False, True])
-@pytest.mark.parametrize("case", ["plain", "two_classes", "sample_weight", *SPARSE_CASES])
+@pytest.mark.parametrize("case", ["plain", "two_classes", "sample_weight", "forbidden", *SPARSE_CASES])
 def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group, n_threads):
     """Each step is that of a block of one example, with the plane at the x before the steps of the group before.
 
@@ -219,11 +245,12 @@ def test_a_pass_makes_the_best_steps_towards_earlier_planes(case, bounded, group
     assert not bounded or ours.x[below[planes.places]].min() >= 0
 
 
+@pytest.mark.parametrize("forbidden", [None, FORBIDDEN], ids=["free", "forbidden"])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_passes_have_the_same_bits_on_any_number_of_threads(sparse):
+def test_passes_have_the_same_bits_on_any_number_of_threads(sparse, forbidden):
     found = []
     for n_threads in (1, 2):
-        risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse)
+        risk = forest_risk(members=("chain", "tree") * 40, sparse=sparse, forbidden=forbidden)
         n = risk.potentials.n_coef
         with ordered_map(n_threads) as mapped:
             planes = ForestPlanes(risk, C, np.ones(n), mapped)
@@ -299,8 +326,10 @@ def test_which_examples_the_kernel_takes():
     assert not are_exact_by_kernel(EmpiricalRisk(risk.objective, some, risk.batches))
 
 
-def test_values_are_maxima_over_all_labelings():
-    risk, planes, _ = both(n_classes=2, form="full")
+@pytest.mark.parametrize("options", [{"n_classes": 2}, {"forbidden": FORBIDDEN}], ids=["free", "forbidden"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_are_maxima_over_all_labelings(sparse, options):
+    risk, planes, _ = both(form="full", sparse=sparse, **options)
     x = np.random.default_rng(3).normal(size=len(planes.places))
     coef, total = planes.weights_of(x), 0.0
     for batch in risk.batches:
