@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from sklearn_crf._numbers import as_reals, sound_csr
+from sklearn_crf._numbers import as_reals, different, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
@@ -52,10 +52,10 @@ def chow_liu_edges(Y: ArrayLike) -> np.ndarray:
            [0, 2]], dtype=int32)
     """
     Y = np.asarray(Y, dtype=np.float64)
-    both = Y.T @ Y + 1
-    only = Y.T @ (1 - Y) + 1
-    neither = (1 - Y).T @ (1 - Y) + 1
-    counts = np.array([[neither, only.T], [only, both]])
+    both, own = Y.T.dot(Y), Y.sum(axis=0)
+    only = own[:, np.newaxis] - both
+    neither = len(Y) - own - only
+    counts = np.array([[neither, only.T], [only, both]]) + 1
     joint = counts / (len(Y) + 4)
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]
     information = (joint * np.log(joint / expected)).sum(axis=(0, 1))
@@ -320,7 +320,7 @@ def _indicator(y):
         )
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         check_classification_targets(y)
-    values = np.unique(y)
+    values = different(y.reshape(-1))
     if len(values) != 2:
         raise ValueError(
             f"y must hold two classes, zeros and ones, got {len(values)} class{'es' * (len(values) > 1)}: "

@@ -452,8 +452,13 @@ def _packs_of_chains(lengths, sample_weight, limits):
         yield from _packs([by_length[n] for n in lengths.tolist()], sample_weight, limits)
         return
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
+    n_packs = -(-int(ends[-1]) // limits.forests)
+    if n_packs > 1:
+        # Packs of alike work, an even number of them: two threads would wait for the last one else.
+        n_packs += n_packs % 2
+    most = min(limits.forests, -(-int(ends[-1]) // n_packs) + int(lengths.max()))
     while start < len(lengths):
-        stop = int(np.searchsorted(ends, ends[start] + limits.forests, side="right")) - 1
+        stop = int(np.searchsorted(ends, ends[start] + most, side="right")) - 1
         yield start, max(stop, start + 1)
         start = max(stop, start + 1)
 

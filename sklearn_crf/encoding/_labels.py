@@ -348,18 +348,29 @@ def _require_discrete(present, name):
 def _columns(present, where, classes, name):
     if len(present) and (present.dtype.kind in "US") != (classes.dtype.kind in "US"):
         raise ValueError(f"{name} holds labels of type {present.dtype}, but the classes are {classes.dtype}.")
-    columns = np.minimum(np.searchsorted(classes, present), len(classes) - 1).astype(np.int32)
-    unknown = classes[columns] != present
-    if np.any(unknown):
-        raise ValueError(
-            f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
-            f"{_hint_missing(name)}"
-        )
+    if _are_among_consecutive(present, classes):
+        columns = np.subtract(present, classes[0], dtype=np.int64).astype(np.int32)
+    else:
+        columns = np.minimum(np.searchsorted(classes, present), len(classes) - 1).astype(np.int32)
+        unknown = classes[columns] != present
+        if np.any(unknown):
+            raise ValueError(
+                f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
+                f"{_hint_missing(name)}"
+            )
     if where is None:
         return columns
     labels = np.full(len(where), -1, dtype=np.int32)
     labels[where] = columns
     return labels
+
+
+def _are_among_consecutive(present, classes):
+    """Whether labels are integers among classes that follow each other, so that none need be looked up."""
+    if not len(present) or present.dtype.kind != "i" or classes.dtype.kind != "i":
+        return False
+    first, last = int(classes[0]), int(classes[-1])
+    return last - first == len(classes) - 1 and first <= int(present.min()) and int(present.max()) <= last
 
 
 def _hint_missing(name):

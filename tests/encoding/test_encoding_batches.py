@@ -167,6 +167,14 @@ def test_examples_with_cycles_are_together_where_asked_for():
         assert [batch.members.tolist() for batch in batches] == members
 
 
+def test_batches_of_chains_are_alike_and_even_in_number():
+    lengths = np.random.default_rng(0).integers(5, 40, 1500)
+    batches = make_batches(encode_X([np.zeros((n, 1)) for n in lengths]))
+    sizes = [batch.example.n_nodes for batch in batches]
+    assert sum(sizes) == lengths.sum() > 8 * 4096 and len(sizes) == 10
+    assert max(sizes) <= 4096 and min(sizes) > 0.9 * max(sizes)
+
+
 def test_a_forest_larger_than_a_batch_is_alone():
     batches = make_batches(encode_X(chains((3, 9, 3, 3))), max_nodes=6)
     assert [batch.members.tolist() for batch in batches] == [[0], [1], [2, 3]]
