@@ -291,10 +291,21 @@ class LinearPotentials:
 
     def _scores_and_tables(self, coef, example, unary_of):
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
-        tables = self._tables(weights, example)
-        if self.forbidden is not None:
-            tables = np.where(self.forbidden, -np.inf, tables)
+        tables = self.forbid_pairs(self._tables(weights, example))
         return unary_of(weights, example).astype(dtype, copy=False), tables
+
+    def forbid_pairs(self, tables):
+        """Tables with -inf at the forbidden pairs.
+
+        Parameters
+        ----------
+        tables : ndarray of shape (T, R, K, K)
+
+        Returns
+        -------
+        ndarray of shape (T, R, K, K)
+        """
+        return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
     def inference_model(self, coef, example):
         """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.

@@ -110,15 +110,24 @@ def test_batches_whose_scores_range_too_widely_have_models(inference, without_mo
         TRWCRF(edge_features="difference"),
         TRWCRF(formulation=Relaxation(temperature=0.5)),
         TRWCRF(inference="bp"),
-        TRWCRF(pairwise=PairwiseTables(forbidden=[["a", "b"]])),
     ],
-    ids=["edge features", "temperature", "other inference", "forbidden pairs"],
+    ids=["edge features", "temperature", "other inference"],
 )
-def test_what_is_not_one_table_of_finite_scores_has_models(field, without_models):
+def test_what_is_not_one_table_has_models(field, without_models):
     X, y = chains(3, 1)
-    y = [np.where((labels == "b") & (np.roll(labels, 1) == "a"), "c", labels) for labels in y]
     field.fit(X, y).predict(X)
     assert not without_models
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+def test_forbidden_pairs(method, without_models, monkeypatch):
+    X, y = chains(3, 1)
+    y = [np.where((labels == "b") & (np.roll(labels, 1) == "a"), "c", labels) for labels in y]
+    predicted = getattr(TRWCRF(pairwise=PairwiseTables(forbidden=[["a", "b"]])).fit(X, y), method)
+    found = predicted(X)
+    assert len(without_models) == 1
+    for one, other in zip(found, by_models(predicted, X, monkeypatch), strict=True):
+        assert_array_equal(one, other)
 
 
 def test_labels_that_are_known_and_costs_are_minded(without_models):

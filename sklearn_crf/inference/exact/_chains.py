@@ -11,6 +11,9 @@ from sklearn_crf.kernels.exact.chains import best_labels, chain_likelihood
 # Probabilities above exp(-600) are normal numbers, with some to spare for their products.
 _WIDEST_RANGE = 600.0
 
+# Where pairs are forbidden sums are checked to be above this: their products are above exp(-600) then.
+_LEAST_SUM = np.exp(-300.0)
+
 # Numbers in the longest vector of any processor.
 _LANES = 4
 
@@ -25,18 +28,22 @@ class Transitions(NamedTuple):
     transposed: np.ndarray  # (K, W): the same of the table from right to left
     best: float
     widest: float  # range of scores of a node up to which no probability underflows
+    least: float  # sums above it do not underflow either where pairs are forbidden; 0 where none are
 
     @classmethod
     def of(cls, table):
         """Of a table (K, K) float64; None where its scores range too widely."""
-        best, least = table.max(), table.min()
+        best, least, least_sum = table.max(), table.min(), 0.0
+        if least == -np.inf:
+            least, least_sum = np.min(table, where=table > -np.inf, initial=best), _LEAST_SUM
         if not np.isfinite(least) or not 2 * (best - least) < _WIDEST_RANGE:
             return None
         n_states = len(table)
         factor, transposed = np.zeros((2, n_states, _padded(n_states)))
         factor[:, :n_states] = np.exp(table - best)
         transposed[:, :n_states] = factor[:, :n_states].T
-        return cls(table, factor, transposed, best, _WIDEST_RANGE - 2 * (best - least))
+        widest = _WIDEST_RANGE - 2 * (best - least)
+        return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
     def statistics(self, unary, ptr, labels, posterior):
         """Statistics of the table, and terms and likeliest states of nodes; None where scores range too widely.

@@ -37,6 +37,16 @@ cdef inline Py_ssize_t first_of_best(const double* row, Py_ssize_t width) noexce
     return a
 
 
+cdef inline bint are_sound(const double* row, double least, Py_ssize_t width) noexcept nogil:
+    """Whether every sum is zero or so large, and as far from infinity."""
+    cdef:
+        Py_ssize_t a
+        bint sound = True
+    for a in range(width):
+        sound &= row[a] == 0 or least <= row[a] <= 1 / least
+    return sound
+
+
 cdef inline void multiply(double* row, const double* other, Py_ssize_t width) noexcept nogil:
     cdef Py_ssize_t a
     for a in range(width):
@@ -51,6 +61,7 @@ cdef inline bint pass_over_chains(
     const double[:, ::1] transposed,  # IN (K, W) the same of the table from right to left
     double best_pair,  # the best score of the table
     double widest,  # range of scores of a node up to which no probability underflows
+    double least,  # where pairs are forbidden: what sums that are not zero must be for that, too; else 0
     const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
     floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label; no rows: not asked for
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
@@ -85,6 +96,7 @@ cdef inline bint pass_over_chains(
                 terms[s] -= unary[s, labels[s]]
                 if t:
                     terms[s] -= table[labels[s - 1], labels[s]]
+                    fits &= table[labels[s - 1], labels[s]] > -INFINITY
                     counts[labels[s - 1], labels[s]] += 1
         if not fits:
             break
@@ -103,8 +115,12 @@ cdef inline bint pass_over_chains(
             total = row_sum(<const double*> alpha, W)
             row_scale(alpha, 1 / total, W)
             row_scale(own + t * W, 1 / total, W)
+            if least > 0:
+                fits &= are_sound(alpha, least, W)
             if has_terms:
                 terms[first + t] += log(total)
+        if not fits:
+            break
         for a in range(W):
             backward[a] = 1.0
         for t in range(n - 1, -1, -1):
@@ -125,4 +141,6 @@ cdef inline bint pass_over_chains(
                 if has_pairs:
                     add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
                 sum_product(&transposed[0, 0], <const double*> product, K, W, backward)
+                if least > 0:
+                    fits &= are_sound(backward, least, W)
     return fits

@@ -15,6 +15,7 @@ def chain_likelihood(
     const double[:, ::1] transposed,  # IN (K, W) the same of the table from right to left
     double best_pair,  # the best score of the table
     double widest,  # range of scores of a node up to which no probability underflows
+    double least,  # where pairs are forbidden: what sums that are not zero must be for that, too; else 0
     const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
     floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label; no rows: not asked for
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
@@ -27,7 +28,7 @@ def chain_likelihood(
     cdef bint fits
     with nogil:
         fits = pass_over_chains(
-            unary, ptr, table, factor, transposed, best_pair, widest, labels, posterior, pairs, counts, terms,
+            unary, ptr, table, factor, transposed, best_pair, widest, least, labels, posterior, pairs, counts, terms,
             predicted, work
         )
     return fits

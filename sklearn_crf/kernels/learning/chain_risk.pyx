@@ -22,6 +22,7 @@ def risk_of_chains(
     const double[:, ::1] transposed,  # IN (K, W) the same of the table from right to left
     double best_pair,
     double widest,
+    double least,
     const int32_t[::1] labels,  # IN (N,)
     double weight,  # of the batch
     double[:, ::1] statistics,  # OUT (N, K) derivative of the risk by scores
@@ -45,8 +46,8 @@ def risk_of_chains(
                 statistics[s, k] = intercept[k]
         add_pair_scores(feature, ptr, node, value, pair_ptr, pair_column, weights, statistics, columns)
         fits = pass_over_chains(
-            statistics, chains, table, factor, transposed, best_pair, widest, labels, statistics, pairs, counts, terms,
-            predicted, work
+            statistics, chains, table, factor, transposed, best_pair, widest, least, labels, statistics, pairs, counts,
+            terms, predicted, work
         )
         for k in range(K):
             by_intercept[k] = 0

@@ -284,7 +284,7 @@ class PassOverChains:
         if not isinstance(potentials, SparsePotentials) or potentials.takes_sparse_edges:
             return None
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        if types != (1, 1, 1) or potentials.forbidden is not None:
+        if types != (1, 1, 1):
             return None
         pointers = [_labelled_chains(batch) for batch in batches]
         if potentials.n_columns != potentials.n_classes or any(ptr is None for ptr in pointers):
@@ -297,7 +297,8 @@ class PassOverChains:
     def value_grad(self, coef, members, n_jobs):
         """The risk of all batches, or of some; None where scores range too widely."""
         weights = self._potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
-        transitions = Transitions.of(self._potentials.form.expand(weights.edge_coef)[0, 0])
+        tables = self._potentials.form.expand(weights.edge_coef)
+        transitions = Transitions.of(self._potentials.forbid_pairs(tables)[0, 0])
         if transitions is None:
             return None
         gradient = np.zeros(self._potentials.n_coef)

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, _field
+from sklearn_crf.inference.exact import _chains
 from sklearn_crf.models import PairwiseModel
 
 
@@ -240,11 +241,17 @@ def test_many_states(n_columns, dtype):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 9), st.lists(st.integers(1, 6), min_size=1, max_size=5), st.sampled_from([0.1, 3.0, 40.0, 400.0]))
-def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, scale):
+@given(
+    st.integers(1, 9),
+    st.lists(st.integers(1, 6), min_size=1, max_size=5),
+    st.sampled_from([0.1, 3.0, 40.0, 400.0]),
+    st.sampled_from([0.0, 0.3, 0.8]),
+)
+def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, scale, forbidden):
     rng = np.random.default_rng(0)
     graph = disjoint_union([lattice((n,)) for n in lengths])
     unary, table = scale * rng.normal(size=(graph.n_nodes, n_states)), rng.normal(size=(1, n_states, n_states))
+    table[(rng.uniform(size=table.shape) < forbidden) & ~np.eye(n_states, dtype=bool)] = -np.inf
     chains = PairwiseModel(graph, unary, table)
     # Weights of edges keep the kernel of chains away.
     other = PairwiseModel(graph, unary, table, edge_weight=np.ones(graph.n_edges))
@@ -257,6 +264,27 @@ def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, sca
     alone = TreeInference().marginals(PairwiseModel(lattice((lengths[0],)), unary[: lengths[0]], table))
     if scale < 100:
         assert_array_equal(alone.unary, found.unary[: lengths[0]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_forbidden_pairs_let_underflow_is_left_to_messages(dtype):
+    """The state that nothing leads back to is lost in the sums of the first half, and the best one of all."""
+    table = np.array([[0.0, 0.0], [-np.inf, 0.0]])
+    unary = np.zeros((400, 2), dtype=dtype)
+    unary[:200, 1], unary[200:, 0] = 5.0, 10.0
+    for scores, towards in ((unary, table), (unary[::-1].copy(), table.T)):
+        model = PairwiseModel(lattice((400,)), scores, towards[None])
+        assert _chains.marginals_of_chains(model) is None
+        found = TreeInference().marginals(model)
+        assert found.log_z == pytest.approx(2000.0)
+        assert_allclose(found.unary[:, 0], 1.0, atol=1e-4)
+
+
+def test_chains_without_any_labeling_are_an_error():
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), np.array([[[-np.inf, 0.0], [-np.inf, -np.inf]]]))
+    assert _chains.marginals_of_chains(model) is None
+    with pytest.raises(ValueError, match="infeasible"):
+        TreeInference().marginals(model)
 
 
 def test_labels_that_are_given_leave_chains_to_messages():

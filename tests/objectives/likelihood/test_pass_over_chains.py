@@ -15,8 +15,10 @@ from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form
 
 N_FEATURES = 30
 
+NOT_TWICE = np.eye(3, dtype=bool)
 
-def batches_of(n_states, *, dtype=np.float64, ones=False, weighted=False, max_nodes=12, n_sentences=14):
+
+def batches_of(n_states, *, dtype=np.float64, ones=False, weighted=False, max_nodes=12, n_sentences=14, repeats=True):
     rng = np.random.default_rng(n_states)
     lengths = rng.integers(1, 7, n_sentences)
     X = [sp.random(n, N_FEATURES, 0.2, format="csr", random_state=rng, dtype=dtype) for n in lengths]
@@ -25,6 +27,8 @@ def batches_of(n_states, *, dtype=np.float64, ones=False, weighted=False, max_no
         x.data.flags.writeable = x.indices.flags.writeable = False
     encoded = encode_X(X, edge_features="constant", edge_types="tied")
     y = [rng.integers(n_states, size=n) for n in lengths]
+    if not repeats:
+        y = [np.cumsum(rng.integers(1, n_states, size=n)) % n_states for n in lengths]
     labels = encode_y(y, encoded, classes=np.arange(n_states)).labels
     weight = rng.choice([0.5, 2.0], n_sentences) if weighted else None
     prepare = lambda example: with_feature_columns(example, 1)  # noqa: E731
@@ -66,6 +70,26 @@ def test_it_is_the_general_way(n_states, ones, weighted, monkeypatch):
     assert_equal_risks(*both_ways(potentials, batches, coef, members=[2, 0]))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_forbidden_pairs(weighted, dtype):
+    batches = batches_of(3, weighted=weighted, repeats=False, dtype=dtype)
+    potentials = potentials_of(3, batches, forbidden=NOT_TWICE)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    found, expected = both_ways(potentials, batches, coef)
+    assert_equal_risks(found, expected, tol=1e-6 if dtype == np.float32 else 1e-12)
+    assert not potentials.unpack(found.gradient).edge_coef[..., [0, 4, 8]].any()
+    free = SparseRisk(Likelihood(TreeInference()), potentials_of(3, batches), batches).value_grad(coef)
+    assert found.value < free.value
+
+
+def test_labels_that_are_forbidden_are_left_to_models():
+    batches = batches_of(3)
+    potentials = potentials_of(3, batches, forbidden=NOT_TWICE)
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    assert risk._whole_pass.value_grad(np.zeros(potentials.n_coef), None, None) is None
+
+
 def test_single_precision_and_no_intercept():
     batches = batches_of(4, dtype=np.float32)
     potentials = potentials_of(4, batches, fit_intercept=False)
@@ -83,11 +107,12 @@ def test_gradient_is_the_slope_of_the_value():
     assert_allclose(risk.value_grad(coef).gradient @ direction, (ahead - behind) / 2e-5, rtol=1e-7)
 
 
-def test_threads_do_not_change_a_bit(monkeypatch):
+@pytest.mark.parametrize("forbidden", [None, NOT_TWICE], ids=["free", "forbidden"])
+def test_threads_do_not_change_a_bit(forbidden, monkeypatch):
     monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 60)
     monkeypatch.setattr(_likelihood, "_FEWEST_TOGETHER", 2)
-    batches = batches_of(3, n_sentences=40)
-    potentials = potentials_of(3, batches)
+    batches = batches_of(3, n_sentences=40, repeats=forbidden is None)
+    potentials = potentials_of(3, batches, forbidden=forbidden)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     first, *others = (
         SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
@@ -149,7 +174,6 @@ def test_anything_else_has_no_pass():
     cases = {
         "labels": (potentials_of(3, batches), some_unlabelled),
         "edge features": (potentials_of(3, batches), [replace(batches[0], example=featured)]),
-        "forbidden": (potentials_of(3, batches, forbidden=np.eye(3, dtype=bool)), batches),
         "node types": (
             SparsePotentials(FeaturePairs.all(60, 3), 30, 3, pairwise_form("full", 3), n_node_types=2),
             batches,
