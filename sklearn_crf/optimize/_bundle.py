@@ -19,6 +19,7 @@ from sklearn_crf.optimize._iterates import (
     checked_bounds,
     checked_start,
     is_closed,
+    is_success,
     stopped_at,
 )
 from sklearn_crf.optimize._plane_cache import affordable_planes
@@ -57,11 +58,28 @@ class _StepFromBest:
         self._share = 1.0
 
     def to(self, best, minimizer):
-        return best + self._share * (minimizer - best)
+        return minimizer if self._share == 1.0 else best + self._share * (minimizer - best)
 
     def judge(self, is_better):
         """Take note of whether the last point was better than all before."""
         self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
+
+    def go_all_the_way(self):
+        """Make the next plane at the minimiser itself."""
+        self._share = 1.0
+
+
+def _has_risen(dual, former, primal):
+    """Whether a plane has raised the dual value.
+
+    One made at the minimiser does, but for gaps of rounding size, functions that are not convex and maxima that were
+    not found.
+    """
+    return dual - former > _LEAST_RISE * abs(primal)
+
+
+# As a share of the primal value.
+_LEAST_RISE = 1e-12
 
 
 def bmrm(
@@ -141,7 +159,7 @@ def bmrm(
         bundle.add(np.zeros(len(x)), floor)
     best, step = BestPoint(x), _StepFromBest()
     curves: tuple[list, list] = [], []
-    message = AT_LIMIT
+    message, minimizer, dual = AT_LIMIT, x, -np.inf
     for _ in range(max_iter):
         risk, slope = fun(x)
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
@@ -150,20 +168,18 @@ def bmrm(
         step.judge(best.visit(x, risk))
         curves[0].append(0.5 * float(x @ x) + (upper if np.isfinite(upper) else value))
         bundle.add(slope, value - slope @ x)
+        former, was_at_minimizer = dual, x is minimizer
         minimizer, dual = bundle.solve()
         curves[1].append(dual)
         stop = stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
-        end = best.end(dual, tol)
+        has_risen = _has_risen(dual, former, best.fun(dual))
+        end = best.end(dual, tol, is_stuck=was_at_minimizer and not has_risen)
         if end or stop:
             message = "STOP: by the callback" if stop else end
             break
+        if not has_risen:
+            step.go_all_the_way()
         x = step.to(best.x, minimizer)
-        # A gap of rounding size, or a fun that is not convex: the plane did not cut off its own point.
-        if len(curves[1]) > 1 and curves[1][-1] <= curves[1][-2] and np.array_equal(x, bundle.former):
-            message = "STOP: the last plane cut off nothing"
-            break
-        bundle.former = x
-    dual = curves[1][-1]
     return OptimizeResult(
         x=best.x,
         fun=float(best.fun(dual)),
@@ -173,7 +189,7 @@ def bmrm(
         loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
-        success=message.startswith("CONVERGENCE") or message.endswith("callback"),
+        success=is_success(message),
         message=message,
     )
 
@@ -262,7 +278,6 @@ class Bundle:
     def __init__(self, bounded, n, max_planes):
         self.max_planes = max(2, max_planes)
         self.n_planes = 0
-        self.former = None
         self._bounded = np.flatnonzero(bounded)
         self._multiplier = np.zeros(len(self._bounded))
         self._rows = _SparseRows(n)  # minus the slopes
@@ -403,7 +418,8 @@ def one_slack(
     for epoch in range(1, max_iter + 1):
         state.pass_over()
         promising = is_closed(state.best_primal, state.dual, tol)
-        if found.ends(epoch, [state.best], promising or epoch % check_every == 0 or epoch == max_iter):
+        due = promising or state.is_stuck or epoch % check_every == 0 or epoch == max_iter
+        if found.ends(epoch, [state.best], due, state.is_stuck):
             break
         state.use_kept()
     return found.result(epoch)
@@ -416,6 +432,7 @@ class _OneSlackIterate:
         n = len(bounded)
         self.x = self.best = np.zeros(n)
         self.dual, self.best_primal = 0.0, np.inf
+        self.is_stuck = False
         self._step = _StepFromBest()
         self._oracle = oracle
         self._kept = [_KeptPlanes(size, n, max_kept) for size in sizes]
@@ -425,7 +442,8 @@ class _OneSlackIterate:
     def pass_over(self):
         """A plane of every term between the best point and x, and the next x."""
         slope, offset = np.zeros(len(self.x)), 0.0
-        x = self._step.to(self.best, self.x)
+        minimizer, former = self.x, self.dual
+        x = self._step.to(self.best, minimizer)
         for block, kept in enumerate(self._kept):
             slopes, offsets = self._oracle(block, x)
             slope += slopes.sum(axis=0)
@@ -437,6 +455,9 @@ class _OneSlackIterate:
         if is_better:
             self.best, self.best_primal = x, primal
         self._add(slope, offset)
+        if not _has_risen(self.dual, former, self.best_primal):
+            self.is_stuck = x is minimizer
+            self._step.go_all_the_way()
 
     def use_kept(self):
         """Planes of the sum from those kept, as long as each is well above the bundle."""

@@ -73,10 +73,12 @@ class BestPoint:
         """P at x at most, or at least where there is no bound: it is never below the dual."""
         return self.upper if self.is_proven else max(self._value, dual)
 
-    def end(self, dual, tol):
-        """Why to stop at a dual value, or None."""
+    def end(self, dual, tol, is_stuck=False):
+        """Why to stop at a dual value, or None; a method is stuck where the planes found leave it where it is."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
+        if is_stuck:
+            return "STOP: the last plane cut off nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
         # More planes close the gap as far as the maxima are proven, unless that is too little.
@@ -94,6 +96,11 @@ AT_LIMIT = "STOP: max_iter reached"
 UNPROVEN = "STOP: the gap left is what the maxima are not proven to"
 
 
+def is_success(message):
+    """Whether an optimizer ended as it should: within its tolerance, or where the callback said so."""
+    return message.startswith("CONVERGENCE") or message.endswith("callback")
+
+
 class Checks:
     """Points at which the primal value was computed, and the best of them."""
 
@@ -107,7 +114,7 @@ class Checks:
         self._epochs, self._primal, self._dual = [], [], []
         self._message = None
 
-    def ends(self, epoch, candidates, due):
+    def ends(self, epoch, candidates, due, is_stuck=False):
         """Whether to stop after this epoch; the candidates are evaluated if a check is due."""
         if due:
             self._check(epoch, candidates)
@@ -117,7 +124,7 @@ class Checks:
                 self._check(epoch, candidates)
             self._message = "STOP: by the callback"
         if due:
-            self._message = self._best.end(dual, self._tol) or self._message
+            self._message = self._best.end(dual, self._tol, is_stuck) or self._message
         return self._message is not None
 
     def _check(self, epoch, candidates):
@@ -140,7 +147,7 @@ class Checks:
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
             nit=n_epochs,
-            success=self._message not in (None, UNPROVEN),
+            success=is_success(self._message or AT_LIMIT),
             message=self._message or AT_LIMIT,
         )
 

@@ -10,6 +10,7 @@ from built_fields import m3n_classifier
 from estimator_contract import missing_checks, passed_checks
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter
 from sklearn.datasets import load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
@@ -17,9 +18,10 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import Example, M3NClassifier
-from sklearn_crf.inference import ICM, AlphaExpansion, AutoMap, BruteForce, TreeInference
+from sklearn_crf.inference import ICM, TRWS, AlphaExpansion, AutoMap, BruteForce, TreeInference
 from sklearn_crf.models import score
 from sklearn_crf.objectives.margin import _forest_planes
+from sklearn_crf.optimize import UNPROVEN
 from sklearn_crf.potentials import PairwiseTables
 
 SOLVERS = ["cutting_plane", "one_slack", "frank_wolfe", "bmrm", "subgradient"]
@@ -204,6 +206,19 @@ def test_the_gap_counts_what_inference_cannot_prove():
     assert unproven.duality_gap_ == np.inf
     assert not unproven.converged_
     assert np.all(unproven.loss_curve_ >= unproven.dual_curve_)
+
+
+def test_what_the_default_inference_does_not_prove_is_no_warning():
+    rng = np.random.default_rng(0)
+    y = gaussian_filter(rng.normal(size=(2, 32, 32, 4)), (0, 3, 3, 0)).argmax(axis=-1)
+    X = rng.normal(size=(4, 3))[y] + rng.normal(size=(*y.shape, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = M3NClassifier().fit(X, y)
+    assert fitted.n_iter_ < 100 and fitted.duality_gap_ < 0.25 * fitted.loss_curve_[-1]
+    assert (fitted.converged_, fitted.stop_reason_) == (False, UNPROVEN)
+    with pytest.warns(ConvergenceWarning, match="proves more of its labelings"):
+        M3NClassifier(inference=TRWS(max_iter=20)).fit(X, y)
 
 
 def test_warm_start_of_the_bundle_method():

@@ -79,6 +79,24 @@ def test_nothing_is_proven_without_bounds(solver):
         assert np.all(found.loss_curve >= found.dual)
 
 
+class Blind(Sum):
+    """The same, of which the highest plane is never found, nor the second highest proven to be lower."""
+
+    def found(self, x):
+        return np.argsort(self.heights(x), axis=1)[:, -2]
+
+
+@pytest.mark.parametrize("solver", [bmrm, one_slack])
+def test_planes_that_cut_off_nothing_end_it(solver):
+    ends = {"gap": 0, "stuck": 0}
+    for seed in range(50):
+        found = minimized(solver, Blind(seed, bounded=True))
+        assert found.nit < 40
+        ends["gap" if found.success else "stuck"] += 1
+        assert found.success or found.message == UNPROVEN
+    assert ends["stuck"] > 10
+
+
 class NearlyProvenSum(Sum):
     """The same without misses, all but a part of the tolerance of it proven."""
 
