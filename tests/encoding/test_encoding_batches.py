@@ -171,8 +171,10 @@ def test_batches_of_chains_are_alike_and_even_in_number():
     lengths = np.random.default_rng(0).integers(5, 40, 1500)
     batches = make_batches(encode_X([np.zeros((n, 1)) for n in lengths]))
     sizes = [batch.example.n_nodes for batch in batches]
-    assert sum(sizes) == lengths.sum() > 8 * 4096 and len(sizes) == 10
-    assert max(sizes) <= 4096 and min(sizes) > 0.9 * max(sizes)
+    assert sum(sizes) == lengths.sum() > 8 * 4096
+    assert len(sizes) == 10
+    assert max(sizes) <= 4096
+    assert min(sizes) > 0.9 * max(sizes)
 
 
 def test_a_forest_larger_than_a_batch_is_alone():
