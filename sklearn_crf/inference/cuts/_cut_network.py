@@ -31,7 +31,8 @@ _NO_PARENT = 254
 # Parts of a lattice solved first, each by itself: small enough for the cache, and one for each thread.
 _NODES_PER_BLOCK = 1 << 16
 # Nodes with excess after the flow along lines. Where more than half have some, paths are so short that parts save less
-# than growing their forests twice takes; where few have, spreading it takes longer than it saves.
+# than growing their forests twice takes; where few of those with a choice have, spreading it takes longer than it
+# saves.
 _MOST_IN_BOXES, _LEAST_TO_SPREAD = 1 / 2, 1 / 3
 # Where few nodes have any excess at first, as in a move that leaves most no choice, lines take longer than they save.
 _LEAST_FOR_LINES = 0.5
@@ -69,7 +70,8 @@ class LatticeFlow:
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
         """Capacities of all edges, and what they add to the cost of nodes; the edge at which that stopped, or -1."""
-        return lattice_terms(*values, keep, take, self.counts, scale, endless, precision, mode, cost, self.residual)
+        rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
+        return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
     @staticmethod
     def takes_one_call(graph):

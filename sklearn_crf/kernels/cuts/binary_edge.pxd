@@ -10,8 +10,7 @@ which is a pair of arcs of capacity q / 2 if q >= 0, the edge is then submodular
 
 from cython cimport floating
 from libc.math cimport INFINITY, fabs, isinf, llrint
-from libc.stdint cimport int32_t, int64_t
-from libc.string cimport memset
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 ctypedef fused capacity:
     int32_t
@@ -22,6 +21,10 @@ cdef enum:
     STOP = 0  # report it
     TRUNCATE = 1  # drop the term: both mixed choices become dearer by |q| / 2
     CROSS = 2  # exchange the states of its second end: an arc to the mirror image of that node
+
+# Edges that are looked through at once for those that need a look.
+cdef enum:
+    N_LISTED = 256
 
 cdef struct Edge:
     double first  # what taking costs at the first end
@@ -127,8 +130,7 @@ cdef inline void binary_edge(
 
 
 cdef inline void add_settled_edge(
-    double* first,  # IN/OUT what taking costs at the first end
-    double* second,  # and at the second
+    double* cost,  # IN/OUT what taking costs at the end that has a choice
     const floating[:, :, :, ::1] tables,
     const floating[:, ::1] weight,
     Py_ssize_t edge,
@@ -138,13 +140,9 @@ cdef inline void add_settled_edge(
     int32_t keep_j,
     int32_t take_j,
 ) noexcept nogil:
-    """Add the terms of an edge of which one end at most has a choice: it needs no arcs."""
-    if keep_i != take_i:
-        first[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
-        first[0] -= pair_score(tables, weight, edge, kind, take_i, keep_j)
-    elif keep_j != take_j:
-        second[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
-        second[0] -= pair_score(tables, weight, edge, kind, keep_i, take_j)
+    """Add the terms of an edge of which one end has no choice: it needs no arcs."""
+    cost[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
+    cost[0] -= pair_score(tables, weight, edge, kind, take_i, take_j)
 
 
 cdef inline bint plain_edge(
@@ -203,11 +201,6 @@ cdef inline int64_t to_integer(double value, double scale, int64_t endless) noex
     return endless if isinf(value) else llrint(value * scale)
 
 
-cdef inline double node_cost(double kept, double taken, int32_t keep, int32_t take) noexcept nogil:
-    """Cost of taking at a node."""
-    return 0.0 if keep == take else kept - taken
-
-
 cdef inline bint integer_cost(double cost, double scale, int64_t most, capacity* excess) noexcept nogil:
     """A cost in units of capacity; False where both choices are forbidden."""
     cdef double value = cost * scale, top = <double> most
@@ -222,6 +215,22 @@ cdef inline bint integer_cost(double cost, double scale, int64_t most, capacity*
     return True
 
 
+cdef inline Py_ssize_t list_open(
+    const int32_t[::1] keep,
+    const int32_t[::1] take,
+    uint8_t[::1] is_open,  # OUT (N,)
+    int32_t[::1] nodes,  # OUT (N,)
+) noexcept nogil:
+    """Nodes that have a choice; how many."""
+    cdef Py_ssize_t i, n_open = 0
+    for i in range(keep.shape[0]):
+        is_open[i] = keep[i] != take[i]
+        # Without a branch, which would be a guess.
+        nodes[n_open] = <int32_t> i
+        n_open += is_open[i]
+    return n_open
+
+
 cdef inline Py_ssize_t lattice_arcs(
     const floating[:, :, :, ::1] tables,
     const int32_t[::1] edge_type,
@@ -229,6 +238,8 @@ cdef inline Py_ssize_t lattice_arcs(
     const int32_t[:, ::1] edges,
     const int32_t[::1] keep,
     const int32_t[::1] take,
+    const uint8_t[::1] is_open,
+    Py_ssize_t n_open,
     const int64_t[::1] counts,  # edges of each offset
     double scale,
     int64_t endless,
@@ -237,50 +248,56 @@ cdef inline Py_ssize_t lattice_arcs(
     double[::1] cost,
     capacity[:, ::1] residual,
 ) noexcept nogil:
-    """Edges as arcs of a lattice, and what they add to the cost of nodes; the edge at which it stopped, or -1."""
+    """Edges as arcs of a lattice, and what they add to the cost of nodes; the edge at which it stopped, or -1.
+
+    Arcs between two nodes without a choice stay as they are: no flow comes near them.
+    """
     cdef:
-        Py_ssize_t edge, node, start = 0, guard = (residual.shape[0] - cost.shape[0]) // 2
+        Py_ssize_t low, high, edge, position, n_listed, stop = 0, guard = (residual.shape[0] - cost.shape[0]) // 2
+        Py_ssize_t listed[N_LISTED]
         int direction, back
         int32_t i, j
         Py_ssize_t n_features = tables.shape[1], n_states = tables.shape[3]
-        bint is_weighted = edge_weight.shape[0] > 0, is_settled, other_is
+        bint is_weighted = edge_weight.shape[0] > 0
         floating one = 1.0
         const floating* weight = &one
         Edge terms
-    for node in range(cost.shape[0]):
-        if keep[node] == take[node]:
-            memset(&residual[guard + node, 0], 0, residual.shape[1] * sizeof(capacity))
     for direction in range(<int> counts.shape[0]):
         back = <int> residual.shape[1] - 1 - direction
-        for edge in range(start, start + counts[direction]):
-            i, j = edges[edge, 0], edges[edge, 1]
-            is_settled, other_is = keep[i] == take[i], keep[j] == take[j]
-            if is_settled & other_is:
-                continue
-            if is_settled | other_is:
-                add_settled_edge(
-                    &cost[i], &cost[j], tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j]
-                )
-                if is_settled:
-                    residual[guard + j, back] = 0
-                else:
-                    residual[guard + i, direction] = 0
-                continue
-            if is_weighted:
-                weight = &edge_weight[edge, 0]
-            if not plain_edge(
-                &terms, &tables[edge_type[edge], 0, 0, 0], weight, n_features, n_states, keep[i], take[i], keep[j],
-                take[j]
-            ):
-                move_edge(
-                    &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,
-                    mode
-                )
-                if terms.lacking > 0.0 and (mode == STOP or isinf(terms.lacking)):
-                    return edge
-            cost[i] += terms.first
-            cost[j] += terms.second
-            residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)
-            residual[guard + j, back] = <capacity> to_integer(terms.back, scale, endless)
-        start += counts[direction]
+        high = stop
+        stop += counts[direction]
+        while high < stop:
+            low, high = high, min(high + N_LISTED, stop)
+            n_listed = high - low
+            if n_open < cost.shape[0]:
+                n_listed = 0
+                for edge in range(low, high):
+                    listed[n_listed] = edge
+                    n_listed += is_open[edges[edge, 0]] | is_open[edges[edge, 1]]
+            for position in range(n_listed):
+                edge = listed[position] if n_open < cost.shape[0] else low + position
+                i, j = edges[edge, 0], edges[edge, 1]
+                if not is_open[i] & is_open[j]:
+                    add_settled_edge(
+                        &cost[i if is_open[i] else j], tables, edge_weight, edge, edge_type[edge], keep[i], take[i],
+                        keep[j], take[j]
+                    )
+                    residual[guard + i, direction] = residual[guard + j, back] = 0
+                    continue
+                if is_weighted:
+                    weight = &edge_weight[edge, 0]
+                if not plain_edge(
+                    &terms, &tables[edge_type[edge], 0, 0, 0], weight, n_features, n_states, keep[i], take[i], keep[j],
+                    take[j]
+                ):
+                    move_edge(
+                        &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j],
+                        precision, mode
+                    )
+                    if terms.lacking > 0.0 and (mode == STOP or isinf(terms.lacking)):
+                        return edge
+                cost[i] += terms.first
+                cost[j] += terms.second
+                residual[guard + i, direction] = <capacity> to_integer(terms.there, scale, endless)
+                residual[guard + j, back] = <capacity> to_integer(terms.back, scale, endless)
     return -1

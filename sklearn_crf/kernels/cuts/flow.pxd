@@ -27,6 +27,8 @@ cdef extern from "flow_calls.hpp" namespace "crf" nogil:
         const int64_t* shape
         const int64_t* low
         const int64_t* high
+        const int32_t* listed
+        int64_t n_listed
     bint run_lattice[Cap](
         const Buffers[Cap]&, const int64_t*, int, int64_t, const Box&, int64_t, int64_t*, int64_t
     )
@@ -41,7 +43,7 @@ cdef extern from "flow_calls.hpp" namespace "crf" nogil:
 
 cdef extern from "flow_head_start.hpp" namespace "crf" nogil:
     void flow_along_lines[Cap](const Buffers[Cap]&, int64_t, int, int, int64_t, Cap*, Cap*)
-    void spread[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t, bint)
+    void spread[Cap](const Buffers[Cap]&, const int64_t*, int, int64_t, const int32_t*, int64_t, bint)
 
 
 cdef inline void open_lattice(
@@ -67,4 +69,5 @@ cdef inline Box open_box(const int64_t[::1] shape, const int64_t[:, ::1] box) no
     """Addresses of the lengths of a lattice and of a part of it."""
     cdef Box part
     part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
+    part.listed = NULL
     return part

@@ -41,13 +41,19 @@ bool advance(MaxFlow<Cap, Topology>& flow, i64* progress, i64 max_work, bool com
     return done;
 }
 
-// A box of a lattice: low[axis] <= coordinate < high[axis].
+// A box of a lattice: low[axis] <= coordinate < high[axis]; or nodes that are listed, where no arc leads to others.
 struct Box {
     int n_axes;
     const i64 *shape, *low, *high;
+    const i32* listed;
+    i64 n_listed;
 
     template <class Visit>
     void each(Visit visit) const {
+        if (listed) {
+            for (i64 k = 0; k < n_listed; ++k) visit(i64(listed[k]));
+            return;
+        }
         i64 size = 1;
         for (int axis = 0; axis < n_axes; ++axis) size *= high[axis] - low[axis];
         if (size <= 0) return;
@@ -65,17 +71,6 @@ struct Box {
         }
     }
 };
-
-// What to do with a lattice, by the number of its neighbours: topologies with that known to the compiler are faster.
-template <class Action>
-bool on_lattice(int degree, Action action) {
-    switch (degree) {
-        case 4: return action(Lattice<4>());
-        case 6: return action(Lattice<6>());
-        case 8: return action(Lattice<8>());
-        default: return action(AnyLattice());
-    }
-}
 
 template <class Cap>
 bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const Box& box, i64 size, i64* progress,

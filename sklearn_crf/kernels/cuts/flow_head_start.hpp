@@ -34,30 +34,37 @@ void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 g
     }
 }
 
-// Carry all excess as far along its offsets as capacity lets it, down the numbering of nodes or up: it meets its
-// opposite, or spreads over what it has to fill anyhow. Trees grown afterwards are short.
+// Carry excess as far along its offsets as capacity lets it, down the numbering of nodes or up: it meets its opposite, or
+// spreads over what it has to fill anyhow. Trees grown afterwards are short.
 template <class Cap>
-void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, bool down) {
+void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const i32* nodes, i64 n_nodes, bool down) {
+    // nodes: those that may have excess, in order, or null for all
     const Array<Cap> residual(b.residual, b.n_arcs + 2 * guard * degree, guard * degree);
-    const int n_offsets = degree / 2, first = down ? 0 : n_offsets;
-    for (i64 step = 0; step < b.n_nodes; ++step) {
-        const i64 i = down ? step : b.n_nodes - 1 - step;
-        for (int k = first; k < first + n_offsets; ++k) {
-            const i64 j = i + deltas[k];
-            if (j < 0 || j >= b.n_nodes) continue;
-            Cap& ahead = residual[i * degree + k];
-            Cap& behind = residual[j * degree + degree - 1 - k];
-            // Equal shares of what is left; the last direction takes all. Divisors known to the compiler cost no division.
-            const int n_left = first + n_offsets - k;
-            const Cap e = b.excess[i];
-            const Cap share = n_left == 1 ? e : n_left == 2 ? e / 2 : e / n_left;
-            const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));
-            b.excess[i] -= moved;
-            b.excess[j] += moved;
-            ahead -= moved;
-            behind += moved;
+    on_lattice(degree, [&](auto topology) {
+        topology.set(deltas, degree);
+        const int n_offsets = topology.last(0) / 2, first = down ? 0 : n_offsets;
+        for (i64 step = 0; step < n_nodes; ++step) {
+            const i64 position = down ? step : n_nodes - 1 - step, i = nodes ? nodes[position] : position;
+            Cap e = b.excess[i];
+            for (int k = first; k < first + n_offsets; ++k) {
+                const i64 j = topology.head(i, k);
+                if (j < 0 || j >= b.n_nodes) continue;
+                Cap& ahead = residual[topology.out(i, k)];
+                Cap& behind = residual[topology.in(i, k)];
+                // Equal shares of what is left; the last direction takes all. Divisors known to the compiler cost no
+                // division.
+                const int n_left = first + n_offsets - k;
+                const Cap share = n_left == 1 ? e : n_left == 2 ? e / 2 : e / n_left;
+                const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));
+                e -= moved;
+                b.excess[j] += moved;
+                ahead -= moved;
+                behind += moved;
+            }
+            b.excess[i] = e;
         }
-    }
+        return true;
+    });
 }
 
 }  // namespace crf

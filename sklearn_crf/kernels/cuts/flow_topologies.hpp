@@ -83,6 +83,17 @@ struct AnyLattice {
     Parent back(i64, int k) const { return static_cast<Parent>(degree - 1 - k); }
 };
 
+// What to do with a lattice, by the number of its neighbours: topologies with that known to the compiler are faster.
+template <class Action>
+bool on_lattice(int degree, Action action) {
+    switch (degree) {
+        case 4: return action(Lattice<4>());
+        case 6: return action(Lattice<6>());
+        case 8: return action(Lattice<8>());
+        default: return action(AnyLattice());
+    }
+}
+
 // Slots of Graph.incidence.
 struct Slots {
     using Parent = i32;

@@ -15,8 +15,8 @@ from sklearn_crf.kernels.cuts.binary_edge cimport (
     capacity,
     integer_cost,
     lattice_arcs,
+    list_open,
     move_edge,
-    node_cost,
     pair_score,
     to_integer,
 )
@@ -54,7 +54,7 @@ def node_terms(
     cdef Py_ssize_t i
     with nogil:
         for i in range(cost.shape[0]):
-            cost[i] = node_cost(unary[i, keep[i]], unary[i, take[i]], keep[i], take[i])
+            cost[i] = 0.0 if keep[i] == take[i] else <double> unary[i, keep[i]] - <double> unary[i, take[i]]
 
 
 def edge_influence(
@@ -99,18 +99,16 @@ def settle_by_scores(
     """Leave nodes no choice whose own scores decide it, the state kept if both are as good; how many have one still."""
     cdef:
         Py_ssize_t i, n_free = 0
+        int32_t kept, taken
         double cost
     with nogil:
         for i in range(keep.shape[0]):
-            if keep[i] == take[i]:
-                continue
-            cost = <double> unary[i, keep[i]] - <double> unary[i, take[i]]
-            if cost >= influence[i]:
-                take[i] = keep[i]
-            elif cost < -influence[i]:
-                keep[i] = take[i]
-            else:
-                n_free += 1
+            kept, taken = keep[i], take[i]
+            cost = <double> unary[i, kept] - <double> unary[i, taken]
+            # Selections, as branches would be guesses. Where both states are the same, so they stay.
+            keep[i] = taken if cost < -influence[i] else kept
+            take[i] = kept if cost >= influence[i] else taken
+            n_free += keep[i] != take[i]
     return n_free
 
 
@@ -133,9 +131,8 @@ def settle_by_changes(
     with nogil:
         for i in range(n_nodes):
             reached[i] = changed[i] > since
-            if reached[i]:
-                stack[n_waiting] = <int32_t> i
-                n_waiting += 1
+            stack[n_waiting] = <int32_t> i
+            n_waiting += reached[i]
         while n_waiting > 0:
             n_waiting -= 1
             i = stack[n_waiting]
@@ -151,8 +148,7 @@ def settle_by_changes(
                     stack[n_waiting] = <int32_t> j
                     n_waiting += 1
         for i in range(n_nodes):
-            if not reached[i]:
-                take[i] = keep[i]
+            take[i] = take[i] if reached[i] else keep[i]
 
 
 def lattice_terms(
@@ -168,13 +164,17 @@ def lattice_terms(
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
     double[::1] cost,  # IN/OUT (N,) what taking costs
+    uint8_t[::1] is_open,  # workspace (N,)
+    int32_t[::1] nodes,  # workspace (N,)
     capacity[:, ::1] residual,  # OUT (guard + N + guard, D)
 ):
     """All edges as arcs of a lattice; the edge at which it stopped, or -1."""
-    cdef Py_ssize_t stopped
+    cdef Py_ssize_t stopped, n_open
     with nogil:
+        n_open = list_open(keep, take, is_open, nodes)
         stopped = lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, counts, scale, endless, precision, mode, cost, residual
+            tables, edge_type, edge_weight, edges, keep, take, is_open, n_open, counts, scale, endless, precision, mode,
+            cost, residual
         )
     return stopped
 
@@ -211,9 +211,11 @@ def slot_terms(
             terms.there = terms.back = 0.0
             terms.crossed = False
             if keep[i] == take[i] or keep[j] == take[j]:
-                add_settled_edge(
-                    &cost[i], &cost[j], tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j]
-                )
+                if keep[i] != take[i] or keep[j] != take[j]:
+                    add_settled_edge(
+                        &cost[j if keep[i] == take[i] else i], tables, edge_weight, edge, edge_type[edge], keep[i],
+                        take[i], keep[j], take[j]
+                    )
             else:
                 move_edge(
                     &terms, tables, edge_weight, edge, edge_type[edge], keep[i], take[i], keep[j], take[j], precision,

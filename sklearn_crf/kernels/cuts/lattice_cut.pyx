@@ -5,7 +5,7 @@ from cython cimport floating
 from libc.math cimport NAN, fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from sklearn_crf.kernels.cuts.binary_edge cimport capacity, integer_cost, lattice_arcs, node_cost
+from sklearn_crf.kernels.cuts.binary_edge cimport capacity, integer_cost, lattice_arcs, list_open
 from sklearn_crf.kernels.cuts.flow cimport (
     Box,
     Buffers,
@@ -15,6 +15,13 @@ from sklearn_crf.kernels.cuts.flow cimport (
     run_lattice,
     spread,
 )
+
+
+cdef inline int64_t n_with_excess(const Buffers[capacity]* buffers, const Box* nodes) noexcept nogil:
+    cdef int64_t position, count = 0
+    for position in range(nodes.n_listed):
+        count += buffers.excess[nodes.listed[position]] != 0
+    return count
 
 
 cdef inline bint maximal_flow(
@@ -34,20 +41,14 @@ cdef inline bint maximal_flow(
     """Head start and search from capacities and excess; whether the flow is maximal."""
     cdef:
         int direction
-        int64_t i, n_left = 0, n_nodes = buffers.n_nodes
-        double share
-    for i in range(n_nodes):
-        n_left += buffers.excess[i] != 0
+        int64_t n_left = n_with_excess(buffers, whole), n_nodes = buffers.n_nodes
     if n_left > least_for_lines * n_nodes:
-        n_left = 0
         for direction in range(degree // 2):
             flow_along_lines(buffers[0], delta[direction], direction, degree, guard, arriving, used)
-        for i in range(n_nodes):
-            n_left += buffers.excess[i] != 0
-        share = <double> n_left / n_nodes
-        if least_to_spread < share <= most_to_spread:
-            spread(buffers[0], delta, degree, guard, True)
-            spread(buffers[0], delta, degree, guard, False)
+        n_left = n_with_excess(buffers, whole)
+    if n_left > least_to_spread * whole.n_listed and n_left <= most_to_spread * n_nodes:
+        spread(buffers[0], delta, degree, guard, whole.listed, whole.n_listed, True)
+        spread(buffers[0], delta, degree, guard, whole.listed, whole.n_listed, False)
     return run_lattice(buffers[0], delta, degree, guard, whole[0], n_nodes, progress, max_work)
 
 
@@ -68,8 +69,8 @@ def lattice_cut(
     double precision,  # IN relative rounding of the scores
     int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
     double least_for_lines,  # IN share of nodes with excess above which flow along lines comes first
-    double least_to_spread,  # IN shares of nodes with excess between which it is spread before the search
-    double most_to_spread,  # IN
+    double least_to_spread,  # IN share of the nodes with a choice that have some, above which it is spread at first
+    double most_to_spread,  # IN share of all nodes, up to which it is
     double[::1] cost,  # workspace (N,)
     capacity[:, ::1] residual,  # OUT (guard + N + guard, D); 0 where an arc leaves the lattice
     capacity[::1] excess,  # OUT (N,) supply > 0, demand < 0
@@ -88,26 +89,33 @@ def lattice_cut(
     cdef:
         Buffers[capacity] buffers
         Box whole
-        Py_ssize_t i, n_nodes = unary.shape[0], stopped
-        int64_t guard = (residual.shape[0] - n_nodes) // 2
+        Py_ssize_t i, position, stopped
+        int64_t guard = (residual.shape[0] - unary.shape[0]) // 2
         int degree = <int> residual.shape[1]
         bint done = False
     open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
     whole = open_box(shape, box)
+    whole.listed = &next_[0]
     with nogil:
         progress[:] = 0
-        for i in range(n_nodes):
-            cost[i] = node_cost(unary[i, keep[i]], unary[i, take[i]], keep[i], take[i])
+        whole.n_listed = list_open(keep, take, flag, next_)
+        for position in range(whole.n_listed):
+            i = next_[position]
+            cost[i] = <double> unary[i, keep[i]] - <double> unary[i, take[i]]
         stopped = lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, counts, scale, most, precision, mode, cost, residual
+            tables, edge_type, edge_weight, edges, keep, take, flag, whole.n_listed, counts, scale, most, precision,
+            mode, cost, residual
         )
         if stopped >= 0:
             with gil:
                 return stopped, -1, False
-        for i in range(n_nodes):
+        excess[:] = 0
+        for position in range(whole.n_listed):
+            i = next_[position]
             if not integer_cost(cost[i], scale, most, &excess[i]):
                 with gil:
                     return -1, i, False
+        label[:] = 0
         done = maximal_flow(
             &buffers, &delta[0], degree, guard, &whole, least_for_lines, least_to_spread, most_to_spread, &arriving[0],
             &used[0], &progress[0], max_work
@@ -166,6 +174,7 @@ def lattice_cut_loss(
         bint failed = False
     open_lattice(&buffers, residual, excess, label, parent, flag, next_, lists, bucket)
     whole = open_box(shape, box)
+    whole.listed = &next_[0]
     with nogil:
         gradient[:] = 0.0
         pair_counts[:, :, :, :] = 0.0
@@ -174,8 +183,10 @@ def lattice_cut_loss(
             value = scores[i]
             failed |= not fabs(value) <= most_score
             cost[i] = -value - (offset[i] if offset.shape[0] else 0.0)
+        whole.n_listed = list_open(keep, take, flag, next_)
         if failed or lattice_arcs(
-            tables, edge_type, edge_weight, edges, keep, take, counts, scale, most, precision, mode, cost, residual
+            tables, edge_type, edge_weight, edges, keep, take, flag, whole.n_listed, counts, scale, most, precision,
+            mode, cost, residual
         ) >= 0:
             with gil:
                 return NAN, 0, NAN

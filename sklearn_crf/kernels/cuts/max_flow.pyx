@@ -104,7 +104,7 @@ def spread_excess(
     buffers.residual, buffers.excess = &residual[0, 0], &excess[0]
     buffers.n_nodes, buffers.n_arcs = excess.shape[0], excess.shape[0] * residual.shape[1]
     with nogil:
-        spread(buffers, &delta[0], <int> residual.shape[1], guard, down)
+        spread(buffers, &delta[0], <int> residual.shape[1], guard, NULL, excess.shape[0], down)
 
 
 def slot_flow(

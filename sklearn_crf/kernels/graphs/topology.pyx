@@ -3,6 +3,42 @@
 from libc.stdint cimport int32_t, int64_t
 
 
+def list_incidence(
+    const int32_t[:, ::1] edges,  # IN (E, 2)
+    int64_t[::1] ptr,  # OUT (N + 1,)
+    int32_t[::1] neighbor,  # OUT (2E,)
+    int32_t[::1] half_edge,  # OUT (2E,)
+    int32_t[::1] reverse,  # OUT (2E,)
+):
+    """The edges of each node in their order, by counting."""
+    cdef:
+        Py_ssize_t edge, node, n_nodes = ptr.shape[0] - 1
+        int64_t slot, other, total = 0, count
+        int32_t i, j
+    with nogil:
+        ptr[:] = 0
+        for edge in range(edges.shape[0]):
+            ptr[edges[edge, 0]] += 1
+            ptr[edges[edge, 1]] += 1
+        for node in range(n_nodes):
+            count = ptr[node]
+            ptr[node] = total
+            total += count
+        # Each start moves on to its end, which is where the next node starts.
+        for edge in range(edges.shape[0]):
+            i, j = edges[edge, 0], edges[edge, 1]
+            slot = ptr[i]
+            ptr[i] += 1
+            other = ptr[j]
+            ptr[j] += 1
+            neighbor[slot], neighbor[other] = j, i
+            half_edge[slot], half_edge[other] = <int32_t> (2 * edge), <int32_t> (2 * edge + 1)
+            reverse[slot], reverse[other] = <int32_t> other, <int32_t> slot
+        for node in range(n_nodes, 0, -1):
+            ptr[node] = ptr[node - 1]
+        ptr[0] = 0
+
+
 def forest_order(
     const int64_t[::1] ptr,  # IN (N + 1,) first slot of each node
     const int32_t[::1] neighbor,  # IN (2E,)

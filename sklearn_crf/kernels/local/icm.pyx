@@ -30,6 +30,7 @@ def icm_update(
         Py_ssize_t position, slot, k, best
         int32_t node
         Py_ssize_t n_changed = 0
+        double highest
     with nogil:
         for position in range(start, stop):
             node = nodes[position]
@@ -40,9 +41,11 @@ def icm_update(
                 node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
             )
             best = labels[node]
+            highest = scores[best]
             for k in range(scores.shape[0]):
-                if scores[k] > scores[best]:
-                    best = k
+                # Selections, as branches would be guesses.
+                best = k if scores[k] > highest else best
+                highest = scores[k] if scores[k] > highest else highest
             if best != labels[node]:
                 labels[node] = <int32_t> best
                 n_changed += 1
