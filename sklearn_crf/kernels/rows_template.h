@@ -366,9 +366,9 @@ ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdif
             out[n_vectors - 1] = NAME(padded)(out[n_vectors - 1], n_columns - (width - LANES), 0);
     } else {
         for (int k = 0; k < n_vectors; k++)
-            out[k] = NAME(splat)(0);
+            out[k] = x[0][0] * NAME(load)(table + k * LANES);
         ROWS_UNROLLED
-        for (ptrdiff_t a = 0; a < width; a++) { /* constant bounds: x stays in registers */
+        for (ptrdiff_t a = 1; a < width; a++) { /* constant bounds: x stays in registers */
             if (a == n)
                 break;
             for (int k = 0; k < n_vectors; k++)
@@ -392,7 +392,8 @@ ROWS_INLINE double NAME(send_vectors)(const REAL *base, const REAL *rows, ptrdif
             NAME(store)(kept + k * LANES, p);
         } else {
             const V change = p - NAME(load)(kept + k * LANES);
-            NAME(store)(kept + k * LANES, p - change * (REAL)damping);
+            /* The next message waits for this one: without damping not for the change. */
+            NAME(store)(kept + k * LANES, damping > 0 ? p - change * (REAL)damping : p);
             worst = NAME(larger)(NAME(larger)(change, -change), worst);
         }
     }

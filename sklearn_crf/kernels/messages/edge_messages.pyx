@@ -112,7 +112,8 @@ cdef double send_nodes(
 ) noexcept nogil:
     cdef:
         Field* f = sweep.field
-        Py_ssize_t i, s, q
+        Py_ssize_t i, s, q, first, last
+        int32_t place
         Py_ssize_t last_asked = stop - AHEAD if sweep.asks_ahead else start
         double change, worst = 0.0
     for i in range(start, stop):
@@ -122,12 +123,14 @@ cdef double send_nodes(
                 prefetch(values + q * f.width)
                 prefetch(values + <Py_ssize_t> f.reverse[q] * f.width)
         s = sweep.nodes[i if direction >= 0 else start + stop - 1 - i]
-        if f.ptr[s + 1] - f.ptr[s] > FEW_EDGES:
+        first, last = f.ptr[s], f.ptr[s + 1]
+        place = sweep.rank[s] if direction != 0 else 0
+        if last - first > FEW_EDGES:
             total_messages(f, s, <const floating*> values, sweep.workspace)
-        for q in range(f.ptr[s], f.ptr[s + 1]):
-            if direction != 0 and direction * (sweep.rank[f.neighbor[q]] - sweep.rank[s]) < 0:
+        for q in range(first, last):
+            if direction != 0 and direction * (sweep.rank[f.neighbor[q]] - place) < 0:
                 continue
-            if sweep.in_registers and f.ptr[s + 1] - f.ptr[s] <= FEW_EDGES:
+            if sweep.in_registers and last - first <= FEW_EDGES:
                 change = send_short_message(f, s, q, values, sweep.damping, False)
             else:
                 change = send_message(f, s, q, values, sweep.damping, sweep.workspace)
