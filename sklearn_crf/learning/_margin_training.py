@@ -592,7 +592,8 @@ def _share_of(found):
 def _warn(found, name):
     remedy = "increase max_iter or tol, decrease C, or scale the features"
     if found.message == UNPROVEN:
-        remedy = "increase tol, decrease C, or take an inference that proves more of its labelings, such as TRWS(max_iter=200)"
+        better = "an inference that proves more of its labelings, such as TRWS(max_iter=200)"
+        remedy = f"increase tol, decrease C, or take {better}"
     warn_caller(
         f"{name} ended with {found.message!r} at a duality gap of {_share_of(found):.2g} of the objective: {remedy}.",
         ConvergenceWarning,
