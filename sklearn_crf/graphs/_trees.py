@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.graphs._graph import Graph
+from sklearn_crf.kernels.graphs.covering import find_cheapest_forest
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,13 +214,8 @@ def minimum_spanning_tree(graph: Graph, cost: ArrayLike, *, random_state: Any = 
 def cheapest_tree(graph, cost, ties):
     """minimum_spanning_tree without checks, ``ties`` being a second cost."""
     tree = np.zeros(graph.n_edges, dtype=bool)
-    if graph.n_edges == 0:
-        return tree
-    order = np.argsort(cost, kind="stable") if ties is None else np.lexsort((ties, cost))
-    # Only the order of costs matters. Ranks keep it exactly, and none of them is 0, which would be no edge.
-    rank = np.empty(graph.n_edges)
-    rank[order] = np.arange(1, graph.n_edges + 1)
-    matrix = sp.csr_matrix((rank, graph.edges.T), shape=(graph.n_nodes, graph.n_nodes))
-    kept = csgraph.minimum_spanning_tree(matrix, overwrite=True).data
-    tree[order[kept[kept > 0].astype(np.int64) - 1]] = True
+    if graph.n_edges:
+        cost, ties = (np.ascontiguousarray(values, dtype=np.float64) for values in (cost, () if ties is None else ties))
+        parent = np.empty(graph.n_nodes, dtype=np.int32)
+        find_cheapest_forest(np.ascontiguousarray(graph.edges), cost, ties, parent, tree.view(np.uint8))
     return tree

@@ -1,14 +1,31 @@
 # distutils: language = c++
-"""Spanning trees that cover the edges of many graphs in one call."""
+"""The cheapest spanning trees, and trees that cover the edges of many graphs in one call."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
 cdef extern from "covering.hpp" namespace "sklearn_crf" nogil:
+    void cheapest_forest(
+        const int32_t* edges, int64_t n_edges, const double* cost, const double* ties, int32_t* parent, uint8_t* has
+    ) except +
     void cover_components(
         const int32_t* edges, const int32_t* numbers, const int64_t* ptr, int64_t n_components, int32_t* parent,
         int64_t* counts, int64_t* n_trees,
     ) except +
+
+
+def find_cheapest_forest(
+    const int32_t[:, ::1] edges,  # IN (E, 2), E > 0
+    const double[::1] cost,  # IN (E,)
+    const double[::1] ties,  # IN (E,) a second cost, or empty: the first of equal edges is taken
+    int32_t[::1] parent,  # workspace (N,)
+    uint8_t[::1] has,  # OUT (E,)
+):
+    """Which edges the cheapest spanning forest has."""
+    with nogil:
+        cheapest_forest(
+            &edges[0, 0], edges.shape[0], &cost[0], &ties[0] if ties.shape[0] else NULL, &parent[0], &has[0]
+        )
 
 
 def covering_counts(

@@ -169,7 +169,7 @@ cdef inline void _add_row(
         total[k * n_columns + ((row[n_full] >> (k * n_bits)) & mask)] += share
 
 
-def count_pairs(
+def list_pair_changes(
     const int64_t[::1] nodes,  # IN changed nodes of every assignment
     const int32_t[::1] states,  # IN what they change to
     const int64_t[::1] ptr,  # IN (m + 1,)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.kernels.learning.contrastive import count_pairs, normalize_sets
+from sklearn_crf.kernels.learning.contrastive import list_pair_changes, normalize_sets
 from sklearn_crf.models import Statistics, check_labels
 from sklearn_crf.objectives.contrastive._assignment_rows import AllPairs, ListedPairs, NodeStates, Rows
 
@@ -52,7 +52,7 @@ def pair_changes(model, truth, changes):
     weight = np.ones((n_edges, n_features)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
     n_most = 2 * n_features * int((node_ptr[changes.node + 1] - node_ptr[changes.node]).sum())
     counts, cells, change = np.zeros(changes.n_rows, dtype=np.int64), np.empty(n_most, dtype=np.int64), np.empty(n_most)
-    n_entries = count_pairs(
+    n_entries = list_pair_changes(
         changes.node, changes.state, changes.ptr, truth, truth.copy(), node_ptr, neighbor, half_edge, model.edge_type,
         weight, n_columns, np.zeros(n_cells), np.full(n_cells, -1), counts, cells, change,
     )  # fmt: skip
