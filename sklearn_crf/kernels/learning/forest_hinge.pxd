@@ -20,6 +20,7 @@ cdef struct Examples:
     Py_ssize_t width  # K, or one more: rows of tables are whole vectors
     Py_ssize_t n_columns  # 1 for two states, whose scores are -z / 2 and z / 2; else K
     Py_ssize_t n_features
+    Py_ssize_t n_sharing  # nodes one after the other that have the same row of features
     Py_ssize_t n_tables  # edge types times edge features
     Py_ssize_t n_edge_features
     Py_ssize_t n_table_weights
@@ -28,7 +29,7 @@ cdef struct Examples:
     Py_ssize_t n_weights
     Py_ssize_t first_node  # of the batch among those of all batches
     double constant  # 0 without intercepts
-    const void* features  # (N, n_features) of floating; or (nnz,) where nodes have some features each
+    const void* features  # (N / n_sharing, n_features) of floating; or (nnz,) where nodes have some features each
     const int64_t* feature_ptr  # (N + 1,) features of each node, or NULL: all of them
     const int32_t* feature_index  # (nnz,) node type times n_features, plus the feature
     const void* edge_weight  # (E, n_edge_features) of floating, or NULL: one
@@ -104,6 +105,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.width = p.n_states + p.n_states % 2
     p.n_columns = arrays.n_columns
     p.n_features = arrays.n_features
+    p.n_sharing = arrays.n_sharing
     p.n_edge_features = arrays.n_edge_features
     p.n_tables = arrays.n_edge_types * p.n_edge_features
     p.n_table_weights = arrays.n_table_weights
@@ -200,6 +202,11 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
     return workspace.mixed
 
 
+cdef inline const floating* row_of_features(const Examples* p, Py_ssize_t node, floating* precision) noexcept nogil:
+    """All features of a node."""
+    return (<const floating*> p.features) + (node if p.n_sharing == 1 else node // p.n_sharing) * p.n_features
+
+
 cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspace* workspace,
                                     floating* precision) noexcept nogil:
     """Number of the features of a node that are not zero; rows of their weights and what they are in the workspace."""
@@ -213,7 +220,7 @@ cdef inline Py_ssize_t find_nonzero(const Examples* p, Py_ssize_t node, Workspac
             workspace.factors[n_nonzero] = features[f]
             n_nonzero += 1
         return n_nonzero
-    features += node * F
+    features = row_of_features(p, node, <floating*> NULL)
     first = 0 if p.node_type == NULL else <int32_t> (p.node_type[node] * F)
     for f in range(F):
         # Without a branch, which would go wrong as often as not.
@@ -228,7 +235,7 @@ cdef inline double product_of_features(const Examples* p, Py_ssize_t node, const
     """Product of all features of a node with one weight each."""
     cdef:
         Py_ssize_t F = p.n_features, f, a
-        const floating* features = (<const floating*> p.features) + node * F
+        const floating* features = row_of_features(p, node, <floating*> NULL)
         double sums[4]
     # One sum alone would wait for each addition.
     sums[0] = sums[1] = sums[2] = sums[3] = 0.0
@@ -402,6 +409,17 @@ cdef inline void add_difference(Slope* slope, Py_ssize_t n_columns, Py_ssize_t a
         add_entry(slope, at + truth, -value)
 
 
+cdef inline void add_features(const Examples* p, Slope* slope, Py_ssize_t kind, Py_ssize_t node, double value,
+                              floating* precision) noexcept nogil:
+    """Add the features of a node, each of one weight, to the whole of a slope."""
+    cdef:
+        Py_ssize_t f
+        const floating* features = row_of_features(p, node, <floating*> NULL)
+        double* total = slope.total + kind * p.n_features
+    for f in range(p.n_features):
+        total[f] += value * features[f]
+
+
 cdef inline double cost_of_labels(const Examples* p, Py_ssize_t i, const Workspace* workspace,
                                   floating* precision) noexcept nogil:
     """Cost of the labels found of example i, times its factor: the offset of their plane."""
@@ -450,9 +468,12 @@ cdef inline double find_plane(const Examples* p, Py_ssize_t i, Workspace* worksp
         if truth == found:
             continue
         kind = 0 if p.node_type == NULL else p.node_type[s]
-        n_nonzero = find_nonzero(p, s, workspace, <floating*> NULL)
-        for k in range(n_nonzero):
-            add_difference(slope, C, workspace.nonzero[k] * C, truth, found, factor * workspace.factors[k])
+        if C == 1 and slope.total != NULL and p.feature_ptr == NULL:
+            add_features(p, slope, kind, s, factor if found > truth else -factor, <floating*> NULL)
+        else:
+            n_nonzero = find_nonzero(p, s, workspace, <floating*> NULL)
+            for k in range(n_nonzero):
+                add_difference(slope, C, workspace.nonzero[k] * C, truth, found, factor * workspace.factors[k])
         if p.constant != 0:
             add_difference(slope, C, p.intercept_at + kind * C, truth, found, factor * p.constant)
     add_tables(p, i, workspace, slope, <floating*> NULL)

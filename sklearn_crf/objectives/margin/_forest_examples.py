@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import OperatorFeatures
+from sklearn_crf.encoding import OperatorFeatures, SharedRows
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
@@ -36,6 +36,7 @@ class ForestExamples(NamedTuple):
     sign: np.ndarray  # (K, K) its factor
     forbidden: np.ndarray  # (K, K) uint8 whether an edge may not have these states, or (0, 0)
     n_features: int
+    n_sharing: int  # nodes that share a row of features
     n_columns: int
     n_node_types: int
     n_edge_types: int
@@ -162,6 +163,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         if potentials.forbidden is None
         else np.ascontiguousarray(potentials.forbidden, dtype=np.uint8),
         n_features=features.shape[1],
+        n_sharing=features.n_sharing if isinstance(features, SharedRows) else 1,
         n_columns=potentials.n_columns,
         n_node_types=potentials.n_node_types,
         n_edge_types=potentials.n_edge_types,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
+from sklearn_crf.encoding import SharedRows
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
     highest_planes,
@@ -44,6 +45,11 @@ def _sparse_rows(features, potentials, scale):
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
     rows.data *= unit[rows.indices].astype(rows.dtype)
     return rows
+
+
+def _rows_of(features):
+    """Rows of features, each of one node or of several that share it."""
+    return np.ascontiguousarray(features.rows if isinstance(features, SharedRows) else features)
 
 
 def _times(features, kind, unit):
@@ -104,7 +110,7 @@ class ForestPlanes:
             self.features = [matrix.data[:, np.newaxis] for matrix in rows]
         else:
             rows = [None] * len(batches)
-            self.features = [np.ascontiguousarray(batch.example.node_features) for batch in batches]
+            self.features = [_rows_of(batch.example.node_features) for batch in batches]
         places = potentials.unpack(np.arange(potentials.n_coef))
         constant = float(scale[places.intercept.flat[0]]) if places.intercept.size else 0.0
         cost = risk.objective.cost

@@ -9,8 +9,8 @@ from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf._threads import ordered_map
-from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.graphs import disjoint_union
+from sklearn_crf.encoding import Batch, Example, SharedRows
+from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
 from sklearn_crf.objectives import (
     EmpiricalRisk,
@@ -150,6 +150,30 @@ def test_planes_are_those_by_models(options):
         assert_allclose(value, C * expected.value, **tolerance)
         assert_allclose(slope, C * (planes._scale * expected.gradient[planes.places]), **tolerance)
     assert planes.n_inference_calls == 3 * (8 + 8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_nodes_that_share_a_row_of_features_are_as_with_copies(n_classes, dtype):
+    rng, n_rows = np.random.default_rng(0), 6
+    rows = SharedRows((rng.normal(size=(n_rows, 5)) * rng.integers(2, size=(n_rows, 5))).astype(dtype), 3)
+    part = Graph(3, [[0, 1], [1, 2]])
+    labels = rng.integers(n_classes, size=3 * n_rows).astype(np.int32)
+    types = [np.tile(np.arange(k, dtype=np.int32), n_rows) for k in (3, 2)]
+    form = pairwise_form("symmetric", n_classes)
+    potentials = LinearPotentials(5, n_classes, form, n_node_types=3, n_edge_types=2)
+    objective, x = StructuredHinge(TreeInference(), 1 - np.eye(n_classes)), rng.normal(size=potentials.n_coef)
+    found = []
+    for features in (rows, np.asarray(rows)):
+        example = Example._trusted(features, disjoint_union([part] * n_rows), None, *types, None)
+        batch = Batch(example, np.arange(n_rows), np.arange(0, 3 * n_rows + 1, 3), labels, None, None)
+        planes = ForestPlanes(EmpiricalRisk(objective, potentials, [batch]), C, np.ones(len(x)))
+        dual = ForestDual(planes, np.zeros(len(x), dtype=bool))
+        slack = dual.pass_over(np.random.RandomState(0))
+        found.append((*planes.value_grad(x), planes.value(x), *planes(0, x), slack, dual.x))
+    assert len(planes.features[0]) == 3 * n_rows
+    for one, other in zip(*found, strict=True):
+        assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("n_classes", [4, 5, 8, 31, 33, 70])
