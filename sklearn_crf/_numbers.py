@@ -161,7 +161,26 @@ def sum_of_squares(values: np.ndarray) -> float:
         return np.nan
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(flat.dot(flat))
+        return float(flat.dot(flat) if len(flat) <= _MOST_BY_BLAS else np.einsum("i,i->", flat, flat))
+
+
+# Longer products wake the threads of BLAS, which wait for more at the processor's expense for milliseconds.
+_MOST_BY_BLAS = 8192
+
+
+def highest_of_rows(scores: np.ndarray) -> np.ndarray:
+    """``scores.max(axis=1, keepdims=True)``, in a tenth of the time where rows are short."""
+    # scores: (N, K), K > 0; returns (N, 1)
+    if scores.shape[1] > _LONG_ROW:
+        return scores.max(axis=1, keepdims=True)
+    highest = scores[:, 0].copy()
+    for column in scores.T[1:]:
+        np.maximum(highest, column, out=highest)
+    return highest[:, np.newaxis]
+
+
+# Columns from which on NumPy's maxima of rows take less time than those of columns.
+_LONG_ROW = 16
 
 
 def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: float | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
 from sklearn_crf.inference._base import Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
@@ -406,7 +407,7 @@ def initial_messages(field, init=None):
         raise ValueError("init must not hold NaN.")
     with np.errstate(divide="ignore"):
         scores = init.values if init.as_scores else np.log(init.values)
-    scores = np.maximum(scores - scores.max(axis=1, keepdims=True), _LEAST_INITIAL_SCORE)
+    scores = np.maximum(scores - highest_of_rows(scores), _LEAST_INITIAL_SCORE)
     values[:, :n_columns] = scores if as_scores else np.exp(scores)
     return values
 

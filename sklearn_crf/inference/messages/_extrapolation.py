@@ -4,6 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
+from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY
 
 # Sweeps whose changes are combined, and those from one extrapolation to the next: more combinations save fewer sweeps
@@ -78,7 +79,7 @@ class LogProbabilities:
 
     def write(self, vector):
         scores = vector.reshape(self.values.shape)
-        scores -= scores.max(axis=1, keepdims=True)
+        scores -= highest_of_rows(scores)
         np.exp(scores, out=self.values)
         total = self.values.sum(axis=1, keepdims=True)
         self.values /= total
@@ -92,11 +93,11 @@ class Scores:
         self.values = values  # (2E, K), a part of wider rows
 
     def read(self, out):
-        np.subtract(self.values, self.values.max(axis=1, keepdims=True), out=out.reshape(self.values.shape))
+        np.subtract(self.values, highest_of_rows(self.values), out=out.reshape(self.values.shape))
 
     def write(self, vector):
         scores = vector.reshape(self.values.shape)
-        scores -= scores.max(axis=1, keepdims=True)
+        scores -= highest_of_rows(scores)
         self.values[:] = scores
 
 

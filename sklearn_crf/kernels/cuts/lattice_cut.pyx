@@ -18,6 +18,7 @@ from sklearn_crf.kernels.cuts.flow cimport (
 
 
 cdef inline int64_t n_with_excess(const Buffers[capacity]* buffers, const Box* nodes) noexcept nogil:
+    """Number of the nodes with a choice that have excess."""
     cdef int64_t position, count = 0
     for position in range(nodes.n_listed):
         count += buffers.excess[nodes.listed[position]] != 0
