@@ -581,7 +581,7 @@ def _is_all_that_auto_proves(found, inference):
     return found.message == UNPROVEN and isinstance(inference, AutoMap) and _share_of(found) <= _MOST_UNPROVEN
 
 
-# Share of the objective. Images of several classes have 2 to 10 percent, whose labels do not change with better proofs.
+# Share of the objective. Images of several classes have 2 to 10 percent; better proofs hardly change their accuracy.
 _MOST_UNPROVEN = 0.25
 
 
