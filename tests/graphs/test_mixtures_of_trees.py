@@ -4,10 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 
 from sklearn_crf.graphs import ComponentTrees, Graph, check_edge_probabilities, lattice
+from sklearn_crf.graphs._trees import cheapest_tree
 
 GRAPHS = {
     "triangle": Graph(3, [[0, 1], [1, 2], [2, 0]]),
@@ -93,3 +94,14 @@ def test_grown_adds_the_tree_of_largest_gain_and_keeps_the_probabilities(name):
     again, _, rest = grown.grown(grown.project(10 * at_best), gain)
     assert_allclose(rest, 0, atol=1e-12)
     assert again.n_trees == len(np.unique(again.component))
+
+
+def test_a_gain_that_is_no_number_is_the_least():
+    graph, rng = lattice((30, 30)), np.random.default_rng(0)
+    mixture = ComponentTrees.covering(graph)
+    gain = np.where(rng.random(graph.n_edges) < 0.3, np.nan, rng.normal(size=graph.n_edges))
+    with np.errstate(invalid="ignore"):
+        steepest = cheapest_tree(graph, -gain, None)
+        mixture.grown(mixture.even_weights(), gain)
+    assert_array_equal(steepest, cheapest_tree(graph, np.nan_to_num(-gain, nan=1e3), None))
+    assert steepest.sum() == graph.n_nodes - 1

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._relaxed_problem import table_blocks
@@ -89,7 +90,7 @@ def _extreme_messages(model, state, maximum):
         numbers = np.arange(model.graph.n_edges)[edges]
         scores[slot_of_half_edge[2 * numbers]] = tables[:, :, state]
         scores[slot_of_half_edge[2 * numbers + 1]] = tables[:, state, :]
-    scores -= scores.max(axis=1, keepdims=True)
+    scores -= highest_of_rows(scores)
     if maximum:
         return Messages(scores, as_scores=True)
     share = np.exp(scores)

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -26,7 +28,8 @@ public:
     CheapestForest(const int32_t* edges, int32_t* parent) : edges_(edges), parent_(parent) {}
 
     void add(int32_t edge, double cost, double tie) {
-        ranked_.push_back({cost, tie, edge});
+        // NaN has no place in an order: a sort would go astray.
+        ranked_.push_back({std::isnan(cost) ? std::numeric_limits<double>::infinity() : cost, tie, edge});
         parent_[edges_[2 * edge]] = edges_[2 * edge];
         parent_[edges_[2 * edge + 1]] = edges_[2 * edge + 1];
     }
