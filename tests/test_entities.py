@@ -1,5 +1,7 @@
 """Entities of tagged sequences, and reports on them."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,10 @@ from sklearn_crf.metrics import (
         ("B-A I-A E-A O", "IOBES", [("A", 0, 3)]),
         ("B-A E-A I-A", "IOBES", [("A", 0, 2), ("A", 2, 3)]),
         ("E-A O", "IOBES", [("A", 0, 1)]),
+        ("B-A L-A U-B", "BILOU", [("A", 0, 2), ("B", 2, 3)]),
+        ("I-A B-A I-A", "IOB1", [("A", 0, 1), ("A", 1, 3)]),
+        ("I-A E-A I-A", "IOE1", [("A", 0, 2), ("A", 2, 3)]),
+        ("I-A E-A E-A", "IOE2", [("A", 0, 2), ("A", 2, 3)]),
     ],
 )
 def test_entities(labels, scheme, found):
@@ -34,19 +40,60 @@ def test_entities(labels, scheme, found):
     assert entities(np.array(labels.split()), scheme) == found
 
 
-def test_both_schemes_see_the_same_entities():
+def written(spans, n_tokens, scheme):
+    """Labels that mark these spans (kind, start, stop), by the definition of each scheme."""
+    labels = ["O"] * n_tokens
+    for kind, start, stop in spans:
+        after = any(other[0] == kind and other[2] == start for other in spans)
+        before = any(other[0] == kind and other[1] == stop for other in spans)
+        prefixes = ["I"] * (stop - start)
+        if scheme == "IOB2" or (scheme == "IOB1" and after):
+            prefixes[0] = "B"
+        if scheme == "IOE2" or (scheme == "IOE1" and before):
+            prefixes[-1] = "E"
+        if scheme in ("IOBES", "BILOU"):
+            prefixes[0], prefixes[-1] = "B", "E" if scheme == "IOBES" else "L"
+            if stop - start == 1:
+                prefixes = ["S" if scheme == "IOBES" else "U"]
+        labels[start:stop] = [f"{prefix}-{kind}" for prefix in prefixes]
+    return labels
+
+
+SCHEMES = {"IOB1": "IOB", "IOB2": "IOB", "IOE1": "IOE", "IOE2": "IOE", "IOBES": "IOBES", "BILOU": "BILOU"}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_entities_are_those_that_were_written(scheme):
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        iob2, iobes = [], []
-        for _ in range(rng.integers(1, 6)):
-            length, kind = rng.integers(1, 4), rng.choice(["A", "B"])
-            if rng.random() < 0.4:
-                iob2 += ["O"] * length
-                iobes += ["O"] * length
-                continue
-            iob2 += [f"B-{kind}"] + [f"I-{kind}"] * (length - 1)
-            iobes += [f"S-{kind}"] if length == 1 else [f"B-{kind}", *[f"I-{kind}"] * (length - 2), f"E-{kind}"]
-        assert entities(iob2, "IOB2") == entities(iobes, "IOBES")
+    for _ in range(200):
+        spans, t = [], 0
+        while t < 8:
+            length = int(rng.integers(1, 4))
+            if rng.random() < 0.7:
+                spans.append((str(rng.choice(["A", "B"])), t, t + length))
+            t += length
+        labels = written(spans, t, scheme)
+        assert entities(labels, scheme) == spans
+        assert entities(labels, scheme, "strict") == spans
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_strict_entities_are_those_of_labels_that_the_scheme_writes(scheme):
+    # By enumeration: a labeling marks all of its lenient entities strictly just where the scheme writes it so.
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in SCHEMES[scheme] if prefix != "O" for kind in "AB")]
+    for labels in product(tags, repeat=4 if len(tags) < 6 else 3):
+        lenient, strict = entities(labels, scheme), entities(labels, scheme, "strict")
+        assert set(strict) <= set(lenient)
+        assert (strict == lenient) == (written(lenient, len(labels), scheme) == list(labels))
+
+
+def test_strict_scores_leave_out_what_breaks_the_scheme():
+    true, predicted = [["B-A", "I-A", "O", "B-B"]], [["I-A", "I-A", "O", "B-B"]]
+    assert entity_f1_score(true, predicted) == 1.0
+    assert entity_f1_score(true, predicted, mode="strict") == pytest.approx(2 / 3)
+    assert entity_scores(true, predicted, mode="strict")["A"] == (0.0, 0.0, 0.0, 1)
+    report = sequence_classification_report(true, predicted, mode="strict").splitlines()
+    assert report[1].split() == ["A", "0.000", "0.000", "0.000", "1"]
 
 
 def test_scores():
@@ -80,7 +127,8 @@ def test_reports():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: entities(["B-A"], "BILOU"), "scheme must be one of"),
+        (lambda: entities(["B-A"], "BMES"), "scheme must be one of"),
+        (lambda: entities(["B-A"], mode="harsh"), r"mode must be one of \['lenient', 'strict'\], got 'harsh'"),
         (lambda: entities(["X-A"]), r"labels\[0\] is 'X-A', which is no IOB2 label"),
         (lambda: entity_scores([["O"]], []), "y_true has 1 sequences, but y_pred has 0"),
         (lambda: entity_scores([["O"]], [["O", "O"]]), r"y_true\[0\] has 1 labels, but y_pred\[0\] has 2"),

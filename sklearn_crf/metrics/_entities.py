@@ -1,12 +1,37 @@
-"""Entities: runs of tokens that IOB2 or IOBES labels mark, counted as a whole."""
+"""Entities: runs of tokens that prefixes of labels mark, such as those of IOB2, counted as a whole."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_PREFIXES = {"IOB2": "IOB", "IOBES": "IOBES"}
-_ENDS = "ES"  # of the token before: the entity ends
-_BEGINS = "BS"  # of a token: a new entity begins after any token
+
+class _Scheme(NamedTuple):
+    """Prefixes that the tokens of an entity have in one scheme, by their place."""
+
+    single: str  # the token of an entity of one token
+    first: str
+    inside: str
+    last: str
+    after_same: str = ""  # a first token has this prefix if, and only if, an entity of its kind ends just before
+    before_same: str = ""  # a last token has this prefix if, and only if, an entity of its kind begins just after
+
+    @property
+    def prefixes(self):
+        used = {"O", *self.single, *self.first, *self.inside, *self.last, *self.after_same, *self.before_same}
+        return "".join(prefix for prefix in "IOBESLU" if prefix in used)
+
+
+_SCHEMES = {
+    "IOB1": _Scheme("I", "I", "I", "I", after_same="B"),
+    "IOB2": _Scheme("B", "B", "I", "I"),
+    "IOE1": _Scheme("I", "I", "I", "I", before_same="E"),
+    "IOE2": _Scheme("E", "I", "I", "E"),
+    "IOBES": _Scheme("S", "B", "I", "E"),
+    "BILOU": _Scheme("U", "B", "I", "L"),
+}
+_ENDS = "ELSU"  # of the token before: the entity ends
+_BEGINS = "BSU"  # of a token: a new entity begins after any token
+_MODES = ("lenient", "strict")
 
 
 class Entity(NamedTuple):
@@ -60,18 +85,21 @@ class EntityScore(NamedTuple):
     support: int
 
 
-def entities(labels: Sequence[str], scheme: str = "IOB2") -> list[Entity]:
+def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient") -> list[Entity]:
     """Entities that the labels of one sequence mark.
-
-    Labels that break the scheme are read as the CoNLL evaluation does: an inside label that continues nothing begins an
-    entity.
 
     Parameters
     ----------
     labels : sequence of str
         "O", or a prefix and a kind: "B-PER".
-    scheme : {"IOB2", "IOBES"}, default="IOB2"
-        Prefixes: B begins and I continues an entity; in IOBES E ends one and S is one by itself.
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
+        Prefixes of the tokens of an entity. In IOB2 B begins it and I continues it. In IOBES E ends one of several
+        tokens, and S is one of a single token. BILOU calls these two L and U. In IOE2 I is followed by E at the end. In
+        IOB1 and IOE1 all tokens are I, except where two entities of one kind are neighbours: there B begins the second
+        one (IOB1), or E ends the first one (IOE1).
+    mode : {"lenient", "strict"}, default="lenient"
+        What labels that break the scheme mark. Lenient reads them as the CoNLL evaluation does: an inside label that
+        continues nothing begins an entity. Strict leaves out each entity whose labels break the scheme.
 
     Returns
     -------
@@ -87,28 +115,59 @@ def entities(labels: Sequence[str], scheme: str = "IOB2") -> list[Entity]:
     >>> from sklearn_crf.metrics import entities
     >>> entities(["B-PER", "I-PER", "O", "B-LOC"])
     [Entity(kind='PER', start=0, stop=2), Entity(kind='LOC', start=3, stop=4)]
+    >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
+    [Entity(kind='LOC', start=3, stop=4)]
     """
-    if scheme not in _PREFIXES:
-        raise ValueError(f"scheme must be one of {sorted(_PREFIXES)}, got {scheme!r}.")
+    if scheme not in _SCHEMES:
+        raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {list(_MODES)}, got {mode!r}.")
+    known = _SCHEMES[scheme].prefixes
     found: list[Entity] = []
+    prefixes: list[str] = []
     start, before, kind_before = 0, "O", ""
     for t, label in enumerate([*labels, "O"]):
         prefix, _, kind = str(label).partition("-")
-        if prefix not in _PREFIXES[scheme] or len(prefix) != 1:
-            raise ValueError(
-                f"labels[{t}] is {label!r}, which is no {scheme} label: these begin with {_PREFIXES[scheme]}."
-            )
+        if prefix not in known or len(prefix) != 1:
+            raise ValueError(f"labels[{t}] is {label!r}, which is no {scheme} label: these begin with {known}.")
         goes_on = prefix not in "O" + _BEGINS and before not in "O" + _ENDS and kind == kind_before
         if before != "O" and not goes_on:
             found.append(Entity(kind_before, start, t))
         if prefix != "O" and not goes_on:
             start = t
         before, kind_before = prefix, kind
-    return found
+        prefixes.append(prefix)
+    return found if mode == "lenient" else _valid_entities(found, prefixes, _SCHEMES[scheme])
+
+
+def _valid_entities(found, prefixes, scheme):
+    """The entities whose labels follow the scheme."""
+
+    def touches(a, b):
+        return a.kind == b.kind and a.stop == b.start
+
+    valid = []
+    for i, entity in enumerate(found):
+        after_same = i > 0 and touches(found[i - 1], entity)
+        before_same = i + 1 < len(found) and touches(entity, found[i + 1])
+        size = entity.stop - entity.start
+        wanted = [scheme.single] if size == 1 else [scheme.first, *[scheme.inside] * (size - 2), scheme.last]
+        # Two entities that touch are told apart by the second one or by the first, never by both.
+        if after_same and scheme.after_same:
+            wanted[0] = scheme.after_same
+        if before_same and scheme.before_same:
+            wanted[-1] = scheme.before_same
+        if all(prefix in allowed for prefix, allowed in zip(prefixes[entity.start : entity.stop], wanted, strict=True)):
+            valid.append(entity)
+    return valid
 
 
 def entity_scores(
-    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2"
+    y_true: Sequence[Sequence[str]],
+    y_pred: Sequence[Sequence[str]],
+    *,
+    scheme: str = "IOB2",
+    mode: str = "lenient",
 ) -> dict[str, EntityScore]:
     """Precision, recall and F1 of entities: one counts as found only if its kind, start and end are all right.
 
@@ -116,8 +175,10 @@ def entity_scores(
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
-    scheme : {"IOB2", "IOBES"}, default="IOB2"
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
         As in :func:`entities`.
+    mode : {"lenient", "strict"}, default="lenient"
+        As in :func:`entities`, for both arguments.
 
     Returns
     -------
@@ -148,7 +209,7 @@ def entity_scores(
             found = "is a single label" if isinstance(a, str) else f"has {len(a)} labels, but y_pred[{i}] has {len(b)}"
             raise ValueError(f"y_true[{i}] {found}: entities are counted in sequences of labels.")
         try:
-            first, second = set(entities(a, scheme)), set(entities(b, scheme))
+            first, second = set(entities(a, scheme, mode)), set(entities(b, scheme, mode))
         except ValueError as error:
             raise ValueError(f"Sequence {i}: {error}") from error
         true.update(entity.kind for entity in first)
@@ -180,7 +241,12 @@ def _average(scores, weights):
 
 
 def entity_f1_score(
-    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2", average: str = "micro"
+    y_true: Sequence[Sequence[str]],
+    y_pred: Sequence[Sequence[str]],
+    *,
+    scheme: str = "IOB2",
+    average: str = "micro",
+    mode: str = "lenient",
 ) -> float:
     """F1 of entities, ``2 right / (true + predicted)``, or a mean over their kinds.
 
@@ -188,10 +254,12 @@ def entity_f1_score(
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
-    scheme : {"IOB2", "IOBES"}, default="IOB2"
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
         As in :func:`entities`.
     average : {"micro", "macro", "weighted"}, default="micro"
         All entities together, the mean over kinds, or that weighted by the number of true ones.
+    mode : {"lenient", "strict"}, default="lenient"
+        As in :func:`entities`, for both arguments.
 
     Returns
     -------
@@ -205,11 +273,16 @@ def entity_f1_score(
     """
     if average not in ("micro", "macro", "weighted"):
         raise ValueError(f"average must be 'micro', 'macro' or 'weighted', got {average!r}.")
-    return entity_scores(y_true, y_pred, scheme=scheme)[f"{average} avg"].f1
+    return entity_scores(y_true, y_pred, scheme=scheme, mode=mode)[f"{average} avg"].f1
 
 
 def sequence_classification_report(
-    y_true: Sequence[Sequence[str]], y_pred: Sequence[Sequence[str]], *, scheme: str = "IOB2", digits: int = 3
+    y_true: Sequence[Sequence[str]],
+    y_pred: Sequence[Sequence[str]],
+    *,
+    scheme: str = "IOB2",
+    digits: int = 3,
+    mode: str = "lenient",
 ) -> str:
     """Table of the scores of entities, as text: the numbers are those of :func:`entity_scores`.
 
@@ -217,10 +290,12 @@ def sequence_classification_report(
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
-    scheme : {"IOB2", "IOBES"}, default="IOB2"
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
         As in :func:`entities`.
     digits : int, default=3
         Decimals.
+    mode : {"lenient", "strict"}, default="lenient"
+        As in :func:`entities`, for both arguments.
 
     Returns
     -------
@@ -239,7 +314,7 @@ def sequence_classification_report(
        macro avg      0.500    0.500    0.500        2
     weighted avg      0.500    0.500    0.500        2
     """
-    scores = entity_scores(y_true, y_pred, scheme=scheme)
+    scores = entity_scores(y_true, y_pred, scheme=scheme, mode=mode)
     width = max(map(len, scores))
     lines = [f"{'':>{width}}  precision   recall       f1  support"]
     lines += [
