@@ -25,7 +25,7 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
         A text that is longer, when decompressed, is an error.
 
@@ -111,7 +111,7 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     model : FactorGraph or PairwiseModel
         Nodes without any factor get one, of ones: the format has no other place for their numbers of states.
 

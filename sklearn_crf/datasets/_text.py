@@ -1,6 +1,8 @@
 """Text files of numbers: read in pieces, within a limit, with errors that name the line or the word."""
 
+import bz2
 import gzip
+import lzma
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,9 @@ MAX_BYTES = 2**30
 
 LARGEST = float(np.finfo(np.float64).max)
 
+# How files are opened by the ends of their names; others are plain text.
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
 _CHUNK = 2**20
 # Longest word: no number needs as many characters.
 _LONGEST_WORD = 400
@@ -29,7 +34,7 @@ class Text(NamedTuple):
 
 
 def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
-    """All words of a file; it is decompressed if its name ends in ``.gz``.
+    """All words of a file; it is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
     The rest of a line after ``comment`` is skipped. Memory grows with the words that were read, whatever the file
     declares. A text that is too long, damaged or not made of numbers is a ValueError that names the line.
@@ -55,14 +60,34 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
     return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading)))
 
 
+def _opened(path, mode):
+    return _OPENERS.get(path.suffix.lower(), open)(path, mode)
+
+
+def format_suffix(path):
+    """The end of a file's name that says what is in it, in small letters: ".lg" of "model.LG.xz"."""
+    path = Path(path)
+    path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
+    return path.suffix.lower()
+
+
+def lengths_of_lines(path):
+    """Number of words of each line that has any, of a file that was read before."""
+    with _opened(Path(path), "rb") as file:
+        return [len(words) for words in map(bytes.split, file) if words]
+
+
 def _chunks(path, comment, max_bytes):
     n_bytes, in_comment = 0, False
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+    with _opened(path, "rb") as file:
         while True:
             try:
                 chunk = file.read(_CHUNK)
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise ValueError(f"{path} is a damaged gzip file: {error}") from error
+            except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                # Errors of the system have a number, those of damaged data have none.
+                if getattr(error, "errno", None) is not None:
+                    raise
+                raise ValueError(f"{path} is a damaged {path.suffix} file: {error}") from error
             n_bytes += len(chunk)
             if n_bytes > max_bytes:
                 raise ValueError(f"{path} holds more than max_bytes={max_bytes} bytes of text.")
@@ -139,8 +164,9 @@ class NumberReader:
         """The next number, int."""
         return int(self.integers(1, what, lowest, highest)[0])
 
-    def rows(self, n_rows, what, lowest, highest):
+    def rows(self, n_rows, what, lowest, highest, hint=""):
         """Rows of numbers, each led by their count: all numbers, float64, and the pointer to the rows' first ones."""
+        # hint: what an error about a number below the lowest one says besides
         values, start = self.values, self.position
         self._require(n_rows, what)
         counts = np.empty(n_rows, dtype=np.int64)
@@ -160,18 +186,19 @@ class NumberReader:
         if not inside.all():
             k = int(np.argmin(inside))
             row = int(np.searchsorted(ptr, k, side="right")) - 1
-            self.refuse(place[k] - self.position, f"{what} {row} must {_bounds(lowest, highest)}")
+            hint = hint if taken[k] < lowest else ""
+            self.refuse(place[k] - self.position, f"{what} {row} must {_bounds(lowest, highest)}", hint)
         return taken, ptr
 
     def _require(self, n, what):
         if n > self.n_left:
             raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
 
-    def refuse(self, place, problem):
+    def refuse(self, place, problem, hint=""):
         """Raise ValueError for the number ``place`` from the position, a negative place being one that was taken."""
         number = self.position + place
         raise ValueError(
-            f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}."
+            f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"
         )
 
     def end(self):
@@ -185,7 +212,7 @@ class NumberReader:
 
 def _bounds(lowest, highest):
     if highest == LARGEST:
-        return f"be finite and at least {lowest:g}"
+        return "be finite or -inf" if lowest == -np.inf else f"be finite and at least {lowest:g}"
     return f"lie in {lowest:.10g} to {highest:.10g}"
 
 
@@ -199,7 +226,6 @@ def naming(path):
 
 
 def write_text(path, text):
-    """Write a file, compressed if its name ends in ``.gz``."""
-    path = Path(path)
-    with gzip.open(path, "wt") if path.suffix == ".gz" else path.open("w") as file:
+    """Write a file, compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
+    with _opened(Path(path), "wt") as file:
         file.write(text)

@@ -7,7 +7,15 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_reals
-from sklearn_crf.datasets._text import LARGEST, MAX_BYTES, naming, read_numbers_of, write_text
+from sklearn_crf.datasets._text import (
+    LARGEST,
+    MAX_BYTES,
+    format_suffix,
+    lengths_of_lines,
+    naming,
+    read_numbers_of,
+    write_text,
+)
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 PathLike = str | OsPathLike[str]
@@ -24,16 +32,19 @@ _MAX_MARGINALS = 2**27
 _ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
-def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
+def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int = MAX_BYTES) -> FactorGraph:
     """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of factors, then their tables.
 
     A table lists potentials (or conditional probabilities), the last node changing fastest; scores are their
-    logarithms, -inf for 0.
+    logarithms, -inf for 0. Tables of ``.LG`` files list the logarithms themselves.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+    logarithms : bool, optional
+        Whether tables list natural logarithms of potentials. None says so of files whose names end in ``.LG``, before
+        the end that says how they are compressed.
     max_bytes : int, default=2**30
         A text that is longer, when decompressed, is an error.
 
@@ -62,6 +73,7 @@ def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     >>> round(score(found, [1, 1]), 6)
     2.0
     """
+    are_scores = _lists_logarithms(path, logarithms)
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MARKOV", "BAYES"):
         raise ValueError(f"{path} is not in UAI format: it must begin with MARKOV or BAYES.")
@@ -70,7 +82,9 @@ def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
     n_factors = reader.integer("the number of factors")
     scope, scope_ptr = reader.rows(n_factors, "the scope of factor", 0, n_nodes - 1)
     scope = reader.whole(scope, "scopes")
-    potentials, table_ptr = reader.rows(n_factors, "the table of factor", 0.0, LARGEST)
+    lowest = -np.inf if are_scores else 0.0
+    hint = " If the file lists logarithms, pass logarithms=True."
+    entries, table_ptr = reader.rows(n_factors, "the table of factor", lowest, LARGEST, hint)
     reader.end()
     n_cells = np.ones(n_factors)
     np.multiply.at(n_cells, np.repeat(np.arange(n_factors), np.diff(scope_ptr)), n_states[scope])
@@ -82,7 +96,17 @@ def read_uai(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
             f"{path}: the table of factor {f} has {n_entries} entries, its variables {n_cells[f]:.0f} joint states."
         )
     with naming(path):
-        return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), log_of(potentials), table_ptr)
+        return FactorGraph(
+            n_states, scope, scope_ptr, np.arange(n_factors), entries if are_scores else log_of(entries), table_ptr
+        )
+
+
+def _lists_logarithms(path, logarithms):
+    if logarithms is None:
+        return format_suffix(path) == ".lg"
+    if not isinstance(logarithms, bool | np.bool_):
+        raise ValueError(f"logarithms must be True, False or None, got {logarithms!r}.")
+    return bool(logarithms)
 
 
 def log_of(potentials):
@@ -91,14 +115,20 @@ def log_of(potentials):
         return np.log(potentials)
 
 
+def scores_of(model, factor):
+    """A factor's dense table in float64, flat."""
+    return model.dense_table(factor).astype(np.float64).ravel()
+
+
 def potentials_of(model, factor):
     """exp of a factor's dense table, ValueError if a double cannot hold it."""
-    table = model.dense_table(factor).astype(np.float64).ravel()
+    table = scores_of(model, factor)
     allowed = table[table > -np.inf]
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:
         raise ValueError(
             f"factor {factor} has scores from {allowed.min():.4g} to {allowed.max():.4g}: the file holds their "
-            f"exponentials, so they must lie within {_SMALLEST_SCORE} and {_LARGEST_SCORE}."
+            f"exponentials, so they must lie within {_SMALLEST_SCORE} and {_LARGEST_SCORE}. write_uai to a name that "
+            "ends in .LG writes the scores themselves."
         )
     return np.exp(table)
 
@@ -108,19 +138,23 @@ def as_factor_graph(model):
     return factor_graph_of(model) if isinstance(model, PairwiseModel) else model
 
 
-def write_uai(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
+def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms: bool | None = None) -> None:
     """Write a model in UAI format, tables of all kinds written out in full.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     model : FactorGraph or PairwiseModel
+    logarithms : bool, optional
+        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None does so where the name
+        ends in ``.LG``, before the end that says how the file is compressed.
 
     Raises
     ------
     ValueError
-        If a score is too large or too small for its exponential, or a table too large to be written out.
+        If a score is too large or too small for its exponential and the file lists these, or a table is too large to be
+        written out.
 
     Examples
     --------
@@ -137,12 +171,13 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     >>> round(score(found, [1, 1]), 6)
     2.0
     """
+    entries_of = scores_of if _lists_logarithms(path, logarithms) else potentials_of
     model = as_factor_graph(model)
     lines = ["MARKOV", str(model.n_nodes), _row(model.n_states), str(model.n_factors)]
     for a, b in zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True):
         lines.append(_row([b - a, *model.scope[a:b]]))
     for factor in range(model.n_factors):
-        table = potentials_of(model, factor)
+        table = entries_of(model, factor)
         lines += ["", str(len(table)), " ".join(map(repr, table.tolist()))]
     write_text(path, "\n".join(lines) + "\n")
 
@@ -151,15 +186,20 @@ def _row(values):
     return " ".join(str(int(value)) for value in values)
 
 
-def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def read_evidence(path: PathLike, n_nodes: int, *, sample: int | None = None, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """Read an evidence file: the number of observed nodes, then pairs of node and state.
+
+    Files of the later competitions begin with the number of samples of evidence. Each of these is written in the
+    same way, on a line of its own.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     n_nodes : int
         Number of nodes of the model.
+    sample : int, optional
+        Which sample of evidence, from 0 on. None requires that there is one only.
     max_bytes : int, default=2**30
         A text that is longer, when decompressed, is an error.
 
@@ -171,7 +211,8 @@ def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -
     Raises
     ------
     ValueError
-        If the file is not in that format, too long, or observes a node that does not exist, or one in two states.
+        If the file is in neither format, too long, or observes a node that does not exist, or one in two states; if it
+        has several samples and ``sample`` does not say which.
 
     Examples
     --------
@@ -188,11 +229,14 @@ def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -
     heading, reader = read_numbers_of(path, max_bytes=max_bytes)
     if heading:
         raise ValueError(f"{path} is no evidence file: it must begin with a number, found {heading!r}.")
+    start = _start_of_sample(path, reader.values, sample)
     labels = np.full(n_nodes, -1, dtype=np.int32)
-    if reader.n_left:
+    if start < len(reader.values):
+        reader.position = start
         n_observed = reader.integer("the number of observed variables")
         pairs = reader.integers(2 * n_observed, "pairs of variable and state").reshape(-1, 2)
-        reader.end()
+        if not start:
+            reader.end()
         if pairs.size and pairs[:, 0].max() >= n_nodes:
             raise ValueError(f"{path} observes variable {pairs[:, 0].max()}, but n_nodes is {n_nodes}.")
         labels[pairs[:, 0]] = pairs[:, 1]
@@ -202,13 +246,42 @@ def read_evidence(path: PathLike, n_nodes: int, *, max_bytes: int = MAX_BYTES) -
     return labels
 
 
+def _start_of_sample(path, values, sample):
+    """Where the sample of evidence begins among the numbers of a file: 0 in the format that holds one only."""
+    starts = _starts_of_samples(path, values)
+    if sample is None:
+        if len(starts) > 1:
+            raise ValueError(f"{path} holds {len(starts)} samples of evidence: pass sample=0 to {len(starts) - 1}.")
+        return starts[0]
+    sample = as_integer(sample, "sample")
+    if sample >= len(starts):
+        raise ValueError(f"sample={sample}, but {path} holds {len(starts)} samples of evidence, numbered from 0.")
+    return starts[sample]
+
+
+def _starts_of_samples(path, values):
+    # values: (n,) float64, all numbers of the file
+    starts, place = [], 1
+    n_samples = values[0] if len(values) else 0.0
+    while len(starts) < n_samples and place < len(values) and values[place] >= 0 and values[place] % 1 == 0:
+        starts.append(place)
+        place += 1 + 2 * int(values[place])
+    if len(starts) != n_samples or place != len(values) or not starts:
+        return [0]
+    if len(values) == 1 + 2 * n_samples:
+        # The numbers fit both formats: lines tell them apart.
+        lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
+        return starts if lengths_of_lines(path) == lengths else [0]
+    return starts
+
+
 def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     """Write an evidence file.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     labels : array-like of shape (N,) of int
         State of each observed node, negative elsewhere.
 
@@ -235,7 +308,7 @@ def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
         A text that is longer, when decompressed, is an error.
 
@@ -291,7 +364,7 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     unary : array-like of shape (N, K)
         Marginals of nodes, as in the results of inference.
     n_states : array-like of shape (N,), optional
@@ -336,7 +409,7 @@ def read_labeling(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
         A text that is longer, when decompressed, is an error.
 
@@ -374,7 +447,7 @@ def write_labeling(path: PathLike, labels: ArrayLike) -> None:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``.
+        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
     labels : array-like of shape (N,) of int
 
     Examples

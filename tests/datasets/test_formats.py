@@ -1,6 +1,8 @@
 """Files of the UAI competitions and of libDAI: what is written is read back, and bad files get a clear error."""
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -48,13 +50,57 @@ def test_fg_round_trip(tmp_path, model):
     assert_same_scores(read_fg(tmp_path / "model.fg"), model)
 
 
-def test_compressed_files_and_pairwise_models(tmp_path):
+COMPRESSED = {".gz": gzip, ".bz2": bz2, ".xz": lzma}
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_compressed_files_and_pairwise_models(tmp_path, suffix):
     model = random_model("grid", 3, "weighted", seed=1)
-    for name, write, read in [("model.uai.gz", write_uai, read_uai), ("model.fg.gz", write_fg, read_fg)]:
-        write(tmp_path / name, model)
-        with gzip.open(tmp_path / name, "rt") as file:
+    for name, write, read in [
+        ("model.uai", write_uai, read_uai),
+        ("m.LG", write_uai, read_uai),
+        ("m.fg", write_fg, read_fg),
+    ]:
+        path = tmp_path / (name + suffix)
+        write(path, model)
+        with COMPRESSED[suffix].open(path, "rt") as file:
             assert file.read(1) in "M1234567890"
-        assert_same_scores(read(tmp_path / name), factor_graph_of(model))
+        assert_same_scores(read(path), factor_graph_of(model))
+    write_labeling(tmp_path / f"found.MAP{suffix}", [0, 2])
+    assert read_labeling(tmp_path / f"found.MAP{suffix}").tolist() == [0, 2]
+
+
+@few
+@given(factor_graphs())
+def test_logarithms_round_trip(tmp_path, model):
+    """To the last bit, and without a limit on the scores."""
+    model = FactorGraph.from_factors(
+        model.n_states,
+        [
+            (model.scope[a:b], 1e4 * model.dense_table(f))
+            for f, (a, b) in enumerate(zip(model.scope_ptr[:-1], model.scope_ptr[1:], strict=True))
+        ],
+    )
+    for name, logarithms in [("model.LG", None), ("model.lg", None), ("model.uai", True)]:
+        write_uai(tmp_path / name, model, logarithms=logarithms)
+        found = read_uai(tmp_path / name, logarithms=logarithms)
+        assert all(np.array_equal(found.dense_table(f), model.dense_table(f)) for f in range(model.n_factors))
+
+
+def test_logarithms_by_hand(tmp_path):
+    text = "MARKOV\n2\n2 2\n1\n2 0 1\n4\n -900 -800 -inf 12467.56\n"
+    (tmp_path / "model.LG").write_text(text)
+    model = read_uai(tmp_path / "model.LG")
+    assert [score(model, labels) for labels in ([0, 0], [0, 1], [1, 0], [1, 1])] == [-900, -800, -np.inf, 12467.56]
+    (tmp_path / "model.uai").write_text(text)
+    assert score(read_uai(tmp_path / "model.uai", logarithms=True), [1, 1]) == 12467.56
+    with pytest.raises(ValueError, match=r"at least 0, found -900. If the file lists logarithms, pass logarithms=True"):
+        read_uai(tmp_path / "model.uai")
+    (tmp_path / "model.LG").write_text(text.replace("12467.56", "inf"))
+    with pytest.raises(ValueError, match="the table of factor 0 must be finite or -inf, found inf"):
+        read_uai(tmp_path / "model.LG")
+    with pytest.raises(ValueError, match="logarithms must be True, False or None, got 'yes'"):
+        read_uai(tmp_path / "model.LG", logarithms="yes")
 
 
 def test_uai_by_hand(tmp_path):
@@ -114,6 +160,36 @@ def test_evidence_marginals_and_labelings(tmp_path):
 
     write_labeling(tmp_path / "model.MAP", [0, 2, 1])
     assert read_labeling(tmp_path / "model.MAP").tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"),
+    [
+        ("2 1 0 3 1", [{1: 0, 3: 1}]),
+        ("2\n1 0 3 1\n", [{1: 0, 3: 1}]),
+        ("2\n1 0\n3 1\n", [{1: 0, 3: 1}]),
+        ("0\n", [{}]),
+        ("1\n2 1 0 3 1\n", [{1: 0, 3: 1}]),
+        ("1 2 1 0 3 1", [{1: 0, 3: 1}]),
+        ("1\n0\n", [{}]),
+        ("2\n2 1 0 3 1\n1 0 2\n", [{1: 0, 3: 1}, {0: 2}]),
+        # The same numbers are one sample of two nodes, or two samples, as lines say.
+        ("2 1 0 3 0\n", [{1: 0, 3: 0}]),
+        ("2\n1 0 3\n0\n", [{0: 3}, {}]),
+    ],
+)
+def test_both_formats_of_evidence(tmp_path, text, samples):
+    path = tmp_path / "model.evid"
+    path.write_text(text)
+    expected = [[sample.get(node, -1) for node in range(4)] for sample in samples]
+    assert [read_evidence(path, 4, sample=k).tolist() for k in range(len(samples))] == expected
+    with pytest.raises(ValueError, match=f"sample={len(samples)}, but"):
+        read_evidence(path, 4, sample=len(samples))
+    if len(samples) == 1:
+        assert read_evidence(path, 4).tolist() == expected[0]
+    else:
+        with pytest.raises(ValueError, match="holds 2 samples of evidence: pass sample=0 to 1"):
+            read_evidence(path, 4)
 
 
 UAI_HEAD = "MARKOV\n2\n2 2\n1\n2 0 1\n"
@@ -246,13 +322,17 @@ def test_a_limit_that_is_no_number_of_bytes(tmp_path, read, max_bytes):
 
 @pytest.mark.parametrize("read", READERS)
 def test_damaged_and_endless_files(tmp_path, read):
+    for suffix, module in COMPRESSED.items():
+        path = tmp_path / f"file{suffix}"
+        whole = module.compress(b"1 2 " * 5000)
+        damaged = {"not compressed": b"1 2 3", "cut off": whole[:-20], "garbled": whole[:20] + b"\xff" * 9 + whole[29:]}
+        for content in damaged.values():
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match=f"damaged {suffix} file"):
+                read(path)
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "absent.xz")
     path = tmp_path / "file.gz"
-    whole = gzip.compress(b"1 " * 5000)
-    damaged = {"no gzip file": b"1 2 3", "cut off": whole[:-20], "garbled": whole[:20] + b"\xff" * 9 + whole[29:]}
-    for content in damaged.values():
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="damaged gzip file"):
-            read(path)
     # Thirty megabytes of blanks in thirty kilobytes.
     path.write_bytes(gzip.compress(b" " * 30_000_000))
     with pytest.raises(ValueError, match="holds more than max_bytes=1000000 bytes"):
@@ -292,5 +372,7 @@ def test_words_that_are_no_numbers(tmp_path, word):
 def test_scores_that_exp_cannot_hold_are_refused(tmp_path):
     for value in (800.0, -800.0):
         model = FactorGraph.from_factors([2], [((0,), np.array([0.0, value]))])
-        with pytest.raises(ValueError, match="factor 0 has scores from"):
+        with pytest.raises(ValueError, match=r"factor 0 has scores from .* ends in .LG writes the scores themselves"):
             write_uai(tmp_path / "model.uai", model)
+        write_uai(tmp_path / "model.LG", model)
+        assert score(read_uai(tmp_path / "model.LG"), [1]) == value

@@ -1,6 +1,8 @@
 """Mutations of valid files: each is read, or refused with a ValueError that names the file."""
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -44,12 +46,27 @@ def valid_uai(path, rng):
     write_uai(path, random_factor_graph(4, 4, seed=rng))
 
 
+def valid_logarithms(path, rng):
+    write_uai(path, random_factor_graph(4, 4, seed=rng), logarithms=True)
+
+
 def valid_fg(path, rng):
     write_fg(path, random_factor_graph(4, 4, seed=rng))
 
 
 def valid_evidence(path, rng):
     write_evidence(path, rng.integers(-1, 3, size=5))
+
+
+def valid_samples(path, rng):
+    """Samples of evidence, each on a line."""
+    lines = [str(n := int(rng.integers(3)))]
+    for _ in range(n):
+        nodes = rng.permutation(5)[: rng.integers(4)]
+        lines.append(
+            " ".join(map(str, [len(nodes), *np.ravel([(node, rng.integers(3)) for node in nodes]).astype(int)]))
+        )
+    path.write_text("\n".join(lines))
 
 
 def valid_marginals(path, rng):
@@ -78,11 +95,16 @@ def check_marginals(unary):
 
 FORMATS = {
     "uai": (valid_uai, read_uai, check_model),
+    "logarithms": (valid_logarithms, lambda path: read_uai(path, logarithms=True), check_model),
     "fg": (valid_fg, read_fg, check_model),
     "evidence": (valid_evidence, lambda path: read_evidence(path, 5), check_labels),
+    "samples": (valid_samples, lambda path: read_evidence(path, 5, sample=0), check_labels),
     "marginals": (valid_marginals, read_marginals, check_marginals),
     "labeling": (valid_labeling, read_labeling, check_labels),
 }
+
+
+COMPRESSED = [(".gz", gzip), (".bz2", bz2), (".xz", lzma)]
 
 
 def mutated(content, rng):
@@ -118,8 +140,9 @@ def test_mutated_files(tmp_path, name):
         compressed = rng.random() < 0.3
         content = path.read_bytes()
         if compressed:
-            path = tmp_path / "file.gz"
-            content = gzip.compress(mutated(content, rng) if rng.random() < 0.7 else content)
+            suffix, module = COMPRESSED[rng.integers(len(COMPRESSED))]
+            path = tmp_path / f"file{suffix}"
+            content = module.compress(mutated(content, rng) if rng.random() < 0.7 else content)
         if not compressed or rng.random() < 0.5:
             content = mutated(content, rng)
         path.write_bytes(content)
