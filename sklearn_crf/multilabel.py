@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from sklearn_crf._numbers import as_reals, different, sound_csr
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import Example, RowFields, require_rows
+from sklearn_crf.encoding import Example, RowFields, require_rows, summable_weight
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import Inference
@@ -247,7 +247,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         float
         """
-        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, sample_weight)
+        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, summable_weight(sample_weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
         """The field of the labels of each row under the fitted weights.

@@ -134,8 +134,8 @@ def test_log_likelihood_of_the_impossible_is_finite(dtype):
 
 def test_log_likelihood_refuses_what_it_does_not_know():
     proba = [np.full((2, 2), 0.5)]
-    with pytest.raises(ValueError, match="label 2, which is not among"):
-        node_log_likelihood_score([np.array([0, 2])], proba, labels=[0, 1])
+    with pytest.raises(ValueError, match="y_true holds strings, such as 'a', but labels are numbers, such as 0"):
+        node_log_likelihood_score([np.array(["a", "b"])], proba, labels=[0, 1])
     with pytest.raises(ValueError, match="last axis of 3"):
         node_log_likelihood_score([np.array([0, 1])], proba, labels=[0, 1, 2])
     with pytest.raises(ValueError, match="last axis"):

@@ -93,8 +93,16 @@ WRONG = {
     "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Name those that y misses by classes"),
     "no label at all": (lambda: fit(CHAINS, [[None] * 3, [None] * 2]), "every node is marked as missing"),
     "a label that training had not": (
-        lambda: fitted().score(CHAINS, [TAGS[0], ["N", "X"]]),
+        lambda: fitted().energy(CHAINS, [TAGS[0], ["N", "X"]]),
         "unknown label X.*D, N, V",
+    ),
+    "-1 in a score": (
+        lambda: fit(CHAINS, [[0, 1, 0], [1, 1]]).score(CHAINS, [[0, 1, -1], [1, 1]]),
+        "unknown label -1.*say so by missing_label",
+    ),
+    "numbers for strings": (
+        lambda: fitted().score(CHAINS, [[0, 1, 2], [1, 1]]),
+        r"y\[0\] holds numbers, such as 0, but the classes are strings, such as 'D': make both of one type",
     ),
     "-1 without missing_label": (
         lambda: fit(CHAINS, [[0, 1, -1], [1, 1]], classes=[0, 1]),

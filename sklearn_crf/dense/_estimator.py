@@ -18,7 +18,7 @@ from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
 from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
-from sklearn_crf.encoding import class_weights, encode_y, validate_sample_weight
+from sklearn_crf.encoding import class_weights, encode_y, summable_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
 from sklearn_crf.optimize import minimize_lbfgs
@@ -566,10 +566,15 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         float
+
+        Notes
+        -----
+        A label that is not in ``classes_`` is never predicted, so its pixels are errors.
         """
         data, marginals = self._marginals(X)
-        labels = encode_y(y, data, missing_label=self.missing_label, classes=self.classes_).labels
-        weight = validate_sample_weight(sample_weight, data.n_examples)
+        missing, classes = self.missing_label, self.classes_
+        labels = encode_y(y, data, missing_label=missing, classes=classes, allow_unknown=True).labels
+        weight = summable_weight(validate_sample_weight(sample_weight, data.n_examples))
         weight = np.ones(data.n_examples) if weight is None else weight
         known = np.array([np.count_nonzero(own >= 0) for own in labels])
         right = np.array([np.count_nonzero(q.argmax(axis=1) == own) for q, own in zip(marginals, labels, strict=True)])

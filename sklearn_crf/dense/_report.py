@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import read_examples
-from sklearn_crf.encoding import encode_y, object_array
+from sklearn_crf.encoding import encode_y, found_labels, object_array, sorted_classes
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.inference import LoopyBP
 
@@ -242,7 +242,8 @@ def refinement_report(
     """
     train, test = read_examples(X_train, 0), read_examples(X_test, 0)
     classes = encode_y(y_train, train, missing_label=missing_label, name="y_train").classes_
-    truth = encode_y(y_test, test, missing_label=missing_label, classes=classes, name="y_test").labels
+    all_classes = sorted_classes([classes, *found_labels(y_test, test, missing_label=missing_label)])
+    truth = encode_y(y_test, test, missing_label=missing_label, classes=all_classes, name="y_test").labels
     options = {"missing_label": missing_label, "n_jobs": n_jobs}
     if fields is None:
         fields = {
@@ -254,7 +255,7 @@ def refinement_report(
     for name, field in fields.items():
         field.fit(X_train, y_train)
         predicted[name] = [np.ravel(part) for part in field.predict(X_test)]
-    counts = np.stack([_counts(parts, truth, classes) for parts in predicted.values()])
+    counts = np.stack([_counts(parts, truth, all_classes) for parts in predicted.values()])
     return _report(list(predicted), counts, n_resamples, random_state)
 
 

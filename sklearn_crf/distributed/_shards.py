@@ -5,6 +5,7 @@ from copy import copy
 from functools import partial
 from typing import Any
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.distributed._clusters import DaskExecutor, RayExecutor
@@ -405,9 +406,19 @@ def scored_shards(estimator: Any, shards: Shards, y: Any = None, sample_weight: 
     return shards.map(_scored, estimator)
 
 
+# Sums of weights over all nodes of all shards stay finite.
+_LARGEST_WEIGHT = 1e100
+
+
 def _scored(shard, estimator):
     X, y, weight = shard.load()
     with shard.named_in_errors():
+        largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
+        if largest > _LARGEST_WEIGHT:
+            raise ValueError(
+                f"sample_weight must be at most {_LARGEST_WEIGHT:g} where shards are scored, so that sums are finite, "
+                f"found {largest:g}: divide the weights of all shards by one number."
+            )
         return on_worker(estimator, shard)._scored_nodes(X, y, weight)
 
 

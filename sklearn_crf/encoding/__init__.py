@@ -6,6 +6,7 @@ from sklearn_crf.encoding._batches import (
     make_batches,
     nodes_of,
     object_array,
+    summable_weight,
     tie_constant_edges,
     validate_sample_weight,
 )
@@ -21,7 +22,14 @@ from sklearn_crf.encoding._classes import (
 from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
 from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
-from sklearn_crf.encoding._labels import EncodedLabels, encode_y, found_labels, missing_nodes, number_of_examples
+from sklearn_crf.encoding._labels import (
+    EncodedLabels,
+    encode_y,
+    found_labels,
+    missing_nodes,
+    number_of_examples,
+    require_same_kind,
+)
 from sklearn_crf.encoding._lattices import Encoded, encode_X
 from sklearn_crf.encoding._layouts import decode, require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
@@ -61,9 +69,11 @@ __all__ = [
     "register_edge_features",
     "require_complete",
     "require_rows",
+    "require_same_kind",
     "sorted_classes",
     "stacked",
     "stacked_types",
+    "summable_weight",
     "tie_constant_edges",
     "validate_sample_weight",
 ]

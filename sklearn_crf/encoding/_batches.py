@@ -71,6 +71,35 @@ def validate_sample_weight(sample_weight, n_examples):
     return weight
 
 
+def summable_weight(weight):
+    """Weights whose sums and products with losses neither overflow nor vanish; scores depend on their ratios alone.
+
+    Parameters
+    ----------
+    weight : array-like or None
+        Finite and not negative.
+
+    Returns
+    -------
+    array-like or None
+        The same weights, or, where the largest one is beyond 1e100 or below 1e-100, all divided by one power of two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import summable_weight
+    >>> scaled = summable_weight(np.array([1e308, 5e307]))
+    >>> float(scaled[0] / scaled[1]), bool(scaled.max() <= 1)
+    (2.0, True)
+    """
+    if weight is None:
+        return None
+    largest = float(np.max(weight, initial=0.0))
+    if not largest or 1e-100 <= largest <= 1e100:
+        return weight
+    return np.ldexp(weight, -int(np.frexp(largest)[1]))
+
+
 def _as_vector(sample_weight, n_examples):
     ragged = isinstance(sample_weight, list | tuple) or getattr(sample_weight, "dtype", None) == np.dtype(object)
     if ragged and any(np.ndim(weight) for weight in sample_weight):

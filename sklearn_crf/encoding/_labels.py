@@ -37,7 +37,7 @@ class EncodedLabels(NamedTuple):
     classes_: np.ndarray
 
 
-def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
+def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
     """Labels of all nodes as columns of the sorted classes.
 
     Parameters
@@ -54,6 +54,9 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
         All classes; None finds them in y, which must then hold two or more.
     name : str, default="y"
         Name of the argument in errors. "evidence" stands for known labels of some nodes.
+    allow_unknown : bool, default=False
+        Whether labels that are not among ``classes`` get the column ``n_classes``, which no prediction has, instead of
+        an error. Scores count these nodes as errors.
 
     Returns
     -------
@@ -73,18 +76,20 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y"):
     >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
     ([[0, 1, 1], [1, 0]], ['a', 'b'])
     """
-    found = _encoded_together(y, encoded, missing_label, classes, name)
+    found = _encoded_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
         parts, names = _read_labels(y, encoded, missing_label, name)
         classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
-        labels = [_columns(*part, classes_, part_name) for part, part_name in zip(parts, names, strict=True)]
+        labels = [
+            _columns(*part, classes_, part_name, allow_unknown) for part, part_name in zip(parts, names, strict=True)
+        ]
         found = EncodedLabels(labels[0] if encoded.layout == "nodes" else labels, classes_)
     if encoded.layout == "list" and any(example.n_states is not None for example in encoded.representatives):
         _require_states(found.labels, encoded.items, found.classes_, name)
     return found
 
 
-def _encoded_together(y, encoded, missing_label, classes, name):
+def _encoded_together(y, encoded, missing_label, classes, name, allow_unknown):
     """Labels of all examples in one go; None where they are not of one kind, or an error has to name an example."""
     joined = None if encoded.layout == "nodes" else _joined_labels(y, encoded)
     if joined is None:
@@ -93,7 +98,7 @@ def _encoded_together(y, encoded, missing_label, classes, name):
     try:
         present, where = _split(flat, missing_nodes(flat, missing_label), name)
         classes_ = sorted_classes([different(present)] if classes is None else [], classes)
-        columns = _columns(present, where, classes_, name)
+        columns = _columns(present, where, classes_, name, allow_unknown)
     except ValueError:
         return None
     ends = np.cumsum([0, *sizes]).tolist()
@@ -345,14 +350,17 @@ def _require_discrete(present, name):
         check_classification_targets(present)
 
 
-def _columns(present, where, classes, name):
-    if len(present) and (present.dtype.kind in "US") != (classes.dtype.kind in "US"):
-        raise ValueError(f"{name} holds labels of type {present.dtype}, but the classes are {classes.dtype}.")
+def _columns(present, where, classes, name, allow_unknown=False):
+    require_same_kind(present, classes, name, "the classes")
     if _are_among_consecutive(present, classes):
         columns = np.subtract(present, classes[0], dtype=np.int64).astype(np.int32)
     else:
         columns = np.minimum(np.searchsorted(classes, present), len(classes) - 1).astype(np.int32)
         unknown = classes[columns] != present
+        if allow_unknown:
+            columns[unknown] = len(classes)
+            # -1 marks nodes without a label more often than a class that training did not have.
+            unknown &= (present == -1) if present.dtype.kind in "if" else False
         if np.any(unknown):
             raise ValueError(
                 f"{name} holds the unknown label {present[np.argmax(unknown)]}: the classes are {_listed(classes)}."
@@ -363,6 +371,37 @@ def _columns(present, where, classes, name):
     labels = np.full(len(where), -1, dtype=np.int32)
     labels[where] = columns
     return labels
+
+
+def require_same_kind(labels, others, name, other_name):
+    """Raise ValueError where labels are strings and others are numbers, or the other way round.
+
+    Parameters
+    ----------
+    labels, others : ndarray
+        Empty ones are of any kind.
+    name, other_name : str
+        What the error calls them.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import require_same_kind
+    >>> require_same_kind(np.array([0, 1]), np.array([2.0]), "y_true", "y_pred")
+    """
+    if not (len(labels) and len(others)):
+        return
+    are_strings = labels.dtype.kind in "US"
+    if are_strings != (others.dtype.kind in "US"):
+        kinds = ("strings", "numbers") if are_strings else ("numbers", "strings")
+        raise ValueError(
+            f"{name} holds {kinds[0]}, such as {labels.flat[0].item()!r}, but {other_name} are {kinds[1]}, such as "
+            f"{others.flat[0].item()!r}: make both of one type."
+        )
 
 
 def _are_among_consecutive(present, classes):
@@ -392,7 +431,7 @@ def _require_states(labels, items, classes, name):
             raise ValueError(
                 f"X[{i}].n_states goes up to {example.n_states.max()}, but there are {len(classes)} classes."
             )
-        beyond = columns >= example.n_states
+        beyond = (columns >= example.n_states) & (columns < len(classes))
         if np.any(beyond):
             node = int(np.argmax(beyond))
             raise ValueError(

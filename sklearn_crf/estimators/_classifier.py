@@ -20,6 +20,7 @@ from sklearn_crf.encoding import (
     make_batches,
     object_array,
     require_complete,
+    summable_weight,
     validate_sample_weight,
 )
 from sklearn_crf.estimators._batch_labels import labels_of, labels_of_chains, marginals_of
@@ -215,7 +216,11 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If y holds a label that is not in ``classes_``: name all classes by ``classes`` where a fold may miss some.
+            If y has no labelled node of positive weight.
+
+        Notes
+        -----
+        A label that is not in ``classes_`` is never predicted, so its nodes are errors.
         """
         if isinstance(X, Shards):
             right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
@@ -228,8 +233,10 @@ class FieldClassifier(TrainableField):
     def _scored_nodes(self, X, y, sample_weight):
         """Weight of the correctly predicted nodes, and of all labelled ones."""
         encoded, _, columns = self._predict_columns(X)
-        truth = encode_y(y, encoded, missing_label=self.missing_label, classes=self.classes_).labels
+        missing, classes = self.missing_label, self.classes_
+        truth = encode_y(y, encoded, missing_label=missing, classes=classes, allow_unknown=True).labels
         weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
+        weight = summable_weight(weight)
         batches = make_batches(encoded, truth, **joined_packing(self, encoded, self._joined_nodes()))
         return right_nodes(columns, batches, weight)
 
@@ -480,20 +487,25 @@ class FieldClassifier(TrainableField):
         Returns
         -------
         LogLikelihood
-            By the inference that gives marginals: with an upper bound on the log-partition it is a lower bound.
+            By the inference that gives marginals: with an upper bound on the log-partition it is a lower bound. The
+            value is -inf where a label is not in ``classes_``, which has probability 0.
 
         Raises
         ------
         ValueError
             If the inference has no log-partition.
         """
-        encoded, batches, potentials, weights = self._prepare(X, y, name="y")
+        encoded, batches, potentials, weights = self._prepare(X, y, name="y", allow_unknown=True)
         chosen = self._able("marginals", inference)
 
         def run(batch, n_threads):
             model = self._scores(potentials, weights, batch)
+            is_unknown = batch.labels == len(self.classes_)
             with batch.named_in_errors():
-                terms, bounds = log_likelihood_terms(model, batch.labels, chosen, n_threads)
+                labels = np.where(is_unknown, -1, batch.labels)
+                terms, bounds = log_likelihood_terms(model, labels, chosen, n_threads)
+            if is_unknown.any():
+                terms = np.where(is_unknown, -np.inf, terms)
             return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
         with single_threaded_blas():

@@ -492,8 +492,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")
         return encoded
 
-    def _prepare(self, X, labels=None, *, name="evidence", joined_nodes=1, **options):
+    def _prepare(self, X, labels=None, *, name="evidence", allow_unknown=False, joined_nodes=1, **options):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
+        # allow_unknown: whether labels that are not classes get the column n_classes
         # joined_nodes: up to which an inference takes graphs with cycles together
         check_is_fitted(self)
         encoded = self._with_edge_features(self._encode(X, reset=False), self.classes_)
@@ -502,8 +503,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         potentials.check(encoded, type(self).__name__)
         known = None
         if labels is not None:
-            missing = self.missing_label
-            known = encode_y(labels, encoded, missing_label=missing, classes=self.classes_, name=name).labels
+            options_of_labels = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
+            known = encode_y(labels, encoded, allow_unknown=allow_unknown, **options_of_labels).labels
         prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
         options |= joined_packing(self, encoded, joined_nodes)
         batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_consistent_length, check_random_state
 
-from sklearn_crf.encoding import encode_y, make_batches, validate_sample_weight
+from sklearn_crf.encoding import encode_y, make_batches, summable_weight, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning import HeldOutScores
 from sklearn_crf.model_selection import take_examples
@@ -27,19 +27,25 @@ class HeldOutExamples(NamedTuple):
         vars(fitted).update(fitted_now(np.zeros(n_coef)))
         try:
             own, batches, potentials, _ = fitted._prepare(self.X)
-            missing, classes = fitted.missing_label, fitted.classes_
-            known = encode_y(self.y, own, missing_label=missing, classes=classes, name="y_val").labels
+            options = {"missing_label": fitted.missing_label, "classes": fitted.classes_, "name": "y_val"}
+            # A label that training did not have is never predicted: its nodes are errors.
+            known = encode_y(self.y, own, allow_unknown=True, **options).labels
         except ValueError as error:
             raise ValueError(f"X_val and y_val, the examples held out: {error}") from error
         truth = make_batches(own, known)
-        if not any(np.any(batch.labels >= 0) for batch in truth):
-            raise ValueError("y_val has no labelled node: there is nothing to choose the weights by.")
+        n_classes = len(fitted.classes_)
+        if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
+            raise ValueError(
+                "y_val has no labelled node of a class of the training labels: there is nothing to choose the weights "
+                "by."
+            )
+        weight = summable_weight(self.weight)
 
         def score(coef):
             vars(fitted).update(fitted_now(coef))
             with convergence_left_to_caller():
                 columns = fitted._columns(batches, potentials, [fitted._flat_weights(potentials)])
-            right, total = right_nodes(columns, truth, self.weight)
+            right, total = right_nodes(columns, truth, weight)
             return right / total
 
         return HeldOutScores(score, self.n_iter_no_change)

@@ -6,7 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
 
-from sklearn_crf.encoding import labels_from_objects, missing_nodes, number_of_examples
+from sklearn_crf.encoding import (
+    labels_from_objects,
+    missing_nodes,
+    number_of_examples,
+    require_same_kind,
+    summable_weight,
+)
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
@@ -32,7 +38,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     Raises
     ------
     ValueError
-        If the shapes of an example differ, or no node is labelled.
+        If the shapes of an example differ, no node is labelled, or one of both holds strings and the other numbers.
 
     Examples
     --------
@@ -55,11 +61,10 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     if not any(mask.any() for mask in keep):
         raise ValueError("y_true holds no label at all: there is nothing to score.")
     weight = None if sample_weight is None else _per_node_weight(sample_weight, true)
-    return (
-        _joined(true, keep, "y_true"),
-        _joined(pred, keep, "y_pred"),
-        None if weight is None else _joined(weight, keep, "sample_weight"),
-    )
+    true, pred = _joined(true, keep, "y_true"), _joined(pred, keep, "y_pred")
+    if not n_trailing:
+        require_same_kind(true, pred, "y_true", "the labels of y_pred")
+    return true, pred, None if weight is None else _joined(weight, keep, "sample_weight")
 
 
 def _per_example(y, name):
@@ -172,7 +177,21 @@ def node_jaccard_score(y_true, y_pred, *, missing_label=None, sample_weight=None
 
 def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options):
     true, pred, weight = flatten_nodes(y_true, y_pred, missing_label=missing_label, sample_weight=sample_weight)
-    return metric(true, pred, sample_weight=weight, **options)
+    return metric(true, pred, sample_weight=_checked(weight), **options)
+
+
+def _checked(weight):
+    """Weights of nodes whose sums are finite."""
+    if weight is None:
+        return None
+    if weight.dtype.kind not in "biuf":
+        raise ValueError(f"sample_weight must be numbers, got {weight.dtype}.")
+    if not np.all(np.isfinite(weight)):
+        raise ValueError("sample_weight must be finite, found NaN or infinity.")
+    if np.any(weight < 0) or not np.any(weight):
+        found = "a negative weight" if np.any(weight < 0) else "zero for every labelled node"
+        raise ValueError(f"sample_weight must not be negative, and positive for some labelled node, found {found}.")
+    return summable_weight(weight)
 
 
 def node_classification_report(
@@ -297,12 +316,8 @@ def node_log_likelihood_score(y_true, y_proba, *, labels, missing_label=None, sa
     Returns
     -------
     float
-        Finite: probabilities count as at least the smallest positive number of their precision.
-
-    Raises
-    ------
-    ValueError
-        If a true label is not among ``labels``.
+        Finite: probabilities count as at least the smallest positive number of their precision, and so do those of
+        true labels that are not among ``labels``.
 
     Examples
     --------
@@ -313,16 +328,14 @@ def node_log_likelihood_score(y_true, y_proba, *, labels, missing_label=None, sa
     """
     true, proba, weight = flatten_nodes(y_true, y_proba, missing_label=missing_label, sample_weight=sample_weight)
     labels = np.asarray(labels)
+    require_same_kind(true, labels, "y_true", "labels")
     if proba.ndim != 2 or proba.shape[1] != len(labels):
         raise ValueError(f"y_proba must have a last axis of {len(labels)} classes, got {proba.shape[1:]}.")
     order = np.argsort(labels)
     column = order[np.minimum(np.searchsorted(labels, true, sorter=order), len(labels) - 1)]
-    unknown = labels[column] != true
-    if np.any(unknown):
-        raise ValueError(f"y_true holds the label {true[np.argmax(unknown)]}, which is not among labels.")
-    chosen = proba[np.arange(len(true)), column]
+    chosen = np.where(labels[column] == true, proba[np.arange(len(true)), column], 0)
     chosen = np.maximum(chosen, np.finfo(chosen.dtype).tiny).astype(np.float64)
-    return float(np.average(np.log(chosen), weights=weight))
+    return float(np.average(np.log(chosen), weights=_checked(weight)))
 
 
 class NodeScorer:
@@ -394,7 +407,7 @@ class NodeScorer:
         if self.response_method == "predict_proba":
             options.setdefault("labels", estimator.classes_)
         if weight is not None:
-            options["sample_weight"] = weight
+            options["sample_weight"] = _checked(weight)
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -36,9 +36,7 @@ from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iteratio
 from sklearn_crf.mfa._training import MixtureFamily, best_of, find_starts, online_pass, pass_width, train
 
 
-class MultiConditionalMFA(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, FittedMixture
-):
+class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
     """Classifier from one mixture of factor analysers per class, trained between generative and discriminative.
 
     The model is ``P(x, c) = P(c) sum_s P(s | c) N(x; mu_cs, L_cs L_cs' + Psi)`` with ``n_components`` components ``s``

@@ -5,14 +5,14 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import require_rows
+from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._parameters import MixtureParameters
 
@@ -26,7 +26,7 @@ def _maximises_the_joint_likelihood(estimator):
     )
 
 
-class FittedMixture(BaseEstimator):
+class FittedMixture(ClassifierMixin, BaseEstimator):
     """Base of the estimators with the fitted attributes of `MultiConditionalMFA`: methods that need nothing else."""
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
@@ -96,6 +96,21 @@ class FittedMixture(BaseEstimator):
         out = np.full((len(samples), len(self.classes_)), -np.inf)
         out[:, present] = found
         return out
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the samples whose class is right; a class that is not in ``classes_`` never is.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        return super().score(X, y, summable_weight(sample_weight))
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """``log p(x)``, the log-density of each sample whatever its class.

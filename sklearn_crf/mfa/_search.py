@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
 from sklearn.metrics import check_scoring, get_scorer_names
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
@@ -88,9 +88,7 @@ def _descend(estimator, X, y, alphas, sample_weight):
     return found
 
 
-class MultiConditionalMFACV(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, FittedMixture
-):
+class MultiConditionalMFACV(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
     r"""Mixtures of factor analysers with ``alpha``, components and factors chosen by cross-validation.
 
     .. math::

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import number_of_examples, validate_sample_weight
+from sklearn_crf.encoding import number_of_examples, summable_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
@@ -589,7 +589,7 @@ def known_pixels(y, predicted, sample_weight, is_missing):
     for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
         if part.size != np.size(found):
             raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
-    weight = validate_sample_weight(sample_weight, len(predicted))
+    weight = summable_weight(validate_sample_weight(sample_weight, len(predicted)))
     if weight is not None:
         weight = np.repeat(weight, [part.size for part in parts])
     truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))

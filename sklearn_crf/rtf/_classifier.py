@@ -483,11 +483,17 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Returns
         -------
         float
+            A label that is not in ``classes_`` is never predicted, so its pixels are errors.
         """
         if isinstance(X, Shards):
             right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
+        else:
+            truth, found, weight = self._labelled_pixels(X, y, sample_weight)
+            total = len(truth) if weight is None else weight.sum()
+        if not total:
+            raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
+        if isinstance(X, Shards):
             return right / total
-        truth, found, weight = self._labelled_pixels(X, y, sample_weight)
         return float(accuracy_score(truth, found, sample_weight=weight))
 
     def _labelled_pixels(self, X, y, sample_weight):

@@ -138,7 +138,12 @@ GRID = np.zeros((2, 2, 3, 1))
         ([np.array([0, 1]), np.array([0, 1, 7])], TWO_CHAINS, {"classes": [0, 1]}, r"y\[1\].*unknown label 7.*0, 1"),
         ([np.array(["a", "b"]), np.zeros(3, int)], TWO_CHAINS, {}, "mixes strings"),
         ([np.array(["a", 1], dtype=object), np.array(["a"] * 3)], TWO_CHAINS, {}, r"y\[0\] mixes strings"),
-        ([np.array(["a", "b"]), np.array(["a"] * 3)], TWO_CHAINS, {"classes": [0, 1]}, r"y\[0\] holds labels of type"),
+        (
+            [np.array(["a", "b"]), np.array(["a"] * 3)],
+            TWO_CHAINS,
+            {"classes": [0, 1]},
+            r"y\[0\] holds strings, such as 'a'",
+        ),
         ([np.array([0.5, 1]), np.zeros(3)], TWO_CHAINS, {}, "Unknown label type: continuous"),
         ([np.array([np.nan, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains NaN.*missing_label"),
         ([np.array([np.inf, 1]), np.zeros(3)], TWO_CHAINS, {}, r"y\[0\] contains infinity"),

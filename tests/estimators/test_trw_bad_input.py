@@ -90,7 +90,7 @@ def test_labels_that_are_known_are_named_by_their_argument():
     unknown = [Y[0], np.array([1, 9, 1])]
     for ask, name in (
         (lambda y: model.predict(X, evidence=y), "evidence"),
-        (lambda y: model.log_likelihood(X, y), "y"),
+        (lambda y: model.energy(X, y), "y"),
     ):
         with pytest.raises(ValueError, match=rf"^{name}\[1\] holds the unknown label 9"):
             ask(unknown)
