@@ -26,6 +26,8 @@ from sklearn_crf.mfa._input import (
     check_init,
     check_magnitudes,
     class_weights,
+    require_complete,
+    require_labels,
     require_objects,
     resolve_solver,
 )
@@ -101,7 +103,12 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     ----------
     classes_ : ndarray of shape (n_classes,)
     class_prior_ : ndarray of shape (n_classes,)
-        ``P(c)``.
+        ``P(c)``, the weighted shares of the classes in the samples: for densities and draws.
+    discriminative_prior_ : ndarray of shape (n_classes,)
+        What ``P(c | x)`` has in the place of ``P(c)``. Joint training makes it ``class_prior_``; conditional training
+        learns it with the densities, and it can be far from the shares of the classes.
+    class_count_ : ndarray of shape (n_classes,)
+        Weight of the samples of each class.
     weights_ : ndarray of shape (n_classes, n_components)
         ``P(s | c)``.
     means_ : ndarray of shape (n_classes, n_components, n_features)
@@ -318,7 +325,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         params, state = online_pass(samples, family, len(classes), start, former, rng)
         self.classes_ = classes
         present = np.ones(len(classes), dtype=bool)
-        vars(self).update(self._attributes(units.to_original(params).canonical(), present, units))
+        count = np.bincount(labels, weights=weight, minlength=len(classes))
+        if former is not None:
+            count += getattr(self, "class_count_", former["weight"] * self.class_prior_)
+        vars(self).update(self._attributes(units.to_original(params).canonical(), present, units, count))
         self.partial_fit_state_ = {**state, "mean": units.mean, "scale": units.scale}
 
     @contextmanager
@@ -358,7 +368,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             data = ShardedBlocks(self, shards, classes[present], units, width)
 
         def attributes(params):
-            return shared | self._attributes(units.to_original(params).canonical(), present, units)
+            return shared | self._attributes(units.to_original(params).canonical(), present, units, found.class_weight)
 
         if starts is None:
             starts = self._starts(samples, family, present, self.n_init)
@@ -393,18 +403,21 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _of_samples(self, classes, labels, weight, X):
         """Samples in memory, in the form of a survey of shards."""
-        present = np.bincount(labels, minlength=len(classes)) > 0
+        count = np.bincount(labels, weights=weight, minlength=len(classes))
         units, constant = measure(X, weight)
         log_volume = _mean_log_volume(X, weight, units)
         missing = np.isnan(X).any()
-        return SurveyedShards(classes, present, units, constant, missing, (X, labels, weight), {}, log_volume)
+        return SurveyedShards(classes, count, units, constant, missing, (X, labels, weight), {}, log_volume)
 
     def _checked_samples(self, X, y, sample_weight=None, classes=None, *, reset=True):
         """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
         # classes: names of all; None are those of the constructor, or of y
-        options = {"dtype": [np.float64, np.float32], "ensure_all_finite": self._finite()}
+        options = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
         require_rows(X)
+        if y is not None:
+            require_labels(y)
         X, y = validate_data(self, X, y, reset=reset, **options)
+        require_complete(self, X)
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])
         classes, labels, weight, X = self._encode(X, y, sample_weight, self.classes if classes is None else classes)
@@ -475,8 +488,9 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
             yield on_iteration
 
-    def _attributes(self, params, present, units):
+    def _attributes(self, params, present, units, count):
         """Fitted attributes of parameters in the units of the user."""
+        # count: (n_classes,), weight of the samples of each class
         n_classes, n_components, n_factors = len(present), self.n_components, self.n_factors
         n_present, n_features = int(present.sum()), len(units.mean)
         prior = np.zeros(n_classes)
@@ -496,7 +510,9 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             noise_variance[:] = units.scale**2
             noise_variance[present] = noise.reshape(n_present, *inner)
         return {
-            "class_prior_": prior,
+            "class_prior_": count / count.sum(),
+            "discriminative_prior_": prior,
+            "class_count_": count,
             "weights_": weights,
             "means_": means,
             "loadings_": loadings,

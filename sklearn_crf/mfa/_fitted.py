@@ -14,6 +14,7 @@ from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
+from sklearn_crf.mfa._input import require_complete
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
@@ -36,16 +37,18 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         tags.input_tags.allow_nan = isinstance(self.allow_nan, (bool, np.bool_)) and bool(self.allow_nan)
         return tags
 
-    def _finite(self):
-        return "allow-nan" if self.allow_nan else True
-
     @property
     def _n_features_out(self):
         return self.loadings_.shape[-1]
 
     @property
     def _parameters(self):
-        """Parameters of the classes that have samples."""
+        """Parameters of the classes that have samples, with the prior that training has found."""
+        # Models of older versions have one prior.
+        return self._parameters_with(getattr(self, "discriminative_prior_", self.class_prior_))
+
+    def _parameters_with(self, prior):
+        """Parameters of the classes that have samples, with a prior of classes."""
         present = self.class_prior_ > 0
         means, loadings = self.means_[present], self.loadings_[present]
         noise = self.noise_variance_
@@ -53,23 +56,24 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         with np.errstate(divide="ignore"):
             log_weights = np.maximum(np.log(self.weights_[present]), -700.0)
         return MixtureParameters(
-            np.log(self.class_prior_[present]),
+            np.log(prior[present]),
             log_weights,
             means.reshape(-1, means.shape[2]),
             loadings.reshape(loadings.shape[0] * loadings.shape[1], *loadings.shape[2:]),
             np.log(noise),
         )
 
-    def _checked(self, X, ensure_all_finite=None):
+    def _checked(self, X, allow_nan=False):
         check_is_fitted(self)
-        finite = ensure_all_finite or self._finite()
         require_rows(X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite=finite)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        if not allow_nan:
+            require_complete(self, X)
         return np.asarray(X, dtype=np.float64)
 
-    def _evaluated(self, function, X):
+    def _evaluated(self, function, X, params):
         """A function of the parameters at samples; squares of extremely distant ones overflow, which is an error."""
-        found = function(self._parameters, X, self.n_jobs)
+        found = function(params, X, self.n_jobs)
         missing = np.isnan(found)
         # Maxima of all entries take a fraction of the time of those of short rows.
         if missing.any():
@@ -77,8 +81,21 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
         return found
 
+    def _log_joint(self, X, params):
+        """Logarithm of the prior and the density of each class, (n, n_classes); -inf for a class without samples."""
+        samples = self._checked(X)
+        found, present = self._evaluated(joint_log_density, samples, params), self.class_prior_ > 0
+        if present.all():
+            return found
+        out = np.full((len(samples), len(self.classes_)), -np.inf)
+        out[:, present] = found
+        return out
+
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
-        """``log P(x, c)``.
+        """``log P(x, c)``, with ``class_prior_`` as ``P(c)``.
+
+        After conditional training the class of the largest value need not be that of ``predict``, which goes by
+        ``discriminative_prior_``.
 
         Parameters
         ----------
@@ -89,13 +106,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples, n_classes)
             -inf for a class that had no sample.
         """
-        samples = self._checked(X)
-        found, present = self._evaluated(joint_log_density, samples), self.class_prior_ > 0
-        if present.all():
-            return found
-        out = np.full((len(samples), len(self.classes_)), -np.inf)
-        out[:, present] = found
-        return out
+        check_is_fitted(self)
+        return self._log_joint(X, self._parameters_with(self.class_prior_))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Share of the samples whose class is right; a class that is not in ``classes_`` never is.
@@ -136,7 +148,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        joint = self.joint_log_likelihood(X)
+        check_is_fitted(self)
+        joint = self._log_joint(X, self._parameters)
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
@@ -163,7 +176,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,)
         """
-        joint = self.joint_log_likelihood(X)
+        check_is_fitted(self)
+        joint = self._log_joint(X, self._parameters)
         best = np.empty(len(joint), dtype=np.intp)
         with range_runner(thread_count(self.n_jobs)) as run:
             run(lambda start, stop: joint[start:stop].argmax(axis=1, out=best[start:stop]), len(joint))
@@ -180,7 +194,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_factors)
         """
-        return self._evaluated(factor_means, self._checked(X))
+        samples = self._checked(X)
+        return self._evaluated(factor_means, samples, self._parameters)
 
     def impute(self, X: ArrayLike) -> np.ndarray:
         """Replace missing values by their conditional means, whatever the class of the sample.
@@ -208,7 +223,8 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         >>> model.impute([[1.0, np.nan]]).round(1)
         array([[1., 2.]])
         """
-        return self._evaluated(conditional_means, self._checked(X, ensure_all_finite="allow-nan"))
+        samples = self._checked(X, allow_nan=True)
+        return self._evaluated(conditional_means, samples, self._parameters_with(self.class_prior_))
 
     def sample(
         self, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

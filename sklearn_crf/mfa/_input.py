@@ -8,7 +8,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import named_classes
+from sklearn_crf.encoding import missing_nodes, named_classes
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
@@ -107,7 +107,7 @@ def resolve_solver(solver, objective, has_missing):
     if isinstance(solver, EM) and not joint:
         raise ValueError("solver='em' maximises the joint likelihood only; use objective='joint', or solver='lbfgs'.")
     if isinstance(solver, EM) and has_missing:
-        raise ValueError("solver='em' needs complete samples, X has NaN; use solver='lbfgs' or 'auto'.")
+        raise ValueError("solver='em' needs complete samples, but X has missing values; use solver='lbfgs' or 'auto'.")
     solver._validate_params()
     return clone(solver)
 
@@ -121,6 +121,34 @@ def check_counts(labels, names, n_components):
                 f"class {name!r} has {count} sample(s) of positive weight, fewer than n_components={n_components}; "
                 "lower n_components or give more samples."
             )
+
+
+def require_complete(estimator, X):
+    """Raise ValueError for missing values that the estimator was not told of."""
+    if estimator.allow_nan or not np.isnan(X).any():
+        return
+    row, feature = np.argwhere(np.isnan(X))[0]
+    raise ValueError(
+        f"X contains NaN in feature {feature} of sample {row}: pass allow_nan=True to {type(estimator).__name__}, "
+        "which integrates missing values out, or impute them."
+    )
+
+
+def require_labels(y):
+    """Raise ValueError unless y holds a label for each sample."""
+    try:
+        labels = np.asarray(y)
+    except ValueError:
+        labels = np.empty((0, 2))
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        raise ValueError(
+            "y must hold one label for each sample, but holds lists of them: use DRFClassifier or TRWCRF for sequences "
+            "of labels, MultiLabelField for sets of labels."
+        )
+    if labels.dtype == object:
+        missing = np.flatnonzero(missing_nodes(labels.ravel(), np.nan))
+        if len(missing):
+            raise ValueError(f"y[{missing[0]}] is missing: leave out samples without a label.")
 
 
 def check_magnitudes(X):

@@ -17,7 +17,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._fitted import FittedMixture
-from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, require_objects
+from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, require_complete, require_labels, require_objects
 from sklearn_crf.mfa._parameters import Priors
 from sklearn_crf.mfa._solvers import ScaledLBFGS, ScaledSGD
 
@@ -124,7 +124,7 @@ class MultiConditionalMFACV(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixi
     n_factors_ : int
     scores_ : ndarray of shape (n_pairs_components, n_pairs_factors, n_alphas, n_folds)
         Score of every candidate on every fold.
-    classes_, class_prior_, weights_, means_, loadings_, noise_variance_
+    classes_, class_prior_, discriminative_prior_, class_count_, weights_, means_, loadings_, noise_variance_
         Those of `MultiConditionalMFA`, of the chosen model.
     loss_curve_, restart_losses_, converged_, n_iter_
         Likewise.
@@ -233,7 +233,9 @@ class MultiConditionalMFACV(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixi
         alphas = _candidates("alphas", self.alphas, float, 0)
         n_components = _candidates("n_components", self.n_components, int, 1)
         n_factors = _candidates("n_factors", self.n_factors, int, 0)
-        table = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=self._finite())
+        table = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        require_complete(self, table)
+        require_labels(y)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(table, labels)
         weight = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)

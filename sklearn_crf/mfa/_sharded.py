@@ -46,13 +46,18 @@ class SurveyedShards(NamedTuple):
     """Results of one pass over all shards."""
 
     classes: np.ndarray  # names of all classes
-    present: np.ndarray  # (n_classes,) bool: which of them have samples
+    class_weight: np.ndarray  # (n_classes,), of the samples of each
     units: Units
     constant: np.ndarray  # (n_features,) bool
     has_missing: bool
     samples: tuple  # X, labels and weight of some samples of each class
     input_attributes: dict  # such as ``n_features_in_``
     log_volume: float  # mean logarithm of the ratio of the densities of standardised and original samples
+
+    @property
+    def present(self):
+        """Which classes have samples."""
+        return self.class_weight > 0
 
 
 def survey(estimator, shards: Shards) -> SurveyedShards:
@@ -70,15 +75,12 @@ def survey(estimator, shards: Shards) -> SurveyedShards:
     units, constant = units_of(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, w = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
-    present = weight > 0
     # Classes keep the weight of all of their samples.
     drawn = np.bincount(labels, weights=w, minlength=len(classes))
     w = w * np.divide(weight, drawn, out=np.zeros_like(weight), where=drawn > 0)[labels]
     log_volume = float(joined.total @ np.log(units.scale) / weight.sum())
     missing = any(part["has_missing"] for part in found)
-    return SurveyedShards(
-        classes, present, units, constant, missing, (X, labels, w), found[0]["attributes"], log_volume
-    )
+    return SurveyedShards(classes, weight, units, constant, missing, (X, labels, w), found[0]["attributes"], log_volume)
 
 
 def _require_alike(found):

@@ -111,10 +111,11 @@ def test_fitted_attributes_say_what_the_densities_are(clusters, noise):
     X, y = clusters
     model = MultiConditionalMFA(2, 1, noise=noise, n_init=1, max_iter=20, random_state=0).fit(1e3 * X + 7, y)
     X = 1e3 * X[:20] + 7
-    joint = brute_force_joint(model._parameters, X)
+    scores = brute_force_joint(model._parameters, X)
+    assert_allclose(model.predict_log_proba(X), scores - np.logaddexp.reduce(scores, axis=1, keepdims=True), atol=1e-12)
+    joint = scores - np.log(model.discriminative_prior_) + np.log(np.bincount(y) / len(y))
     assert_allclose(model.joint_log_likelihood(X), joint, rtol=1e-9)
     assert_allclose(model.score_samples(X), np.logaddexp.reduce(joint, axis=1), rtol=1e-9)
-    assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     shape = {"tied": (4,), "class": (3, 4), "component": (3, 2, 4)}[noise]
     assert model.noise_variance_.shape == shape
     assert model.loadings_.shape == (3, 2, 4, 1)
@@ -127,9 +128,8 @@ def test_loss_curve_ends_at_the_criterion(clusters, solver, alpha):
     X, y = clusters
     model = MultiConditionalMFA(2, 1, alpha=alpha, solver=solver, n_init=2, max_iter=15, random_state=0)
     model.fit(X * [1, 10, 100, 1e-3], y)
-    joint = model.joint_log_likelihood(X * [1, 10, 100, 1e-3])
-    own = joint[np.arange(300), y]
-    conditional = own - np.logaddexp.reduce(joint, axis=1)
+    own = model.joint_log_likelihood(X * [1, 10, 100, 1e-3])[np.arange(300), y]
+    conditional = model.predict_log_proba(X * [1, 10, 100, 1e-3])[np.arange(300), y]
     loss = -(conditional + alpha * (own - np.log(model.class_prior_[y]))).mean()
     assert_allclose(model.loss_curve_.min(), loss, rtol=1e-6)
     assert_allclose(model.restart_losses_.min(), loss, rtol=1e-6)
@@ -225,10 +225,13 @@ def test_missing_values_are_integrated_out(clusters):
     X, y = clusters
     gappy = with_gaps(X, 0.2)
     model = MultiConditionalMFA(1, 1, allow_nan=True, n_init=1, random_state=0).fit(gappy, y)
-    assert_allclose(model.joint_log_likelihood(gappy[:20]), brute_force_joint(model._parameters, gappy[:20]), rtol=1e-9)
+    scores = brute_force_joint(model._parameters, gappy[:20])
+    scores += np.log(model.class_prior_) - np.log(model.discriminative_prior_)
+    assert_allclose(model.joint_log_likelihood(gappy[:20]), scores, rtol=1e-9)
     assert model.score(X, y) > 0.8
     empty = np.full((1, 4), np.nan)
-    assert_allclose(model.predict_proba(empty)[0], model.class_prior_)
+    assert_allclose(model.predict_proba(empty)[0], model.discriminative_prior_)
+    assert_allclose(model.impute(empty)[0], np.einsum("c,ckj->j", model.class_prior_, model.means_))
     joint = MultiConditionalMFA(2, 1, objective="joint", allow_nan=True, random_state=0).fit(gappy, y)
     assert joint.score(gappy, y) > 0.8
     with pytest.raises(ValueError, match="NaN"):
@@ -297,6 +300,34 @@ def test_priors_shrink(clusters):
     assert np.linalg.norm(tight.loadings_) < 0.5 * np.linalg.norm(free.loadings_)
     loose = MultiConditionalMFA(1, 1, objective="joint", priors=Priors(1e4, 1e4)).fit(X, y)
     assert_allclose(loose.means_, free.means_, atol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01])
+def test_densities_and_draws_take_the_shares_of_the_classes(alpha):
+    rng = np.random.default_rng(2)
+    y = (rng.random(600) < 0.37).astype(int)
+    X = rng.normal(size=(600, 2)) * np.where(y, 3.0, 1.0)[:, None]
+    weight = rng.integers(1, 3, 600)
+    model = MultiConditionalMFA(1, 1, alpha=alpha, n_init=1, random_state=0).fit(X, y, sample_weight=weight)
+    share = np.bincount(y, weight) / weight.sum()
+    assert_allclose(model.class_prior_, share)
+    assert_allclose(model.class_count_, np.bincount(y, weight))
+    assert abs(model.discriminative_prior_ - share).max() > 1e-3
+    assert_allclose(np.bincount(model.sample(20000, random_state=0)[1]) / 20000, share, atol=0.02)
+    own = brute_force_joint(model._parameters_with(share), X)
+    assert_allclose(model.score_samples(X), np.logaddexp.reduce(own, axis=1), rtol=1e-6)
+    scores = brute_force_joint(model._parameters_with(model.discriminative_prior_), X)
+    assert_array_equal(model.predict(X), scores.argmax(axis=1))
+
+
+def test_joint_training_has_one_prior(clusters):
+    X, y = clusters
+    model = MultiConditionalMFA(1, 1, objective="joint").fit(X, y)
+    assert_allclose(model.discriminative_prior_, model.class_prior_)
+    # As loaded from a version that had one prior.
+    joint = model.predict_proba(X)
+    del model.discriminative_prior_, model.class_count_
+    assert_allclose(model.predict_proba(X), joint)
 
 
 def test_class_weight_multiplies_sample_weight(clusters):

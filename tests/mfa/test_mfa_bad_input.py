@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import MultiConditionalMFA
-from sklearn_crf.mfa import EM, Priors, ScaledLBFGS, ScaledSGD
+from sklearn_crf.mfa import EM, MultiConditionalMFACV, Priors, ScaledLBFGS, ScaledSGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -40,6 +40,44 @@ def quick(**kwargs):
 def test_parameters_that_cannot_be_meant(clusters, kwargs, message):
     with pytest.raises(InvalidParameterError, match=message):
         quick(**kwargs).fit(*clusters)
+
+
+@pytest.mark.parametrize("objective", ["joint", "multi_conditional"])
+def test_missing_values_without_allow_nan(clusters, objective):
+    X, y = clusters
+    holes = X.copy()
+    holes[3, 1] = np.nan
+    message = (
+        "^X contains NaN in feature 1 of sample 3: pass allow_nan=True to MultiConditionalMFA, .* or impute them.$"
+    )
+    model = quick(objective=objective)
+    with pytest.raises(ValueError, match=message):
+        model.fit(holes, y)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(holes, y, classes=[0, 1, 2])
+    model.fit(X, y)
+    for method in ("predict", "predict_proba", "transform", "score_samples", "joint_log_likelihood"):
+        with pytest.raises(ValueError, match=message):
+            getattr(model, method)(holes)
+    with pytest.raises(ValueError, match=r"^X contains NaN .* pass allow_nan=True to MultiConditionalMFACV"):
+        MultiConditionalMFACV([0.1], n_components=1).fit(holes, y)
+    with pytest.raises(ValueError, match="infinity"):
+        quick(allow_nan=True).fit(np.where(np.isnan(holes), np.inf, holes), y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([["a", "b"], ["a"]] * 30, "y must hold one label for each sample, but holds lists .* use DRFClassifier"),
+        ([["a", "b"]] * 60, "y must hold one label for each sample, but holds lists of them"),
+        (np.array(["a", None] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
+        (np.array(["a", np.nan] * 30, dtype=object), r"y\[1\] is missing: leave out samples without a label"),
+    ],
+)
+def test_labels_that_cannot_be_meant(clusters, y, message):
+    for model in (quick(), MultiConditionalMFACV([0.1], n_components=1)):
+        with pytest.raises(ValueError, match=message):
+            model.fit(clusters[0], y)
 
 
 NO_NUMBER = ["much", np.nan, np.inf, -1, np.zeros(3), [1], object()]
@@ -211,8 +249,8 @@ def test_what_a_fit_found_is_where_another_can_start(clusters, missing):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         first = quick(classes=[0, 1, 2, 7][: 3 + missing]).fit(X, y)
-        given = {name: getattr(first, f"{name}_") for name in ("means", "loadings", "weights", "class_prior")}
-        again = quick(classes=first.classes, init=given | {"noise_variance": first.noise_variance_}).fit(X, y)
+        given = {name: getattr(first, f"{name}_") for name in ("means", "loadings", "weights", "noise_variance")}
+        again = quick(classes=first.classes, init=given | {"class_prior": first.discriminative_prior_}).fit(X, y)
     np.testing.assert_allclose(again.loss_curve_[0], first.loss_curve_[-1], rtol=1e-9)
 
 

@@ -14,7 +14,17 @@ ORDER = np.random.default_rng(0).permutation(len(X))
 X, Y = X[ORDER], Y[ORDER]
 WEIGHT = np.where(np.arange(len(X)) % 5, 1.0, 2.0)
 PARTS = [(X[:60], Y[:60], WEIGHT[:60]), (X[60:90], Y[60:90], WEIGHT[60:90]), (X[90:], Y[90:], WEIGHT[90:])]
-NAMES = ("class_prior_", "weights_", "means_", "loadings_", "noise_variance_", "loss_curve_", "restart_losses_")
+NAMES = (
+    "class_prior_",
+    "discriminative_prior_",
+    "class_count_",
+    "weights_",
+    "means_",
+    "loadings_",
+    "noise_variance_",
+    "loss_curve_",
+    "restart_losses_",
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ESTIMATORS = {
