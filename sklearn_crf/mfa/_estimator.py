@@ -32,7 +32,7 @@ from sklearn_crf.mfa._input import (
     resolve_solver,
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
-from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure
+from sklearn_crf.mfa._samples import StandardisedSamples, Units, marked_missing, measure, without_isolated
 from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
 from sklearn_crf.mfa._training import MixtureFamily, best_of, find_starts, online_pass, pass_width, train
@@ -309,6 +309,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             check_features(X, constant, priors.noise_floor, self.objective == "joint")
         else:
             units = Units(former["mean"], former["scale"])
+            X = marked_missing(X, units.are_far(X))
         samples = StandardisedSamples(units.standardise(X), labels, weight, units)
 
         def start():
@@ -422,7 +423,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         check_factors(self.n_factors, X.shape[1])
         classes, labels, weight, X = self._encode(X, y, sample_weight, self.classes if classes is None else classes)
         check_magnitudes(X)
-        return classes, labels, weight, X
+        return classes, labels, weight, without_isolated(X, labels)
 
     def _encode(self, X, y, sample_weight, classes):
         """Classes, labels as numbers, weights and features, without the samples of weight 0."""

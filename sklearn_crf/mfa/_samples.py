@@ -4,7 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.mfa._densities import blocks_of_columns, missing_patterns, with_ones
+
+# A value is isolated where it is so many times as far from the median as nine in ten values of its class and feature.
+# Classes need so many values, whose quantiles are estimated from a part of them.
+_TIMES_AS_FAR, _LEAST_VALUES, _MOST_VALUES = 100, 10, 2000
+
+# Most distinct isolated values, and their share of a class: more of them are a component.
+_MOST_DISTINCT, _LARGEST_SHARE = 5, 0.01
 
 
 class Units(NamedTuple):
@@ -18,6 +26,10 @@ class Units(NamedTuple):
         found /= self.scale
         return found
 
+    def are_far(self, X):
+        """Which values are so far away that the samples before give no scale for them."""
+        return np.abs(X - self.mean) > _TIMES_AS_FAR * self.scale
+
     def to_standard(self, params):
         """Parameters of ``z`` from those of ``x``."""
         return params.rescale(-self.mean / self.scale, 1 / self.scale)
@@ -25,6 +37,55 @@ class Units(NamedTuple):
     def to_original(self, params):
         """Parameters of ``x`` from those of ``z``."""
         return params.rescale(self.mean, self.scale)
+
+
+def without_isolated(X, labels):
+    """Samples with NaN for values that no component could share with others, and a warning that names them.
+
+    One such value, a sentinel or a mistake, would set the variance of its feature or own a component.
+    """
+    found = np.zeros(X.shape, dtype=bool)
+    for c in range(labels.max() + 1):
+        rows = np.flatnonzero(labels == c)
+        found[rows] = _isolated(X[rows])
+    return marked_missing(X, found)
+
+
+def marked_missing(X, isolated):
+    """Samples with NaN for isolated values, and the warning."""
+    if not isolated.any():
+        return X
+    row, feature = np.argwhere(isolated)[0]
+    warn_caller(
+        f"{np.count_nonzero(isolated)} value(s) of X are more than {_TIMES_AS_FAR} times as far from the others as "
+        f"these from each other, such as {X[row, feature]:g} in feature {feature}: training takes them for "
+        "missing. Pass NaN with allow_nan=True if they stand for missing values."
+    )
+    return np.where(isolated, np.nan, X)
+
+
+def _isolated(X):
+    """Whether each value of the samples of one class is isolated."""
+    if len(X) < _LEAST_VALUES:
+        return np.zeros(X.shape, dtype=bool)
+    some = X[:: -(-len(X) // _MOST_VALUES)]
+    median = _lower_quantile(some, 0.5)
+    distance = np.abs(some - median)
+    # Where most values are the same, the others are compared among themselves.
+    distance[distance == 0] = np.nan
+    reach = np.where(np.count_nonzero(distance > 0, axis=0) < _LEAST_VALUES, np.inf, _lower_quantile(distance, 0.9))
+    isolated = np.abs(X - median) > _TIMES_AS_FAR * reach
+    most = max(_MOST_DISTINCT, _LARGEST_SHARE * len(X))
+    for j in np.flatnonzero(isolated.any(axis=0)):
+        if len(np.unique(X[isolated[:, j], j])) > most:
+            isolated[:, j] = False
+    return isolated
+
+
+def _lower_quantile(X, share):
+    """The largest observed value of each feature below which there is no more than a share."""
+    ordered, n_observed = np.sort(X, axis=0), np.count_nonzero(~np.isnan(X), axis=0)
+    return ordered[(share * np.maximum(n_observed - 1, 0)).astype(int), np.arange(X.shape[1])]
 
 
 def measure(X, weight):
