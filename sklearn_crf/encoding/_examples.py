@@ -548,10 +548,13 @@ class Batch:
         try:
             yield
         except ValueError as error:
-            part = getattr(error, "part", None)
+            part, node, text = getattr(error, "part", None), getattr(error, "node", None), str(error)
+            if part is None and node is not None:
+                part = int(np.searchsorted(self.node_ptr, node, side="right")) - 1
+                text = error.text_of_node.format(node - self.node_ptr[part])
             first, last = self.members[[0, -1] if part is None else [part, part]]
             which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
-            error.args = (f"{which}: {error}",)
+            error.args = (f"{which}: {text}",)
             raise
 
 

@@ -151,17 +151,28 @@ def _kind_of_sum(model, largest_degree, unbounded):
     """Semiring and precision for sums."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype
-    n_types, n_features, n_columns, _ = model.tables.shape
-    spread = np.empty(n_types * n_features)
-    forbids = range_of_tables(model.tables.reshape(len(spread), n_columns**2), spread)
+    forbids, spread = _ranges_of_tables(model)
     double = np.dtype(np.float64)
     candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
-    largest = _largest_range(model, spread.reshape(n_types, n_features))
+    largest = _largest_range(model, spread)
     together = largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
             return SUM_PROBABILITY, dtype
     return SUM_SCORE, model.dtype
+
+
+def _ranges_of_tables(model):
+    """Whether tables forbid pairs, and the range of the other scores of each table, (T, R)."""
+    n_types, n_features, n_columns, _ = model.tables.shape
+    spread = np.empty(n_types * n_features)
+    forbids = range_of_tables(model.tables.reshape(len(spread), n_columns**2), spread)
+    return forbids, spread.reshape(n_types, n_features)
+
+
+def largest_range_of_factors(model):
+    """Return the largest range of the scores of an edge, without those that forbid a pair."""
+    return _largest_range(model, _ranges_of_tables(model)[1])
 
 
 def _largest_range(model, spread):
@@ -426,9 +437,17 @@ _GATHERED = 2**15
 _SMALLEST_PART = 1024
 
 
+_INFEASIBLE_AT_NODE = "model is infeasible: the scores around node {} leave it no state."
+
+
 def infeasible_at_node(node):
-    """The error for a node that messages left without a state."""
-    return ValueError(f"model is infeasible: the scores around node {node} leave it no state.")
+    """Return the error for a node that messages left without a state.
+
+    Where graphs are joined it is read by a caller who knows the node by another number.
+    """
+    error = ValueError(_INFEASIBLE_AT_NODE.format(node))
+    error.node, error.text_of_node = int(node), _INFEASIBLE_AT_NODE
+    return error
 
 
 def beliefs_of(field, messages, run):

@@ -145,8 +145,10 @@ cdef inline double pair_belief(const Field* f, Py_ssize_t s, Py_ssize_t q, const
         floating* other = <floating*> workspace.shifted
         floating* fresh = <floating*> workspace.fresh
         double power = 1, log_scale, shift = 0, total = 0
-        # Terms lost by underflow do not matter in a sum above this; probabilities are kept only if none can be.
-        double least = 0 if f.semiring == SUM_PROBABILITY else 1e-25 if floating is float else 1e-280
+        # Terms lost by underflow do not matter in a sum above this. Single probabilities are kept only if none can be.
+        double least = 1e-25 if floating is float else 1e-280
+    if f.semiring == SUM_PROBABILITY and (floating is float or f.appearance != NULL):
+        least = 0
     if f.appearance != NULL:
         power = 1 / <double> (<const floating*> f.appearance)[half_edge >> 1]
     log_scale = cavity_of(f, beliefs + s * W, messages + q * W, power, states_of(f, s), cavity)

@@ -176,3 +176,18 @@ def test_examples_without_edges_are_rows_where_they_have_one_node(without_models
     for one, other in zip(field.predict(graphs), by_models(field.predict, graphs, monkeypatch), strict=True):
         assert_array_equal(one, other)
     assert not without_models
+
+
+@pytest.mark.parametrize("inference", [None, "map"])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "sample"])
+def test_an_example_without_a_labeling_is_named(method, inference):
+    X, y = chains(3, 0)
+    changes = [(a, b) for a in "abc" for b in "abc" if a != b]
+    y = [np.full(len(labels), labels[0]) for labels in y]
+    field = TRWCRF(pairwise=PairwiseTables("full", forbidden=changes)).fit(X, y)
+    contradictory = next(i for i, labels in enumerate(y) if i and len(labels) == 3)
+    evidence = [[None] * len(labels) for labels in y]
+    evidence[contradictory][0], evidence[contradictory][2] = "a", "b"
+    evidence = [np.array(labels, dtype=object) for labels in evidence]
+    with pytest.raises(ValueError, match=rf"^X\[{contradictory}\]: .* around node [012] leave it no state"):
+        getattr(field, method)(X, evidence=evidence, inference=inference)

@@ -68,7 +68,7 @@ class Transitions(NamedTuple):
 
     def workspace(self, longest):
         """That of the kernels of chains of up to so many nodes."""
-        return _workspace(2 * longest + 3, self.factor)
+        return _workspace(3 * longest + 2, self.factor)
 
     def _nothing(self):
         """Statistics of the table that are not asked for."""

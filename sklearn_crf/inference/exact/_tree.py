@@ -1,5 +1,7 @@
 """Exact inference on graphs without cycles."""
 
+from contextlib import suppress
+
 import numpy as np
 from sklearn.utils import check_random_state
 
@@ -11,6 +13,7 @@ from sklearn_crf.inference._field import (
     SUM_PROBABILITY,
     beliefs_of,
     infeasible_at_node,
+    largest_range_of_factors,
     make_field,
     marginals_of,
     node_marginals_of,
@@ -66,9 +69,10 @@ class TreeInference(EdgeMarginals, Inference):
     exact_on = "forest"
 
     def _edge_marginals(self, model, edges, init, n_threads):
-        field, _, messages = _sum_messages(model, both_ways=True)
         with range_runner(n_threads) as run:
-            return edge_marginals_of(field, model, messages, edges, run)
+            return _from_messages(
+                model, lambda field, _, messages: edge_marginals_of(field, model, messages, edges, run)
+            )
 
     def _check_model(self, model):
         super()._check_model(model)
@@ -98,28 +102,34 @@ class TreeInference(EdgeMarginals, Inference):
         for found in (quick(model) for quick in (node_marginals_of_chains, node_marginals_of_copies)):
             if found is not None:
                 return found
-        field, _, messages = _sum_messages(model, both_ways=True)
         with range_runner(n_threads) as run:
-            return node_marginals_of(field, model.dtype, messages, run)
+            return _from_messages(
+                model, lambda field, _, messages: node_marginals_of(field, model.dtype, messages, run)
+            )
 
     def _marginals(self, model, *, init=None, n_threads=1):
         for found in (quick(model) for quick in (marginals_of_chains, all_marginals_of_copies)):
             if found is not None:
                 return found
-        field, unary_shift, messages = _sum_messages(model, both_ways=True)
         # Where a message is 0, the rest of what a node knows cannot be told from its belief.
-        exact = not _forbids_pairs(model)
+        options = {"exact": not _forbids_pairs(model), "bound": "exact", "n_iter": 1}
         with range_runner(n_threads) as run:
-            return marginals_of(field, model.dtype, unary_shift, messages, run, exact=exact, bound="exact", n_iter=1)
+            return _from_messages(
+                model,
+                lambda field, unary_shift, messages: marginals_of(
+                    field, model.dtype, unary_shift, messages, run, **options
+                ),
+            )
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)
-        field, _, messages = _sum_messages(model, both_ways=False)
         order, n_nodes = model.graph.forest.order, model.graph.n_nodes
         labels = np.empty((n_samples, n_nodes), dtype=np.int32)
         step = max(1, _UNIFORM_BUDGET // max(n_nodes, 1))
         with range_runner(n_threads) as run:
-            upward = _subtree_scores(field, messages, run)
+            field, upward = _from_messages(
+                model, lambda field, _, messages: (field, _subtree_scores(field, messages, run)), both_ways=False
+            )
             parent_slot = model.graph.forest.parent_slot
             for first in range(0, n_samples, step):
                 drawn = labels[first : first + step]
@@ -164,20 +174,31 @@ def _set_neutral(field, messages, slots):
     messages[slots[slots >= 0]] = 1.0 if field.semiring == SUM_PROBABILITY else 0.0
 
 
-def _sum_messages(model, both_ways):
-    """Field, shift of its unary rows, and messages to the roots and back, or neutral ones on the way back."""
-    forest = model.graph.forest
-    # Forbidden pairs seldom let probabilities underflow, and if so it is seen.
-    for unbounded in (True, False):
-        field, unary_shift = make_field(model, maximum=False, unbounded=unbounded)
-        messages = _collect(model.graph, field)
-        if both_ways:
-            _send(field, messages, forest, 1)
-        else:
-            _set_neutral(field, messages, forest.parent_slot)
-        if not _may_have_underflowed(model, field, messages):
-            break
-    return field, unary_shift, messages
+def _from_messages(model, use, both_ways=True):
+    """Return what ``use`` makes of a field, the shift of its unary rows, and its messages of sums.
+
+    Messages go to the roots and back, or are neutral on the way back. They are probabilities if none can underflow.
+    Forbidden pairs let messages range without a bound that is known beforehand, so that probabilities are tried and
+    looked at. Otherwise messages are scores: then only a model without any labeling leaves a node without a state.
+    """
+    if _forbids_pairs(model):
+        field, unary_shift = make_field(model, maximum=False, unbounded=True)
+        # A node that seems to have no state left may have lost them all by underflow.
+        with suppress(ValueError):
+            if field.semiring == SUM_PROBABILITY:
+                messages = _messages(model.graph, field, both_ways)
+                if not _may_have_underflowed(model, field, messages):
+                    return use(field, unary_shift, messages)
+    field, unary_shift = make_field(model, maximum=False)
+    return use(field, unary_shift, _messages(model.graph, field, both_ways))
+
+
+def _messages(graph, field, both_ways):
+    if both_ways:
+        return exact_messages(graph, field)
+    messages = _collect(graph, field)
+    _set_neutral(field, messages, graph.forest.parent_slot)
+    return messages
 
 
 def _forbids_pairs(model):
@@ -185,17 +206,14 @@ def _forbids_pairs(model):
 
 
 def _may_have_underflowed(model, field, messages):
-    """Whether a product of what a node received may have been too small for a probability that is not 0.
+    """Whether a product of what a node received and a factor may have been too small for a probability.
 
-    Only forbidden pairs can do that unnoticed. If every message has been large enough for the next not to
-    underflow, then, by induction along the tree, none has.
+    If every message has been large enough for the next not to underflow, then, by induction along the tree, none has.
     """
-    if field.semiring != SUM_PROBABILITY or not _forbids_pairs(model):
-        return False
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
     range_messages = -np.log(np.min(messages, where=messages > 0, initial=1.0))
-    together = range_unary + model.graph.largest_degree * range_messages
+    together = range_unary + model.graph.largest_degree * range_messages + largest_range_of_factors(model)
     return together > LARGEST_RANGE[field.unary.dtype]
 
 

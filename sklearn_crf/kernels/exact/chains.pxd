@@ -1,17 +1,19 @@
 """Forward and backward along chains: what belongs to one stays in the cache from its scores to its statistics.
 
-Sums are of probabilities, normalised at every node, in double precision whatever that of the scores.
+Sums are of probabilities, normalised at every node, in double precision whatever that of the scores. Where pairs are
+forbidden, a chain whose probabilities would underflow is done again by sums of scores.
 """
 
 from cython cimport floating
-from libc.math cimport INFINITY, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.rows cimport add_outer, exponentiate_all, row_max, row_scale, row_sum, sum_product
 
 
 cdef inline bint probabilities(
-    const floating* scores, Py_ssize_t n_states, Py_ssize_t width, double widest, double* row, double* best
+    const floating* scores, Py_ssize_t n_states, Py_ssize_t width, double widest, bint forbids, double* row,
+    double* best
 ) noexcept nogil:
     """Scores below the best one of a node, -inf in the padding; False where they range too widely."""
     cdef:
@@ -20,6 +22,11 @@ cdef inline bint probabilities(
     for a in range(1, n_states):
         top = scores[a] if scores[a] > top else top
         least = scores[a] if scores[a] < least else least
+    if forbids and least == -INFINITY:
+        # Sums of zero are expected.
+        least = top
+        for a in range(n_states):
+            least = scores[a] if -INFINITY < scores[a] < least else least
     for a in range(n_states):
         row[a] = scores[a] - top
     for a in range(n_states, width):
@@ -53,6 +60,93 @@ cdef inline void multiply(double* row, const double* other, Py_ssize_t width) no
         row[a] *= other[a]
 
 
+cdef inline double log_sum(const double* row, Py_ssize_t n) noexcept nogil:
+    """log sum exp of scores, -inf of nothing but -inf."""
+    cdef:
+        Py_ssize_t a
+        double top = -INFINITY, total = 0
+    for a in range(n):
+        top = row[a] if row[a] > top else top
+    if top == -INFINITY:
+        return top
+    for a in range(n):
+        total += exp(row[a] - top)
+    return top + log(total)
+
+
+cdef inline bint pass_in_scores(
+    const floating* unary,  # IN (n, K)
+    Py_ssize_t n,
+    const double[:, ::1] table,  # IN (K, K)
+    Py_ssize_t W,
+    double best_pair,
+    const int32_t* labels,  # IN (n,) or NULL
+    floating* posterior,  # OUT (n, K) or NULL
+    double[:, ::1] pairs,  # IN OUT (K, W) or (0, W)
+    double* terms,  # OUT (n,) or NULL
+    int32_t* predicted,  # OUT (n,)
+    double* work,  # workspace (3 n + 2, W)
+) noexcept nogil:
+    """The same of one chain by sums of scores, which cannot underflow; False where no labeling is allowed."""
+    cdef:
+        Py_ssize_t K = table.shape[0], t, a, b, winner
+        double largest = 1e18 if floating is float else 1e100  # models hold no larger scores
+        double* forward = work
+        double* own = forward + n * W
+        double* backward = own + n * W
+        double* row = backward + n * W
+        double total, top
+    for t in range(n):
+        for b in range(K):
+            own[t * W + b] = unary[t * K + b]
+            if not (fabs(own[t * W + b]) <= largest or own[t * W + b] == -INFINITY):
+                return False
+            forward[t * W + b] = own[t * W + b]
+            if t:
+                for a in range(K):
+                    row[a] = forward[(t - 1) * W + a] + table[a, b]
+                forward[t * W + b] += log_sum(row, K)
+        total = log_sum(forward + t * W, K)
+        if total == -INFINITY:
+            return False
+        for b in range(K):
+            forward[t * W + b] -= total
+            own[t * W + b] -= total
+        if terms != NULL:
+            terms[t] = total
+            if labels != NULL:
+                terms[t] -= unary[t * K + labels[t]]
+                if t:
+                    terms[t] -= table[labels[t - 1], labels[t]]
+    for t in range(n - 1, -1, -1):
+        for a in range(K):
+            backward[t * W + a] = 0
+            if t < n - 1:
+                for b in range(K):
+                    row[b] = table[a, b] + own[(t + 1) * W + b] + backward[(t + 1) * W + b]
+                backward[t * W + a] = log_sum(row, K)
+    for t in range(n):
+        top, winner = -INFINITY, 0
+        for a in range(K):
+            row[a] = forward[t * W + a] + backward[t * W + a]
+            if row[a] > top:
+                top, winner = row[a], a
+            if posterior != NULL:
+                posterior[t * K + a] = <floating> exp(row[a])
+        predicted[t] = <int32_t> winner
+        if posterior != NULL and labels != NULL:
+            posterior[t * K + labels[t]] -= 1
+        if t and pairs.shape[0] > 0:
+            for a in range(K):
+                for b in range(K):
+                    # What a pair weighs by its own score is multiplied in later.
+                    if table[a, b] > -INFINITY:
+                        pairs[a, b] += exp(
+                            best_pair + forward[(t - 1) * W + a] + own[t * W + b] + backward[t * W + b]
+                        )
+    return True
+
+
 cdef inline bint pass_over_chains(
     const floating[:, ::1] unary,  # IN (N, K)
     const int64_t[::1] ptr,  # IN (n_chains + 1,) first node of each chain
@@ -68,27 +162,31 @@ cdef inline bint pass_over_chains(
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
     double[::1] terms,  # OUT (N,) negative log-likelihood of labels given those before; else terms of log_z; or (0,)
     int32_t[::1] predicted,  # OUT (N,) most probable state
-    double[:, ::1] work,  # workspace (2 * longest + 3, W)
+    double[:, ::1] work,  # workspace (3 * longest + 2, W)
 ) noexcept nogil:
-    """Marginals, or the derivative of the loss; False, and nothing of use, where scores range too widely."""
+    """Marginals, or the derivative of the loss; False, and nothing of use, where scores range too widely.
+
+    Where pairs are forbidden scores may range as they like, and False says that labels or all labelings are forbidden.
+    """
     cdef:
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
-        Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 3) // 2
+        Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 2) // 3
         double total, best
         bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
         bint has_terms = terms.shape[0] > 0, has_posterior = posterior.shape[0] > 0
         bint labels_alone = not has_terms and not has_posterior and not has_pairs
         double* forward = &work[0, 0]
         double* own = forward + longest * W
-        double* backward = own + longest * W
-        double* product = backward + W
+        double* backwards = own + longest * W
+        double* product = backwards + longest * W
         double* alpha
+        double* backward
         floating* row
     for i in range(ptr.shape[0] - 1):
         first, n = ptr[i], ptr[i + 1] - ptr[i]
         for t in range(n):
             s = first + t
-            fits &= probabilities(&unary[s, 0], K, W, widest, own + t * W, &best)
+            fits &= probabilities(&unary[s, 0], K, W, widest, least > 0, own + t * W, &best)
             if not has_terms:
                 continue
             terms[s] = best + best_pair if t else best
@@ -96,36 +194,54 @@ cdef inline bint pass_over_chains(
                 terms[s] -= unary[s, labels[s]]
                 if t:
                     terms[s] -= table[labels[s - 1], labels[s]]
-                    fits &= table[labels[s - 1], labels[s]] > -INFINITY
                     counts[labels[s - 1], labels[s]] += 1
-        if not fits:
-            break
-        if n == 1 and labels_alone:
+                if not terms[s] < INFINITY:
+                    return False
+        if fits and n == 1 and labels_alone:
             predicted[first] = <int32_t> first_of_best(own, W)
             continue
-        exponentiate_all(own, n * W)
-        for t in range(n):
-            alpha = forward + t * W
-            if t:
-                sum_product(&factor[0, 0], <const double*> alpha - W, K, W, alpha)
-                multiply(alpha, own + t * W, W)
-            else:
+        if fits:
+            exponentiate_all(own, n * W)
+            for t in range(n):
+                alpha = forward + t * W
+                if t:
+                    sum_product(&factor[0, 0], <const double*> alpha - W, K, W, alpha)
+                    multiply(alpha, own + t * W, W)
+                else:
+                    for a in range(W):
+                        alpha[a] = own[a]
+                total = row_sum(<const double*> alpha, W)
+                row_scale(alpha, 1 / total, W)
+                row_scale(own + t * W, 1 / total, W)
+                if least > 0:
+                    fits &= are_sound(alpha, least, W)
+                if has_terms:
+                    terms[first + t] += log(total)
+        if fits:
+            for a in range(W):
+                backwards[(n - 1) * W + a] = 1.0
+            for t in range(n - 1, 0, -1):
+                backward = backwards + t * W
                 for a in range(W):
-                    alpha[a] = own[a]
-            total = row_sum(<const double*> alpha, W)
-            row_scale(alpha, 1 / total, W)
-            row_scale(own + t * W, 1 / total, W)
-            if least > 0:
-                fits &= are_sound(alpha, least, W)
-            if has_terms:
-                terms[first + t] += log(total)
+                    product[a] = own[t * W + a] * backward[a]
+                sum_product(&transposed[0, 0], <const double*> product, K, W, backward - W)
+                if least > 0:
+                    fits &= are_sound(backward - W, least, W)
+        if not fits and least == 0:
+            return False
         if not fits:
-            break
-        for a in range(W):
-            backward[a] = 1.0
+            fits = pass_in_scores(
+                &unary[first, 0], n, table, W, best_pair, &labels[first] if labelled else NULL,
+                &posterior[first, 0] if has_posterior else NULL, pairs, &terms[first] if has_terms else NULL,
+                &predicted[first], forward
+            )
+            if not fits:
+                return False
+            continue
         for t in range(n - 1, -1, -1):
             s = first + t
             alpha = forward + t * W
+            backward = backwards + t * W
             for a in range(W):
                 product[a] = alpha[a] * backward[a]
             predicted[s] = <int32_t> first_of_best(product, W)
@@ -135,12 +251,8 @@ cdef inline bint pass_over_chains(
                     row[a] = <floating> product[a]
                 if labelled:
                     row[labels[s]] -= 1
-            if t:
+            if t and has_pairs:
                 for a in range(W):
                     product[a] = own[t * W + a] * backward[a]
-                if has_pairs:
-                    add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
-                sum_product(&transposed[0, 0], <const double*> product, K, W, backward)
-                if least > 0:
-                    fits &= are_sound(backward, least, W)
-    return fits
+                add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
+    return True

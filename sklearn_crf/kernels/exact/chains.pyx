@@ -22,7 +22,7 @@ def chain_likelihood(
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
     double[::1] terms,  # OUT (N,) negative log-likelihood of labels given those before; else terms of log_z; or (0,)
     int32_t[::1] predicted,  # OUT (N,) most probable state
-    double[:, ::1] work,  # workspace (2 * longest + 3, W)
+    double[:, ::1] work,  # workspace (3 * longest + 2, W)
 ):
     """Marginals, or the derivative of the loss; False, and nothing of use, where scores range too widely."""
     cdef bint fits

@@ -32,7 +32,7 @@ def risk_of_chains(
     double[::1] gradient,  # IN OUT (P,) added to, or (0,): not asked for
     double[::1] terms,  # workspace (N,)
     int32_t[::1] predicted,  # workspace (N,)
-    double[:, ::1] work,  # workspace (2 * longest + 3, W)
+    double[:, ::1] work,  # workspace (3 * longest + 2, W)
     double[::1] columns,  # workspace (K,)
 ):
     """Sum of the losses of nodes and number of wrong labels, without the weight; None where scores range too widely."""

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, TreeInference, _field
 from sklearn_crf.inference.exact import _chains
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import PairwiseModel, score
 
 
 def same_marginals(found, exact, tol):
@@ -267,17 +267,89 @@ def test_joined_chains_of_one_table_are_those_of_messages(n_states, lengths, sca
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_forbidden_pairs_let_underflow_is_left_to_messages(dtype):
+def test_what_forbidden_pairs_let_underflow_is_not_lost(dtype):
     """The state that nothing leads back to is lost in the sums of the first half, and the best one of all."""
     table = np.array([[0.0, 0.0], [-np.inf, 0.0]])
     unary = np.zeros((400, 2), dtype=dtype)
     unary[:200, 1], unary[200:, 0] = 5.0, 10.0
     for scores, towards in ((unary, table), (unary[::-1].copy(), table.T)):
         model = PairwiseModel(lattice((400,)), scores, towards[None])
-        assert _chains.marginals_of_chains(model) is None
-        found = TreeInference().marginals(model)
-        assert found.log_z == pytest.approx(2000.0)
-        assert_allclose(found.unary[:, 0], 1.0, atol=1e-4)
+        for found in (_chains.marginals_of_chains(model), TreeInference().marginals(_with_ones(model))):
+            assert found.log_z == pytest.approx(2000.0)
+            assert_allclose(found.unary[:, 0], 1.0, atol=1e-4)
+
+
+def _with_ones(model):
+    """The same scores with weights of edges, which keep the kernel of chains away."""
+    return replace(model, edge_weight=np.ones(model.graph.n_edges))
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e3, 1e4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("graph", ["chain", "tree", "disconnected_forest", "no_edges"])
+def test_forbidden_states_and_pairs_at_any_scale(graph, dtype, scale):
+    tol = 1e-9 * (1 + scale) if dtype == np.float64 else 1e-4 + 4e-6 * scale
+    for seed in range(24):
+        kind, share = ("tied", "weighted", "untied")[seed % 3], (0.3, 0.7)[seed % 2]
+        model = random_model(graph, 3, kind, dtype=dtype, scale=scale, forbidden=share, seed=seed)
+        if seed % 4 < 3:
+            # Messages are then tried as probabilities.
+            model = replace(model, tables=model.tables / scale)
+        exact = BruteForce().marginals(replace(model, unary=model.unary.astype(np.float64)))
+        inference = TreeInference()
+        found = inference.marginals(model)
+        assert found.log_z == pytest.approx(exact.log_z, abs=tol * (1 + scale))
+        assert_allclose(found.unary, exact.unary, atol=tol)
+        assert_allclose(found.tables, exact.tables, atol=20 * tol)
+        assert_allclose(inference.node_marginals(model), exact.unary, atol=tol)
+        pairs, edges = inference.edge_marginals(model), model.graph.edges
+        assert_allclose(pairs.sum(axis=2), exact.unary[edges[:, 0]], atol=20 * tol)
+        assert_allclose(pairs.sum(axis=1), exact.unary[edges[:, 1]], atol=20 * tol)
+        for labels in inference.sample(model, 5, random_state=0):
+            assert score(model, labels) > -np.inf
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e4])
+def test_only_models_without_labelings_are_infeasible(scale):
+    rng = np.random.default_rng(0)
+    n_infeasible = 0
+    for seed in range(60):
+        graph = lattice((4,)) if seed % 2 else random_tree(4, rng)
+        unary, tables = scale * rng.normal(size=(4, 3)), scale * rng.normal(size=(1, 3, 3))
+        unary[rng.random(unary.shape) < 0.3] = tables[rng.random(tables.shape) < 0.5] = -np.inf
+        model = PairwiseModel(graph, unary, tables)
+        try:
+            BruteForce().marginals(model)
+        except ValueError:
+            n_infeasible += 1
+            for ask in (TreeInference().marginals, TreeInference().node_marginals, TreeInference().map):
+                with pytest.raises(ValueError, match="infeasible"):
+                    ask(model)
+        else:
+            TreeInference().marginals(model)
+            TreeInference().map(model)
+    assert 10 < n_infeasible < 50
+
+
+def test_two_nodes_whose_likely_states_exclude_each_other():
+    model = PairwiseModel(lattice((2,)), [[0, 0], [0, 800]], [[[0, -np.inf], [0, -np.inf]]])
+    for same in (model, _with_ones(model)):
+        found = TreeInference().marginals(same)
+        assert found.log_z == pytest.approx(np.log(2))
+        assert_allclose(found.unary, [[0.5, 0.5], [1, 0]])
+    # Both likely states are 600 above the others, and the others are the only pair left.
+    apart = PairwiseModel(lattice((2,)), [[600, 0], [600, 0]], [[[-np.inf, -np.inf], [-np.inf, 0]]])
+    assert TreeInference().marginals(_with_ones(apart)).log_z == pytest.approx(0.0)
+
+
+def test_a_chain_that_underflows_leaves_others_their_bits():
+    rng = np.random.default_rng(0)
+    table = np.array([[0.0, -np.inf], [0.0, -np.inf]])
+    unary = rng.normal(size=(5, 2))
+    alone = TreeInference().marginals(PairwiseModel(lattice((3,)), unary[:3], table[None]))
+    unary[4] = 0, 800
+    both = PairwiseModel(disjoint_union([lattice((3,)), lattice((2,))]), unary, table[None])
+    assert_array_equal(TreeInference().marginals(both).unary[:3], alone.unary)
 
 
 def test_chains_without_any_labeling_are_an_error():

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, TreeInference
-from sklearn_crf.models import PairwiseModel, labeling_statistics, score_terms
+from sklearn_crf.models import PairwiseModel, clamped, labeling_statistics, score_terms
 from sklearn_crf.objectives import Likelihood
 from sklearn_crf.objectives.likelihood._likelihood import loss_of_chains
 
@@ -53,6 +53,33 @@ def test_wide_ranges_of_scores_lose_nothing(scale):
     found = Likelihood(TreeInference()).loss_statistics(model, labels)
     assert_is_loss(found, model, labels, TreeInference(), 1e-9)
     assert (loss_of_chains(model, labels) is None) == (scale > 100)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e3, 1e4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("missing", [False, True])
+def test_forbidden_pairs_at_any_scale(scale, dtype, missing):
+    rng = np.random.default_rng(0)
+    tol = 1e-9 * (1 + scale) if dtype == np.float64 else 1e-4 + 4e-6 * scale
+    for _ in range(20):
+        labels, graph = rng.integers(3, size=7), Graph(7, [(0, 1), (1, 2), (2, 3), (4, 5)])
+        unary, table = scale * rng.normal(size=(7, 3)), rng.normal(size=(3, 3)) * rng.choice([1.0, scale])
+        unary[rng.random(unary.shape) < 0.2] = table[rng.random(table.shape) < 0.6] = -np.inf
+        unary[np.arange(7), labels] = np.maximum(unary[np.arange(7), labels], -scale)
+        used = labels[graph.edges[:, 0]], labels[graph.edges[:, 1]]
+        table[used] = np.maximum(table[used], -scale)
+        model = PairwiseModel(graph, unary.astype(dtype), table[None])
+        exact = replace(model, unary=model.unary.astype(np.float64))
+        if missing:
+            labels[[1, 5]] = -1
+        free, fixed = (BruteForce().marginals(each) for each in (exact, clamped(exact, labels)))
+        found = Likelihood(TreeInference()).loss_statistics(model, labels)
+        assert found.terms.sum() == pytest.approx(free.log_z - fixed.log_z, abs=tol * (1 + scale))
+        assert_allclose(found.statistics.unary, free.unary - fixed.unary, atol=2 * tol)
+        assert_allclose(found.statistics.tables, free.tables - fixed.tables, atol=20 * tol)
+        if not missing and table.max() - table[table > -np.inf].min() < 200:
+            # The kernel does it alone, whatever the scores of nodes.
+            assert loss_of_chains(model, labels) is not None
 
 
 def others():

@@ -78,6 +78,19 @@ def test_forbidden_pairs(weighted, dtype):
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     found, expected = both_ways(potentials, batches, coef)
     assert_equal_risks(found, expected, tol=1e-6 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("scale", [30.0, 1e3])
+def test_forbidden_pairs_leave_scores_their_range(scale):
+    batches = batches_of(3, repeats=False)
+    potentials = potentials_of(3, batches, forbidden=NOT_TWICE)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    potentials.unpack(coef).coef[...] *= scale
+    found, expected = both_ways(potentials, batches, coef)
+    # One call of the kernel for each batch has them all: nothing is left to models of batches.
+    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    assert risk._whole_pass.value_grad(coef, None, None) is not None
+    assert_equal_risks(found, expected, tol=1e-9)
     assert not potentials.unpack(found.gradient).edge_coef[..., [0, 4, 8]].any()
     free = SparseRisk(Likelihood(TreeInference()), potentials_of(3, batches), batches).value_grad(coef)
     assert found.value < free.value
