@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-BENCH ?= inference_speed
+BENCH ?= peers/inference_speed
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_COUNT ?= 10
@@ -41,7 +41,7 @@ help:
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
-	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers.json"
+	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers/peers.json"
 	@echo "make clean        remove all that the other targets made"
 
 demo: $(STAMPS)/plot,images $(STAMPS)/build
@@ -111,7 +111,7 @@ bench: $(STAMPS)/bench $(STAMPS)/build
 	$(BIN)/python benchmarks/$(BENCH).py
 
 bench-check: $(STAMPS)/bench $(STAMPS)/build
-	$(BIN)/python benchmarks/peers.py --check benchmarks/peers.json
+	$(BIN)/python benchmarks/peers/peers.py --check benchmarks/peers/peers.json
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -296,3 +296,12 @@ def test_classifiers_load_little_beside_linear_models():
 def test_submodules_are_found_as_attributes():
     found = {path.stem if path.suffix else path.name for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
     assert {name for name in found if not name.startswith("_")} - {"kernels"} == sklearn_crf._SUBMODULES
+
+
+def test_benchmarks_are_listed():
+    folder = ROOT / "benchmarks"
+    listed = (folder / "README.rst").read_text(encoding="utf-8")
+    scripts = [path for path in folder.glob("*/*.py") if path.parent.name != "support" and path.stem != "_path"]
+    assert len(scripts) > 50
+    assert [path.name for path in scripts if f"``{path.parent.name}/{path.name}``" not in listed] == []
+    assert [path.name for path in folder.glob("*.py")] == []

@@ -1,4 +1,4 @@
-"""Audits of two real sets as heat maps, from the results that benchmarks/coupling_audits.py keeps."""
+"""Audits of two real sets as heat maps, from the results that benchmarks/quality/coupling_audits.py keeps."""
 
 import json
 from pathlib import Path

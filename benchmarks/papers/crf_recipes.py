@@ -1,0 +1,144 @@
+"""Formulations of relaxed training against time: joint tagging and chunking of CoNLL-2000 (Fig. 31 of Jancsary 2012).
+
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py  # all that is not in --json yet
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py dual --epochs 40         # one of them anew
+    python benchmarks/papers/crf_recipes.py report --figure docs/_static/crf_recipes.png
+
+Three formulations of one relaxation of the likelihood (recipes 1, 4 and 5), whose objectives must meet; the relaxation
+with optimal trees as one problem (recipe 2), whose objective is lower; and pieces, pieces with shared scores and
+pseudolikelihood, whose objectives are others. The thesis has the trivial entropy (``--entropy trivial``) and words on
+edges (``--edges words``); with the tree-reweighted entropy, the default, messages are many times as fast. Seconds are
+those of the processor, one thread; the dual's include the primal objective, which is worked out after every epoch.
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from support.factorial_conll import FactorialTask
+from support.named_formulation import named_formulation
+from support.record import read_record, write_record
+
+from sklearn_crf import TRWCRF
+
+FORMULATIONS = {
+    "relaxation": "relaxation, messages (1)",
+    "joint": "relaxation, jointly (4)",
+    "dual": "relaxation, dual (5)",
+    "edge_probabilities": "optimal trees, jointly (2)",
+    "piecewise": "piecewise",
+    "shared_pieces": "shared pieces",
+    "pseudolikelihood": "pseudolikelihood",
+}
+MEETING = ("relaxation", "joint", "dual")
+
+
+class TimedCRF(TRWCRF):
+    """Notes the seconds of the processor at every iteration, from the start of training."""
+
+    def _train(self, risk, encoded, make_start, run):
+        self.seconds_ = []
+        begin = time.process_time()
+
+        def noted(coef):
+            self.seconds_.append(time.process_time() - begin)
+            return run.on_iteration(coef) or self.seconds_[-1] > self.most_seconds
+
+        return super()._train(risk, encoded, make_start, run._replace(on_iteration=noted))
+
+
+def run(formulation, task, options):
+    """Objective and seconds at every iteration."""
+    n_nodes = sum(x.n_nodes for x in task.X)
+    model = TimedCRF(
+        # The thesis divides the loss by the number of variables.
+        C=1 / (options.strength * n_nodes),
+        formulation=named_formulation(formulation, entropy=options.entropy, tol=1e-5),
+        weights="seen",
+        fit_intercept=False,
+        classes=task.classes,
+        max_iter=options.epochs,
+        tol=1e-6,
+        random_state=0,
+    )
+    model.most_seconds = options.seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(task.X, task.y)
+    # L-BFGS also enters its start, which no callback hears of.
+    losses = model.loss_curve_[-len(model.seconds_) :]
+    return {"seconds": model.seconds_, "losses": losses.tolist()}
+
+
+def key_of(formulation, options):
+    key = f"{formulation} {options.entropy} {options.sentences} {options.strength:g}"
+    return key if options.edges == "constant" else f"{key} {options.edges}"
+
+
+def report(record, options):
+    found = {name: record[key] for name in FORMULATIONS if (key := key_of(name, options)) in record}
+    least = min((min(found[name]["losses"]) for name in MEETING if name in found), default=np.nan)
+    print(f"{options.sentences} sentences, entropy {options.entropy}, strength {options.strength:g}, ", end="")
+    print(f"features of edges: {options.edges}")
+    print(f"{'':26s}{'iterations':>11s}{'seconds':>9s}{'objective':>12s}{'s to 10 %':>11s}{'1 %':>8s}{'0.1 %':>8s}")
+    for name, curve in found.items():
+        target = least if name in MEETING else min(curve["losses"])
+        reached = [_seconds_to(curve, (1 + share) * target) for share in (0.1, 0.01, 0.001)]
+        times = "".join(f"{t:>{width}.1f}" for t, width in zip(reached, (11, 8, 8), strict=True))
+        n_iter = len(curve["losses"])
+        print(f"{FORMULATIONS[name]:26s}{n_iter:>11d}{curve['seconds'][-1]:>9.1f}{min(curve['losses']):>12.2f}{times}")
+    if options.figure:
+        draw(found, options.figure)
+
+
+def _seconds_to(curve, value):
+    close = np.flatnonzero(np.array(curve["losses"]) <= value)
+    return curve["seconds"][close[0]] if len(close) else np.nan
+
+
+def draw(found, path):
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, curve in found.items():
+        axes.plot(
+            curve["seconds"], curve["losses"], label=FORMULATIONS[name], linestyle="-" if name in MEETING else "--"
+        )
+    axes.set(xscale="log", yscale="log", xlabel="seconds of the processor", ylabel="objective")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("formulations", nargs="*", help=f"of {', '.join(FORMULATIONS)}, or report")
+    parser.add_argument("--sentences", type=int, default=2000)
+    parser.add_argument("--strength", type=float, default=1e-4, help="the thesis's C")
+    parser.add_argument("--entropy", choices=("trw", "trivial"), default="trw")
+    parser.add_argument("--edges", choices=("constant", "words"), default="constant", help="features of edges")
+    parser.add_argument("--epochs", type=int, default=150, help="most iterations")
+    parser.add_argument("--seconds", type=float, default=600, help="most seconds of each")
+    parser.add_argument("--json", type=Path, default=Path("crf_recipes.json"), help="where curves are kept")
+    parser.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    record = read_record(options.json, {})
+    wanted = options.formulations or [name for name in FORMULATIONS if key_of(name, options) not in record]
+    task = None
+    for name in wanted:
+        if name == "report":
+            continue
+        if name == "edge_probabilities" and options.entropy != "trw":
+            print("edge_probabilities: recipe 2 is about spanning trees, it needs --entropy trw", flush=True)
+            continue
+        task = task or FactorialTask(options.sentences, 1, options.edges == "words")
+        curve = record[key_of(name, options)] = run(name, task, options)
+        write_record(options.json, record)
+        print(f"{name}: {min(curve['losses']):.2f} after {len(curve['losses'])} iterations", flush=True)
+    report(record, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Removal of dust, noise with a structure: Figure 69 of Jancsary (2012), which has pictures and no figures.
+
+BSDS500 at half scale. An image has a Poisson-distributed number of particles, 20 on average, at random places; each
+takes away a Gaussian-shaped blot of light, of scale 5 (small) or 20 pixels (large). The thesis does not say how dark:
+here the middle of a blot loses 80 grey values. BM3D, which is made for noise of every pixel for itself, is run at three
+strengths. Beside the responses of the filter bank the field sees three
+blurred copies of the image, of scales 8, 16 and 32, since blots are larger than the filters.
+
+    python benchmarks/papers/rtf_dust.py --quick
+    python benchmarks/papers/rtf_dust.py --quick --rivals --tests 10
+    python benchmarks/papers/rtf_dust.py --quick --table            # all figures in the folder, without any work
+"""
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from scipy.ndimage import gaussian_filter
+from support.restoration_task import main
+
+SCALES = {"small": 5.0, "large": 20.0}
+DARKNESS = 80.0
+PARTICLES = 20
+
+
+def dusty(clean, setting, seed):
+    """Images with dust."""
+    rng = np.random.default_rng(seed)
+    images = []
+    for image in clean:
+        places = rng.uniform(size=(rng.poisson(PARTICLES), 2)) * image.shape
+        rows, columns = (np.arange(length) for length in image.shape)
+        scale = 2 * SCALES[setting] ** 2
+        down, across = (
+            np.exp(-((axis[:, None] - place) ** 2) / scale)
+            for axis, place in zip((rows, columns), places.T, strict=True)
+        )
+        images.append((image - DARKNESS * down @ across.T).astype(np.float32))
+    return images
+
+
+def with_blurred(image, responses):
+    """Responses, and the image blurred beyond the scales of the bank."""
+    return np.dstack([responses, *(gaussian_filter(image, scale) for scale in (8, 16, 32))]).astype(np.float32)
+
+
+def bm3d_of(strength):
+    def method(image):
+        import bm3d
+
+        return bm3d.bm3d(image.astype(float), strength)
+
+    return method
+
+
+if __name__ == "__main__":
+    rivals = {f"BM3D {strength}": bm3d_of(strength) for strength in (5, 10, 20)}
+    main(__doc__, "rtf_dust", list(SCALES), dusty, with_blurred, {}, rivals)

@@ -1,0 +1,31 @@
+"""Speed of inference next to its peers, in one run, whole-process memory included.
+
+    python benchmarks/peers/inference_speed.py
+
+Prints a row as soon as it is measured: the job, the time of this package, the peer's, a remark. Times are of the
+processor on one thread, the least of several repetitions, unless the remark names threads; peers that are not
+installed are skipped with a word.
+"""
+
+import _path  # noqa: F401  finds the support package
+from support import bp_speed, cut_speed, trw_speed
+
+WIDTHS = (58, 12, 12)
+
+
+def show(row):
+    """One row of (job, this package, peer, remark) on a line."""
+    cells = ["-" if cell is None else str(cell) for cell in row]
+    padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
+    print("  ".join([*padded, cells[-1]]).rstrip(), flush=True)
+
+
+def main():
+    show(("", "sklearn_crf", "peer", ""))
+    for part in (bp_speed, trw_speed, cut_speed):
+        for row in part.run():
+            show(row)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""The automatic choices against all algorithms and toulbar2: 215 models of 27 kinds.
+
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/auto_quality.py [--models 3] [--kinds chain horses] \
+        [--toulbar2 30]
+        [--tasks labelings marginals] [--results found.json] [--known docs/results/auto_quality/known.json]
+        [--tables docs/results/auto_quality]
+
+Kinds are those of ``support/auto_kinds.py``: random models, the 28 models of the UAI 2014 competition, and models
+of fitted estimators (handwritten words, horses, snakes, scenes of superpixels). Without the data folder the random
+ones remain.
+
+For labelings, every other algorithm that takes the model gets about a third of the time of the processor that
+``AutoMap`` took, by as many iterations as fit in; ICM gets five restarts whatever they take. Where ``AutoMap`` has no
+proof, ``ClusterTightening`` bounds the best score, and where the labeling does not reach that bound, toulbar2 gets
+``--toulbar2`` seconds of the processor; 0 leaves it out. Per kind: how many labelings ``AutoMap`` proves optimal, how
+many are, by whatever proof, on how many models ``AutoMap`` is below one of the others, the worst of what it lacks to
+the best score of all (per cent of it), the mean of what the best of our other algorithms lacks to ``AutoMap``, on how
+many models toulbar2 ran and on how many it found labels, the least and the most of what these lack to ``AutoMap``
+(negative where they are ahead), and milliseconds.
+
+For marginals, the truth is that of elimination within 4 GB, on smaller models of the kind where it takes more. Mean
+total variation distance of the marginals of nodes: of ``AutoMarginals``, loopy belief propagation, the same damped by a
+half, and tree-reweighted messages, and the ratio of the first to the best of the others (errors below 0.002 count as
+that); and the algorithm that the automatic choice took most often.
+
+``--models`` of each kind are the most that are taken. With ``--results`` a run that was cut off goes on where it ended.
+What does not depend on ``AutoMap``, the bounds and the labelings of toulbar2, is kept in ``--known``; toulbar2 runs
+again only where that has no proof and had less time. ``--most`` seconds of toulbar2 are spent in one run, and models
+that are left wait for the next. ``--tables`` writes the rows that the user guide shows. Rules and budgets of the
+automatic choices were set on other seeds and models than these.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from support.auto_kinds import all_kinds
+from support.record import read_record, write_record
+
+from sklearn_crf.inference import (
+    AD3,
+    ICM,
+    MPLP,
+    TRWS,
+    AlphaExpansion,
+    AutoMap,
+    AutoMarginals,
+    ClusterTightening,
+    IncMP,
+    JunctionTree,
+    LoopyBP,
+    TRWMessagePassing,
+)
+from sklearn_crf.models import FactorGraph, pairwise_model_of, score
+
+# Table entries that a bound may read, and the part of a score by which it may lie above it.
+TIGHTENING_WORK, TOLERANCE = 1e8, 1e-9
+
+OTHERS = {
+    "BP": lambda n: LoopyBP(max_iter=n),
+    "BP damped": lambda n: LoopyBP(max_iter=n, damping=0.5),
+    "TRWS": lambda n: TRWS(max_iter=n),
+    "AD3": lambda n: AD3(max_iter=n),
+    "MPLP": lambda n: MPLP(max_iter=n),
+    "IncMP": lambda n: IncMP(max_iter=n),
+    "expansion": lambda n: AlphaExpansion(max_iter=n, nonsubmodular="truncate"),
+}
+MARGINALS = {
+    "auto": AutoMarginals,
+    "BP": LoopyBP,
+    "damped": lambda: LoopyBP(damping=0.5),
+    "TRW": lambda: TRWMessagePassing(max_iter=200),
+}
+
+
+def timed(call):
+    start = time.process_time()
+    found = call()
+    return found, time.process_time() - start
+
+
+def best_within(make, model, seconds):
+    """The best score by as many iterations as take about so long; None if the algorithm does not take the model."""
+    best, n_iter = None, 1
+    while n_iter <= 1024:
+        try:
+            found, took = timed(lambda n=n_iter: make(n).map(model))
+        except (TypeError, ValueError):
+            return best
+        if took > seconds and best is not None:
+            return best
+        best = found.score if best is None else max(best, found.score)
+        if found.converged or took > seconds:
+            return best
+        n_iter *= 2
+    return best
+
+
+def is_pairwise(model):
+    """Whether a factor graph has no factors of more than two nodes."""
+    return isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2
+
+
+def labeled(model):
+    """What became of one model: scores of ``AutoMap`` and the other algorithms."""
+    found, took = timed(lambda: AutoMap().map(model))
+    record = {"score": found.score, "proven": bool(found.certified), "method": found.method, "seconds": took}
+    if is_pairwise(model):
+        # More algorithms take it like this.
+        model = pairwise_model_of(model)
+    scores = {name: best_within(make, model, took / 3) for name, make in OTHERS.items()}
+    scores["ICM"] = best_within(lambda n: ICM(n_restarts=5, random_state=0), model, 0.0)
+    return record | {
+        "others": {name: value for name, value in scores.items() if value is not None and np.isfinite(value)}
+    }
+
+
+class Known:
+    """What is known of the best labelings, whatever ``AutoMap`` finds: upper bounds, and the scores of toulbar2."""
+
+    def __init__(self, path, seconds, most):
+        self.path, self.seconds, self.left = path, seconds, most
+        self.entries = read_record(path, {})
+
+    def of(self, key, model, reached):
+        """Look the model up, after finding out as much as is missing; ``reached`` is the score to be beaten."""
+        entry = self.entries.setdefault(key, {})
+        if "bound" not in entry:
+            tightening = ClusterTightening(TIGHTENING_WORK)
+            entry["bound"] = tightening.map(model).bound if tightening.fits(model) else None
+            self._save()
+        is_open = not is_optimal(reached, entry) and entry.get("limit", 0) < self.seconds
+        if is_open and not entry.get("proven") and self.left > 0:
+            from support.toulbar2 import solve
+
+            labels, proven, used = solve(model, self.seconds)
+            found = None if labels is None else score(model, labels)
+            entry |= {"limit": self.seconds, "score": found, "proven": proven, "seconds": round(used, 3)}
+            self.left -= used
+            self._save()
+        return entry
+
+    def _save(self):
+        write_record(self.path, self.entries)
+
+
+def is_optimal(reached, entry):
+    """Whether a score reaches a bound, or the score of a labeling that is proven optimal."""
+    tolerance = TOLERANCE * max(1.0, abs(reached))
+    by_bound = entry.get("bound") is not None and reached >= entry["bound"] - tolerance
+    return bool(by_bound or (entry.get("proven") and reached >= entry["score"] - tolerance))
+
+
+def summed(model):
+    """Errors of the marginals of one model, None where the truth is not known."""
+    try:
+        exact = JunctionTree(max_memory=4e9).marginals(model).unary
+    except ValueError:
+        return {"errors": None}
+    # More algorithms take it like this.
+    pairwise = pairwise_model_of(model) if is_pairwise(model) else model
+    errors, record = {}, {}
+    for name, make in MARGINALS.items():
+        try:
+            found = make().marginals(model if name == "auto" else pairwise)
+        except TypeError:
+            continue
+        errors[name] = float(np.abs(found.unary - exact).sum(axis=1).mean() / 2)
+        if name == "auto":
+            record["method"] = found.method
+    return record | {"errors": errors}
+
+
+def row_of_labelings(kind, records):
+    """One row of the table: its figures by name."""
+    lacks, ahead, peer, n_below = [], [], [], 0
+    for record in records:
+        others, theirs = max(record["others"].values()), record["known"].get("score")
+        rivals = [record["score"], others] + ([] if theirs is None else [theirs])
+        size = max(1.0, abs(max(rivals)))
+        n_below += others > record["score"] + 1e-6 * abs(record["score"])
+        lacks.append(100 * (max(rivals) - record["score"]) / size)
+        ahead.append(100 * (record["score"] - others) / size)
+        if theirs is not None:
+            peer.append(100 * (record["score"] - theirs) / size)
+    return {
+        "kind": kind,
+        "models": len(records),
+        "proven": sum(record["proven"] for record in records),
+        "optimal": sum(record["proven"] or is_optimal(record["score"], record["known"]) for record in records),
+        "below": int(n_below),
+        "lacks": max(lacks),
+        "ahead": float(np.mean(ahead)),
+        "peer_runs": sum("limit" in record["known"] for record in records),
+        "peer_models": len(peer),
+        "peer_least": min(peer, default=None),
+        "peer_most": max(peer, default=None),
+        "milliseconds": 1e3 * float(np.mean([record["seconds"] for record in records])),
+        "method": Counter(record["method"] for record in records).most_common(1)[0][0],
+    }
+
+
+def row_of_marginals(kind, records):
+    """The same for marginals; None where the truth of no model is known."""
+    known = [record for record in records if record["errors"] is not None]
+    if not known:
+        return None
+    row = {"kind": kind, "models": len(known)}
+    for name in MARGINALS:
+        values = [record["errors"][name] for record in known if name in record["errors"]]
+        row[name] = float(np.mean(values)) if len(values) == len(known) else None
+    best = min(row[name] for name in MARGINALS if name != "auto" and row[name] is not None)
+    row["ratio"] = max(row["auto"], 0.002) / max(best, 0.002)
+    row["method"] = Counter(record["method"] for record in known).most_common(1)[0][0]
+    return row
+
+
+def line_of(row):
+    """A row as text."""
+    cells = [f"{row['kind']:<18}"]
+    for name, value in row.items():
+        if isinstance(value, float):
+            cells.append(f"{name} {value:.4g}")
+        elif name not in ("kind", "method") and value is not None:
+            cells.append(f"{name} {value}")
+    return "  ".join([*cells, row["method"]])
+
+
+def run(task, kind, options, record, known, save):
+    """Records of all models of a kind; those that are there are kept."""
+    models, make = all_kinds()[kind], {"labelings": "labeled", "marginals": "summed"}[task]
+    records = []
+    for number in range(min(models.n_models, options.models or models.n_models)):
+        key, model = f"{task}/{kind}/{number}", partial(getattr(models, make), number)
+        if key not in record:
+            record[key] = labeled(model()) if task == "labelings" else summed(model())
+            save()
+        found = dict(record[key])
+        if task == "labelings":
+            found["known"] = {} if found["proven"] else known.of(f"{kind}/{number}", model(), found["score"])
+        records.append(found)
+    return records
+
+
+def conclusion(task, rows):
+    """The lines that the figures are held to."""
+    if task == "marginals":
+        ratios = np.array([row["ratio"] for row in rows])
+        return f"ratio at most 1.1 on {np.sum(ratios <= 1.1)} of {len(ratios)} kinds, at most {ratios.max():.2f} on all"
+    names = ("models", "proven", "optimal", "below", "peer_runs", "peer_models")
+    total = {name: sum(row[name] for row in rows) for name in names}
+    n_close = sum(row["lacks"] <= 0.2 for row in rows)
+    return (
+        f"{total['models']} models, {total['proven']} proven optimal by AutoMap, {total['optimal']} known to be, "
+        f"{total['below']} below another algorithm; toulbar2 ran on {total['peer_runs']} and found labels of "
+        f"{total['peer_models']}; within 0.2 % of the best on {n_close} of {len(rows)} kinds"
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, default=0, help="of each kind; 0 takes all")
+    parser.add_argument("--kinds", nargs="*", default=list(all_kinds()))
+    parser.add_argument("--tasks", nargs="*", default=["labelings", "marginals"])
+    parser.add_argument("--toulbar2", type=int, default=0, metavar="SECONDS")
+    parser.add_argument("--most", type=float, default=np.inf, metavar="SECONDS")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--known", type=Path)
+    parser.add_argument("--tables", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    record, known = read_record(options.results, {}), Known(options.known, options.toulbar2, options.most)
+    for task in options.tasks:
+        rows = []
+        for kind in options.kinds:
+            records = run(task, kind, options, record, known, lambda: write_record(options.results, record))
+            row = (row_of_labelings if task == "labelings" else row_of_marginals)(kind, records)
+            if row is None:
+                print(f"{kind:<18}elimination is too wide to tell", flush=True)
+                continue
+            rows.append(row)
+            print(line_of(row), flush=True)
+        print(conclusion(task, rows), end="\n\n")
+        if options.tables:
+            kept = [{name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()} for row in rows]
+            text = json.dumps({"rows": kept}, indent=1)
+            (options.tables / f"{task}.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Faults during fits, estimator by fault: how many tests passed, of how many that ran.
+
+    python benchmarks/quality/fault_matrix.py [--only ESTIMATOR]
+
+Runs ``tests/test_faults.py``. A fault passes where its error reaches the user, or the fit goes on, and the fitted state
+is what it was before; "-" is a fault that the estimator cannot have.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2] / "tests"
+FAULTS = {
+    "test_errors_of_user_code_pass_through": "user code",
+    "test_errors_of_callbacks_pass_through": "callback",
+    "test_interrupts_at_random_moments": "Ctrl-C",
+    "test_a_fit_without_memory_raises_and_changes_nothing": "memory",
+    "test_no_temporary_folder_is_needed": "no folder",
+    "test_fits_write_no_file": "full disk",
+    "test_a_forked_child_fits_after_threads_ran": "fork",
+    "test_spawned_children_fit_and_predict_the_same": "spawn",
+}
+
+
+class Matrix:
+    """Outcomes of tests as pytest reports them, by estimator and column."""
+
+    # column: of a test and its parameters, or None; columns: in their order
+
+    def __init__(self, column, columns):
+        self.column, self.columns = column, columns
+        self.outcomes = defaultdict(list)
+
+    def pytest_runtest_logreport(self, report):
+        if report.when != "call" and report.passed:
+            return
+        name, _, case = report.nodeid.split("::")[-1].rstrip("]").partition("[")
+        column = self.column(name, case)
+        if column and not report.skipped:
+            words = [word for word in case.split("-") if word[:1].isupper()]
+            self.outcomes[words[0] if words else "all", column].append(report.passed)
+
+    def rows(self):
+        """A line for each estimator; one test of all of them is counted for each."""
+        names = sorted({name for name, _ in self.outcomes} - {"all"})
+        for name in names:
+            cells = [self.outcomes.get((name, column)) or self.outcomes.get(("all", column)) for column in self.columns]
+            yield name, [f"{sum(cell)}/{len(cell)}" if cell else "-" for cell in cells]
+
+
+def run_matrix(description, test_file, column, columns):
+    """Run a file of tests and print its matrix; ``column`` names the column of a test and its parameters."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--only", help="name of one estimator")
+    options = parser.parse_args()
+    matrix = Matrix(column, columns)
+    only = ["-k", options.only] if options.only else []
+    code = pytest.main(["-q", "-p", "no:cacheprovider", str(TESTS / test_file), *only], plugins=[matrix])
+    print(f"{'':30}" + "".join(f"{name:>12}" for name in columns))
+    for name, cells in matrix.rows():
+        print(f"{name:30}" + "".join(f"{cell:>12}" for cell in cells))
+    raise SystemExit(int(code))
+
+
+if __name__ == "__main__":
+    run_matrix(__doc__, "test_faults.py", lambda test, case: FAULTS.get(test), list(FAULTS.values()))

@@ -1,0 +1,235 @@
+"""Weizmann horses: what a field adds to a classifier of single pixels, and which learning goes with which inference.
+
+Grey images and masks, the first 200 of 328 to learn from and 128 to test on, reduced by block means to a third of their
+size (some 6,000 pixels each). Every method sees the same simple features of a pixel: its grey value, mean and deviation
+around it, and its place in the image, with their products. Edges see a constant and how alike the grey values are.
+
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py            # folder holds weizmann_horses/
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --quick    # every fourth image
+
+What is chosen (the penalty C of PL, the solver of PMA, the step of SPA) is chosen on the last 50 training images, which
+the final fit then learns from as well. Loopy belief propagation has no consistent gradient past some strength of edges,
+and gradient steps are cut off: the warnings that say so are expected, and counted.
+
+    # one rule, under both inferences
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --methods "PMA + MPM"
+    # nodes of one rule beside edges of another
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/horses_drf.py --exchange
+"""
+
+import argparse
+import copy
+import os
+import sys
+import time
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import wilcoxon
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from sklearn_crf import DRFClassifier
+from sklearn_crf.datasets import load_weizmann_horses
+from sklearn_crf.learning import PL, PMA, SPA, GradientSteps
+from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
+
+REDUCTION = 3
+N_VALIDATION = 50
+UNARY = "unary only"
+# Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
+METHODS = {
+    "SPA + MAP": (SPA(init="independent"), "map", [{"learning__step_size": 0.1}, {"learning__step_size": 2.0}]),
+    "PMA + MPM": (
+        PMA(init="independent"),
+        "mpm",
+        [{"learning__solver": "lbfgs"}, {"learning__solver": GradientSteps(step_size=1.0), "max_iter": 40}],
+    ),
+    "TRW + TRW": (PMA(), "auto", [{}]),
+    "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
+    "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
+    "PL, edges alone + MAP": (PL(fixed_nodes=True), "map", [{}]),
+}
+# Rules whose weights of nodes and of edges are exchanged: pixels by themselves are the nodes of the first.
+EXCHANGED = {"PL, edges alone": PL(fixed_nodes=True), "PL": PL(), "PMA, tree-reweighted": PMA()}
+# The same weights under the other inference.
+CROSSED = {
+    "SPA + MAP": ("SPA + MPM", "mpm"),
+    "PMA + MPM": ("PMA + MAP", "map"),
+    "PL + MAP": ("PL + MPM", "mpm"),
+    "TRW + TRW": ("TRW + MAP", "map"),
+    "PL, edges + MAP": ("PL, edges + MPM", "mpm"),
+    "PL, edges alone + MAP": ("PL, edges alone + MPM", "mpm"),
+}
+
+
+def contrast(x_tail, x_head):
+    """Edge features: a constant, and two scales of the likeness of grey values (the first feature, standardised)."""
+    difference = np.abs(x_tail[:, 0] - x_head[:, 0])
+    return np.stack([np.ones_like(difference), np.exp(-difference), np.exp(-5 * difference)], axis=1)
+
+
+def load(folder, step):
+    """Reduced images and masks, split."""
+    bunch = load_weizmann_horses(Path(folder) / "weizmann_horses")
+    images = [reduce(image[..., 0] / np.float32(255)) for image in bunch.data]
+    masks = [(reduce(mask.astype(np.float32)) >= 0.5).astype(np.int8) for mask in bunch.target]
+    train, test = bunch.train[::step], bunch.test[::step]
+    return [[part[i] for i in index] for index in (train, test) for part in (images, masks)]
+
+
+def reduce(image):
+    """Means of square blocks; what does not fill a block is cut off."""
+    height, width = (n // REDUCTION for n in image.shape)
+    blocks = image[: height * REDUCTION, : width * REDUCTION].reshape(height, REDUCTION, width, REDUCTION)
+    return blocks.mean(axis=(1, 3))
+
+
+def make_features():
+    """The same for every method."""
+    return make_pipeline(
+        LocalImageFeatures(("intensity", "mean", "deviation", "position"), scales=(1.0,)),
+        NodeTransformer(make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), StandardScaler())),
+    )
+
+
+def fit(learning, inference, settings, X, y):
+    """A fitted field and the seconds it took."""
+    field = DRFClassifier(
+        learning=learning, inference=inference, edge_features=contrast, random_state=0, n_jobs=2
+    ).set_params(**settings)
+    start = time.process_time()
+    with expected_warnings():
+        field.fit(X, y)
+    return field, time.process_time() - start
+
+
+@contextmanager
+def expected_warnings():
+    """Print how many warnings of convergence there were in place of each; others pass."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        yield
+    expected = [each for each in caught if issubclass(each.category, ConvergenceWarning)]
+    if expected:
+        print(f"  ({len(expected)} warnings of convergence, as expected)")
+    for other in caught:
+        if other not in expected:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+
+
+def fit_unary(X, y):
+    """Logistic regression of single pixels: the field without edges."""
+    rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in X])
+    start = time.process_time()
+    field = DRFClassifier().fit(rows, np.concatenate([labels.ravel() for labels in y]))
+    return field, time.process_time() - start
+
+
+def accuracies(field, X, y, inference=None):
+    """Share of right pixels of each image, perhaps by another inference than the field's own."""
+    if inference is not None:
+        field = copy.copy(field).set_params(inference=inference)
+    with expected_warnings():
+        predicted = field.predict(X)
+    return np.array([np.mean(labels == true) for labels, true in zip(predicted, y, strict=True)])
+
+
+def unary_accuracies(field, X, y):
+    """As :func:`accuracies`, for a field without edges."""
+    return np.array(
+        [np.mean(field.predict(x.reshape(-1, x.shape[-1])) == true.ravel()) for x, true in zip(X, y, strict=True)]
+    )
+
+
+def choose(method, X, y):
+    """The settings that do best on validation images."""
+    learning, inference, candidates = METHODS[method]
+    n_train = len(X) * (200 - N_VALIDATION) // 200
+    scores = []
+    for settings in candidates:
+        field, _ = fit(learning, inference, settings, X[:n_train], y[:n_train])
+        scores.append(accuracies(field, X[n_train:], y[n_train:]).mean())
+        print(f"  {method} {settings}: {100 * scores[-1]:.2f} % of validation pixels right", flush=True)
+    return candidates[int(np.argmax(scores))]
+
+
+def measure(X_train, y_train, X_test, y_test, methods):
+    """Accuracy of each test image by method, printed as it comes."""
+    print("mean over test images of the share of right pixels, and what the field adds to the unary model")
+    found = {}
+    field, seconds = fit_unary(X_train, y_train)
+    found[UNARY] = unary_accuracies(field, X_test, y_test)
+    print_line(UNARY, {}, found, seconds)
+    for method in methods:
+        learning, inference, _ = METHODS[method]
+        settings = choose(method, X_train[::2], y_train[::2])
+        field, seconds = fit(learning, inference, settings, X_train, y_train)
+        found[method] = accuracies(field, X_test, y_test)
+        print_line(method, settings, found, seconds)
+        crossed, other = CROSSED[method]
+        found[crossed] = accuracies(field, X_test, y_test, other)
+        print_line(crossed, {}, found, 0.0)
+        print_pair(method, crossed, found)
+    for rival in methods[1:]:
+        print_pair(methods[0], rival, found)
+    return found
+
+
+def exchange(X_train, y_train, X_test, y_test):
+    """Accuracy with the nodes of one rule and the edges of another: which of the two a rule lacks."""
+    fields = {name: fit(learning, "trw", {}, X_train, y_train)[0] for name, learning in EXCHANGED.items()}
+    for nodes, field in fields.items():
+        for edges, other in fields.items():
+            mixed = copy.copy(field)
+            mixed.edge_coef_ = other.edge_coef_
+            found = {name: 100 * accuracies(mixed, X_test, y_test, name).mean() for name in ("map", "mpm", "trw")}
+            print(f"nodes of {nodes:24} edges of {edges:24}", *(f"{k} {v:.2f} %" for k, v in found.items()), flush=True)
+
+
+def print_line(method, settings, found, seconds):
+    """One row of the table."""
+    accuracy = found[method]
+    against = ""
+    if method != UNARY:
+        difference = accuracy - found[UNARY]
+        p = wilcoxon(difference).pvalue
+        against = (
+            f"{100 * difference.mean():+6.2f}, better on {np.sum(difference > 0)} of {len(difference)}, p = {p:.1g}"
+        )
+    print(f"{method:16} {100 * accuracy.mean():6.2f} %  {against}  {settings}  {seconds:.0f} s", flush=True)
+
+
+def print_pair(first, second, found):
+    """Whether one method leads another, by a test paired over images."""
+    difference = found[first] - found[second]
+    p = wilcoxon(difference).pvalue if np.any(difference) else 1.0
+    print(f"  {first} over {second}: {100 * difference.mean():+.2f} points, p = {p:.1g}", flush=True)
+
+
+def main():
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="every fourth image")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--exchange", action="store_true", help="nodes of one rule beside edges of another, alone")
+    arguments = parser.parse_args()
+    folder = os.environ.get("SKLEARN_CRF_DATA")
+    if folder is None:
+        sys.exit("SKLEARN_CRF_DATA must name the folder that holds weizmann_horses/.")
+    images, y_train, test_images, y_test = load(folder, 4 if arguments.quick else 1)
+    features = make_features().fit(images)
+    X_train, X_test = features.transform(images), features.transform(test_images)
+    print(f"{len(X_train)} training and {len(X_test)} test images, {X_train[0].shape[-1]} features of a pixel")
+    if arguments.exchange:
+        exchange(X_train, y_train, X_test, y_test)
+    else:
+        measure(X_train, y_train, X_test, y_test, arguments.methods)
+
+
+if __name__ == "__main__":
+    main()

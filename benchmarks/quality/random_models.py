@@ -1,0 +1,204 @@
+"""Every inference algorithm on random small models of all kinds, against enumeration.
+
+    python benchmarks/quality/random_models.py [--models 10000] [--seconds 0] [--seed 0] [--results found.json]
+
+A model has a random topology of up to nine nodes (chains, trees, cycles, grids, cliques, disconnected ones), up to four
+states, tied, typed, weighted or untied tables of any scale, sometimes forbidden states and pairs or numbers of states
+that differ, in float32 or float64, as a pairwise model or a factor graph. Every exported algorithm that takes it does
+all of its tasks. Wrong is: a score that is not that of the labels, or is above the best; a bound below the best score;
+a labeling that one node could improve alone; something called exact or certified that is not; an upper bound on the
+log-partition below it, or a lower one above; marginals that are no distributions; an error other than one that the
+algorithm states for models that it does not take. Algorithms over spanning trees take a tenth of the models.
+
+With ``--seconds`` it ends after so much time of the processor, and with ``--results`` it goes on after the last hundred
+models that a former run from the same seed has looked at. The table has, for each algorithm, how many results were
+looked at, how many models it refused, and how many results were wrong; the exit status is 1 if any was.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from support.record import read_record, write_record
+
+import sklearn_crf.inference
+from sklearn_crf.graphs import Graph, disjoint_union, lattice
+from sklearn_crf.inference import BruteForce, Inference
+from sklearn_crf.models import PairwiseModel, factor_graph_of, score
+
+SLOW = {"TightenBound", "DualDecomposition", "IncMP", "LinearProgram", "AD3", "NormProductBP", "EdgeEntropyBP", "MPLP"}
+REFUSALS = (
+    "submodular",
+    "two states",
+    "do not suit",
+    "must be finite",
+    "needs a graph without cycles",
+    "infeasible",
+    "float",
+)
+
+
+def topology(rng):
+    kind = rng.integers(6)
+    n = int(rng.integers(2, 8))
+    if kind == 0:
+        return lattice((n,))
+    if kind == 1:
+        return Graph(n, [[s, int(rng.integers(s))] for s in range(1, n)])
+    if kind == 2:
+        return lattice((int(rng.integers(2, 4)), 3))
+    if kind == 3:
+        n = min(n, 6)
+        return Graph(n, [[s, t] for s in range(n) for t in range(s)])
+    if kind == 4:
+        return disjoint_union([lattice((2, 2)), lattice(()), lattice((3,))])
+    return Graph(n + 1, [[s, (s + 1) % (n + 1)] for s in range(n + 1)])
+
+
+def random_model(rng):
+    graph = topology(rng)
+    n_states = int(rng.integers(1, 5 if graph.n_nodes < 8 else 3))
+    kind = rng.integers(4)
+    scale = float(rng.choice([0.1, 1.0, 3.0, 10.0]))
+    n_types = {0: 1, 1: 2, 2: 2, 3: max(graph.n_edges, 1)}[int(kind)]
+    tables = scale * rng.normal(size=(n_types, n_states, n_states))
+    if rng.random() < 0.4:
+        tables = np.where(np.eye(n_states, dtype=bool), abs(scale) * rng.random(), 0.0) * np.ones((n_types, 1, 1))
+    unary = scale * rng.normal(size=(graph.n_nodes, n_states))
+    edge_type = np.arange(graph.n_edges) if kind == 3 else rng.integers(n_types, size=graph.n_edges)
+    weight = rng.normal(size=graph.n_edges) if kind == 2 else None
+    if rng.random() < 0.3:
+        kept = rng.integers(n_states, size=graph.n_nodes)
+        unary[rng.random(unary.shape) < 0.3] = -np.inf
+        unary[np.arange(graph.n_nodes), kept] = 0.0
+        if weight is None:
+            tables[rng.random(tables.shape) < 0.2] = -np.inf
+            for e, (i, j) in enumerate(graph.edges):
+                tables[edge_type[e], kept[i], kept[j]] = 0.0
+    counts = rng.integers(1, n_states + 1, size=graph.n_nodes) if rng.random() < 0.2 else None
+    if counts is not None and (np.isneginf(unary).any() or np.isneginf(tables).any()):
+        # What is kept allowed might be beyond the states that are left.
+        counts = None
+    dtype = np.float32 if rng.random() < 0.3 else np.float64
+    return PairwiseModel(graph, unary.astype(dtype), tables, edge_type, weight, counts)
+
+
+def configured(cls):
+    algorithm = cls()
+    wanted = {"random_state": 0, "max_iter": 50, "n_sweeps": 20, "max_work": 1e4, "burn_in": 5}
+    return algorithm.set_params(**{name: value for name, value in wanted.items() if name in algorithm.get_params()})
+
+
+def improvable(model, labels, tolerance):
+    best, n_columns = score(model, labels), model.n_columns
+    counts = getattr(model, "n_states", None)
+    for node in range(len(labels)):
+        for state in range(n_columns if counts is None else counts[node]):
+            changed = labels.copy()
+            changed[node] = state
+            if score(model, changed) > best + tolerance:
+                return True
+    return False
+
+
+def wrong_labeling(algorithm, model, found, best):
+    """What is wrong with a labeling, or None."""
+    tolerance = (1e-3 if model.dtype == np.float32 else 1e-7) * max(1.0, abs(best))
+    if not np.isneginf(found.score) and abs(score(model, found.labels) - found.score) > tolerance:
+        return "score"
+    if found.score > best + tolerance:
+        return "above the best"
+    if found.bound < best - tolerance:
+        return "bound"
+    if found.certified and found.score < best - 10 * tolerance:
+        return "certificate"
+    is_exact = algorithm.exact_on == "any" or type(algorithm).__name__ == "AutoMap"
+    if is_exact and found.score < best - tolerance:
+        return "not exact"
+    if np.isfinite(found.score) and improvable(model, found.labels, tolerance):
+        return "improvable"
+    return None
+
+
+def wrong_marginals(algorithm, model, found, exact):
+    """What is wrong with marginals, or None."""
+    tolerance = (1e-3 if model.dtype == np.float32 else 1e-7) * max(1.0, abs(exact.log_z))
+    if not np.all(np.isfinite(found.unary)) or np.abs(found.unary.sum(axis=1) - 1).max() > 1e-4:
+        return "no distribution"
+    if found.log_z is not None and found.bound == "upper" and found.log_z < exact.log_z - tolerance:
+        return "upper bound"
+    if found.log_z is not None and found.bound == "lower" and found.log_z > exact.log_z + tolerance:
+        return "lower bound"
+    must = algorithm.exact_on == "any" or type(algorithm).__name__ == "AutoMarginals"
+    if found.bound != "exact" and must:
+        return "not exact"
+    tight = 10 * tolerance
+    if found.bound == "exact" and (
+        np.abs(found.unary - exact.unary).max() > 2e-3 + tolerance or abs(found.log_z - exact.log_z) > tight
+    ):
+        return "not exact"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, default=10_000)
+    parser.add_argument("--seconds", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    exported = [getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__]
+    algorithms = [
+        cls for cls in exported if isinstance(cls, type) and issubclass(cls, Inference) and cls is not Inference
+    ]
+    empty = {"seed": options.seed, "models": 0, "counts": {}}
+    record = read_record(options.results, empty)
+    if record["seed"] != options.seed:
+        sys.exit(f"{options.results} is of seed {record['seed']}.")
+    counts = {cls.__name__: record["counts"].get(cls.__name__, [0, 0, 0]) for cls in algorithms}
+    start, n_models = time.process_time(), record["models"]
+    for seed in range(options.seed + n_models, options.seed + options.models):
+        if n_models % 100 == 0:
+            write_record(options.results, {"seed": options.seed, "models": n_models, "counts": counts})
+        if options.seconds and time.process_time() - start > options.seconds:
+            break
+        n_models += 1
+        if n_models % 1000 == 0:
+            print(f"{n_models} models", flush=True)
+        rng = np.random.default_rng(seed)
+        pairwise = random_model(rng)
+        model = factor_graph_of(pairwise) if rng.random() < 0.2 else pairwise
+        exact, best = BruteForce().marginals(model), BruteForce().map(model).score
+        for cls in algorithms:
+            if not isinstance(model, cls.takes) or cls is BruteForce or (cls.__name__ in SLOW and seed % 10):
+                continue
+            algorithm = configured(cls)
+            for task, check, truth in (("map", wrong_labeling, best), ("marginals", wrong_marginals, exact)):
+                if task not in cls.tasks:
+                    continue
+                try:
+                    problem = check(algorithm, model, getattr(algorithm, task)(model), truth)
+                except ValueError as error:
+                    counts[cls.__name__][1] += 1
+                    problem = None if any(word in str(error) for word in REFUSALS) else f"error: {error}"
+                counts[cls.__name__][0] += 1
+                if problem:
+                    counts[cls.__name__][2] += 1
+                    print(f"seed {seed}: {cls.__name__}.{task}: {problem}")
+    if n_models == options.models:
+        write_record(options.results, {"seed": options.seed, "models": n_models, "counts": counts})
+    print(f"{n_models} models, {time.process_time() - start:.0f} s of the processor")
+    print(f"{'algorithm':<24}{'results':>10}{'refused':>10}{'wrong':>8}")
+    for name, (n_results, n_refused, n_wrong) in counts.items():
+        if n_results:
+            print(f"{name:<24}{n_results:>10}{n_refused:>10}{n_wrong:>8}")
+    sys.exit(any(wrong for _, _, wrong in counts.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Cascades of regression tree fields: one after the other, on out-of-fold predictions, and trained together.
+
+Grey images of BSDS500 at half scale (reduced by an antialiased bicubic filter) with Gaussian noise that is not clipped,
+by default parameters of the fields. The same noise for all; PSNR on test images, and on the training images with the
+noise that was trained on, which shows how far fields know their own images. Every draw of the random state is a row,
+and is kept as soon as it is there: a run that was stopped goes on where it was.
+
+    python benchmarks/quality/rtf_cascades.py --json cascades.json
+    python benchmarks/quality/rtf_cascades.py --images 60 --depth 6
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import _path  # noqa: F401  finds the support package
+import numpy as np
+from support.record import read_record, write_record
+from support.restoration import clean_images, measures
+
+from sklearn_crf import RegressionTreeField
+from sklearn_crf.rtf import Cascade
+
+CASCADES = {
+    "one field": 1,
+    "two fields": 2,
+    "two, out of fold": Cascade(2, n_folds=5),
+    "two, together": Cascade(2, joint=4),
+    "two, out of fold and together": Cascade(2, n_folds=5, joint=4),
+}
+
+
+def with_noise(images, sigma, seed):
+    rng = np.random.default_rng(seed)
+    return [(y + sigma * rng.normal(size=y.shape)).astype(np.float32)[..., None] for y in images]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sigma", type=float, default=25.0)
+    parser.add_argument("--images", type=int, default=20, help="training images")
+    parser.add_argument("--tests", type=int, default=40, help="test images")
+    parser.add_argument("--draws", type=int, default=3, help="random states of each")
+    parser.add_argument("--depth", type=int, help="of the trees; by default that of the estimator")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where to keep the figures")
+    args = parser.parse_args()
+    train, test = clean_images("train", args.images), clean_images("test", args.tests)
+    noisy, other = with_noise(train, args.sigma, 0), with_noise(test, args.sigma, 1)
+    depth = "auto" if args.depth is None else args.depth
+    setting = {"sigma": args.sigma, "images": args.images, "tests": args.tests, "depth": depth}
+    record = read_record(args.json, {**setting, "rows": {}})
+    if any(record[name] != value for name, value in setting.items()):
+        parser.error(f"{args.json} was made with other options.")
+    print(f"{'':<32} {'test':>7} {'train':>7} {'CPU, s':>7}  held-out loss of joint training")
+    for seed in range(args.draws):
+        for name, cascade in CASCADES.items():
+            key = f"{name}, {seed}"
+            if key not in record["rows"]:
+                record["rows"][key] = measured(cascade, depth, seed, args.jobs, (noisy, train), (other, test))
+                write_record(args.json, record)
+            row = record["rows"][key]
+            curve = " ".join(f"{value:.2f}" for value in row["joint_curve"])
+            print(f"{key:<32} {row['test']:7.3f} {row['train']:7.3f} {row['seconds']:7.1f}  {curve}", flush=True)
+    print("means")
+    for name in CASCADES:
+        rows = [record["rows"][f"{name}, {seed}"] for seed in range(args.draws)]
+        means = {part: np.mean([row[part] for row in rows]) for part in ("test", "train", "seconds")}
+        print(f"{name:<32} {means['test']:7.3f} {means['train']:7.3f} {means['seconds']:7.1f}")
+
+
+def measured(cascade, depth, seed, n_jobs, training, tests):
+    """PSNR on test and on training images, and seconds of the processor for training."""
+    field = RegressionTreeField(cascade=cascade, max_depth=depth, random_state=seed, n_jobs=n_jobs)
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field.fit(*training)
+    seconds = time.process_time() - start
+    found = [measures(field.predict(X), y).mean(axis=0)[0] for X, y in (tests, training)]
+    curve = getattr(field, "joint_curve_", np.zeros(0)).tolist()
+    return {"test": found[0], "train": found[1], "seconds": seconds, "joint_curve": curve}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Message passing: a binary grid and a regular graph against libDAI, a large image, a corpus of chains.
+
+``run()`` gives the rows that inference_speed.py prints. Peak memory is that of a process of its own, everything
+included (this file called with ``--image THREADS``).
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf._threads import range_runner
+from sklearn_crf.graphs import disjoint_union, lattice
+from sklearn_crf.inference import LoopyBP, TreeInference
+from sklearn_crf.inference._field import initial_messages, make_field
+from sklearn_crf.inference.messages._schedules import checkerboard, sequential
+from sklearn_crf.models import PairwiseModel
+from support.libdai import run_libdai
+from support.memory import peak_megabytes
+from support.trw_families import random_regular
+
+N_SENTENCES, N_STATES, BATCH = 8936, 22, 3000
+
+
+def fastest(function, repetitions, clock=time.process_time):
+    """Least time of a call in seconds, and its last result."""
+    least = np.inf
+    for _ in range(repetitions):
+        result = None  # two results at once would count as memory that a user does not need
+        start = clock()
+        result = function()
+        least = min(least, clock() - start)
+    return least, result
+
+
+def binary_grid(side=50, seed=0):
+    """A grid with all potentials drawn from uniform(-1, 1)."""
+    rng = np.random.default_rng(seed)
+    graph = lattice((side, side))
+    unary = rng.uniform(-1, 1, size=(graph.n_nodes, 2))
+    tables = rng.uniform(-1, 1, size=(graph.n_edges, 2, 2))
+    return PairwiseModel(graph, unary, tables, edge_type=np.arange(graph.n_edges))
+
+
+def regular_graph_of_16_states(n_nodes=1000, seed=0):
+    """A random 3-regular graph with a table for each edge, all potentials drawn from uniform(-1, 1)."""
+    rng = np.random.default_rng(seed)
+    graph = random_regular(n_nodes, 3, rng)
+    tables = rng.uniform(-1, 1, size=(graph.n_edges, 16, 16))
+    return PairwiseModel(graph, rng.uniform(-1, 1, size=(n_nodes, 16)), tables, edge_type=np.arange(graph.n_edges))
+
+
+def to_tolerance(model, n_threads=1):
+    """Marginals by messages that change by less than 1e-6."""
+    return LoopyBP(tol=1e-6, schedule="sequential").marginals(model, n_threads=n_threads)
+
+
+@contextmanager
+def sweeps_of(model, n_threads=1):
+    """A function that makes one sweep."""
+    field, _ = make_field(model, maximum=False)
+    # Messages that stand still are not sent any more, unless the tolerance is below zero.
+    with range_runner(n_threads) as run:
+        yield sequential(model.graph, field, initial_messages(field), 0.0, -1.0, run)
+
+
+def libdai_rows(name, model):
+    """Belief propagation to 1e-6, ours and libDAI's side by side."""
+    seconds, ours = fastest(lambda: to_tolerance(model), 20)
+    with sweeps_of(model) as sweep_once:
+        sweep, _ = fastest(sweep_once, 100)
+    rows = [
+        (f"BP, {name}: a sweep", f"{1e3 * sweep:.3f} ms", None, ""),
+        ("  whole call to 1e-6", f"{1e3 * seconds:.2f} ms", None, f"{ours.n_iter} sweeps"),
+    ]
+    peer, problem = run_libdai(model, 1e-6, 1000)
+    if peer is None:
+        return [*rows, ("  libDAI", "", "skipped", problem)]
+    peer_sweep = peer.seconds / peer.n_sweeps
+    apart = np.abs(peer.unary - ours.unary).max()
+    assert apart < 1e-5, f"marginals differ by {apart:.2g}"
+    ratio, peer_ratio = peer.seconds / seconds, peer_sweep / sweep
+    return [
+        (*rows[0][:2], f"{1e3 * peer_sweep:.2f} ms", f"libDAI; {peer_ratio:.0f} times as fast"),
+        (
+            *rows[1][:2],
+            f"{1e3 * peer.seconds:.1f} ms",
+            f"{ratio:.0f} times; {ours.n_iter} and {peer.n_sweeps} sweeps; marginals agree to {apart:.0e}",
+        ),
+    ]
+
+
+def image_job(n_threads, side=1000, n_states=8):
+    """Seconds of a sweep over a large image and of a whole call of one, and the peak memory of the process in MB."""
+    rng = np.random.default_rng(0)
+    start = time.perf_counter()
+    model = PairwiseModel(
+        lattice((side, side)),
+        rng.uniform(-1, 1, size=(side * side, n_states)).astype(np.float32),
+        rng.uniform(-1, 1, size=(1, n_states, n_states)),
+    )
+    model.graph.incidence, model.graph.colouring  # noqa: B018
+    build = time.perf_counter() - start
+    call, _ = fastest(lambda: LoopyBP(max_iter=1).marginals(model, n_threads=n_threads), 2, time.perf_counter)
+    peak = peak_megabytes()
+    field, _ = make_field(model, maximum=False)
+    with range_runner(n_threads) as run:
+        sweep = checkerboard(model.graph, field, initial_messages(field), 0.0, 0.0, run)
+        seconds, _ = fastest(sweep, 20, time.perf_counter)
+    return {"build": build, "sweep": seconds, "call": call, "peak": peak}
+
+
+def image_rows():
+    """1000x1000 pixels, 8 labels, tied tables in single precision, on one and two threads."""
+    results = {}
+    for n_threads in (1, 2, 1, 2):
+        command = [sys.executable, __file__, "--image", str(n_threads)]
+        found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        if n_threads not in results or found["sweep"] < results[n_threads]["sweep"]:
+            results[n_threads] = found
+    one, two = results[1], results[2]
+    return [
+        (
+            "BP, 1000x1000 pixels, 8 labels: a sweep",
+            f"{1e3 * one['sweep']:.0f} ms",
+            None,
+            f"2 threads {1e3 * two['sweep']:.0f} ms, {one['sweep'] / two['sweep']:.2f} times as fast",
+        ),
+        (
+            "  whole call of one sweep",
+            f"{1e3 * one['call']:.0f} ms",
+            None,
+            f"2 threads {1e3 * two['call']:.0f} ms; graph in {1e3 * one['build']:.0f} ms; peak {one['peak']:.0f} MB",
+        ),
+    ]
+
+
+def chain_rows():
+    """Marginals and best labels of as many chains as CoNLL-2000 has sentences, batches of a few thousand nodes."""
+    rng = np.random.default_rng(0)
+    lengths = rng.poisson(23.7, size=N_SENTENCES).clip(1)
+    bounds = np.searchsorted(np.cumsum(lengths), np.arange(0, lengths.sum() + BATCH, BATCH))
+    table = rng.normal(size=(1, N_STATES, N_STATES))
+    models = []
+    for first, last in pairwise(bounds):
+        if last > first:
+            graph = disjoint_union([lattice((int(length),)) for length in lengths[first:last]])
+            models.append(PairwiseModel(graph, rng.normal(size=(graph.n_nodes, N_STATES)), table))
+    tree = TreeInference()
+    for model in models:
+        tree.map(model)
+    sums, _ = fastest(lambda: [tree.marginals(model).log_z for model in models], 3)
+    maxima, _ = fastest(lambda: [tree.map(model).score for model in models], 3)
+    n_nodes = sum(model.graph.n_nodes for model in models)
+    what = f"{N_SENTENCES} chains, {n_nodes} nodes, {N_STATES} states"
+    return [
+        ("TreeInference: marginals and statistics", f"{1e3 * sums:.0f} ms", None, what),
+        ("  best labels", f"{1e3 * maxima:.0f} ms", None, ""),
+    ]
+
+
+def run():
+    """Rows of (job, this package, peer, remark)."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    yield from libdai_rows("50x50 binary grid", binary_grid())
+    yield from libdai_rows("3-regular graph of 1,000 nodes, 16 states", regular_graph_of_16_states())
+    yield from image_rows()
+    yield from chain_rows()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--image", type=int, metavar="THREADS", help="only time the image on so many threads")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    if options.image:
+        print(json.dumps(image_job(options.image)))
+    else:
+        for row in run():
+            print(*row, sep=" | ")

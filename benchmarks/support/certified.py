@@ -1,0 +1,72 @@
+"""Tables of estimators at several C: labels by MPLP, how right and how certain they are, after how many iterations."""
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from sklearn_crf.inference import MPLP
+from support.record import read_record, write_record
+
+
+def certified_accuracy(model, X, y, max_iter=200):
+    """Accuracy of labels, mean duality gap relative to the bound's size, mean score per node and iterations of MPLP.
+
+    Parameters
+    ----------
+    model : TRWCRF
+        Fitted on numbers from 0 on.
+    X : list of Example
+    y : list of ndarray
+        -1 is a label that is never right.
+    max_iter : int
+    """
+    mplp = MPLP(max_iter=max_iter, tol=1e-6)
+    potentials = model._fitted_potentials(model._encode(X, reset=False))
+    weights = model._flat_weights(potentials)
+    n_right, gaps, scores, n_iter = [], [], [], []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for x, labels in zip(X, y, strict=True):
+            found = mplp.map(potentials.model(weights, x))
+            n_right.append(np.sum(found.labels == labels))
+            gaps.append((found.bound - found.score) / max(abs(found.bound), 1.0))
+            scores.append(found.score / len(labels))
+            n_iter.append(found.n_iter)
+    return {
+        "accuracy": float(sum(n_right) / sum(map(len, y))),
+        "gap": float(np.mean(gaps)),
+        "score": float(np.mean(scores)),
+        "iterations": float(np.mean(n_iter)),
+    }
+
+
+def run_missing(run, pairs, settings, path):
+    """Run every estimator and strength that a file does not hold for these settings, and print the table of all.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(name, strength)`` returns seconds, n_iter, and for train and test what :func:`certified_accuracy` returns.
+    pairs : list of (str, float)
+    settings : dict
+    path : Path
+    """
+    record = read_record(path, [])
+    done = {(row["name"], row["strength"]) for row in record if row["settings"] == settings}
+    for name, strength in pairs:
+        if (name, strength) in done:
+            continue
+        record.append({"settings": settings, "name": name, "strength": strength, **run(name, strength)})
+        write_record(path, record)
+        print(f"{name}, C={strength:g}: {100 * record[-1]['test']['accuracy']:.2f} %", flush=True)
+    print(settings)
+    print(f"{'':18s}{'C':>8s}{'test %':>9s}{'train %':>9s}{'gap %':>9s}{'MPLP':>7s}{'iterations':>12s}{'seconds':>9s}")
+    for row in record:
+        if row["settings"] == settings:
+            test = row["test"]
+            print(
+                f"{row['name']:18s}{row['strength']:>8.0e}{100 * test['accuracy']:>9.2f}"
+                f"{100 * row['train']['accuracy']:>9.2f}{100 * test['gap']:>9.4f}{test['iterations']:>7.1f}"
+                f"{row['n_iter']:>12d}{row['seconds']:>9.0f}"
+            )
