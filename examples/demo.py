@@ -1,14 +1,12 @@
-"""What a field adds: noisy digits restored, a photograph segmented from a few strokes, horses found.
+"""What a field adds: noisy digits restored, a photograph segmented from a few strokes.
 
     python examples/demo.py --output demo_output
     python examples/demo.py --readme docs/_static/demo.png
 
 Prints how many pixels are wrong with the unary model (each pixel by itself) and with the field, and writes pictures.
-Horses are segmented if SKLEARN_CRF_DATA names a folder that holds weizmann_horses/ with gray.npz and mask.npz.
 """
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.datasets import load_weizmann_horses, make_noisy_digits
+from sklearn_crf.datasets import make_noisy_digits
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
 PAPER, INK = "#f4f1de", "#1d3557"
@@ -63,11 +61,6 @@ def main():
     output.mkdir(parents=True, exist_ok=True)
     restore_digits(output)
     save(show_panels(segment_photograph(), columns=2, width=6.0), output / "photograph.png")
-    folder = os.environ.get("SKLEARN_CRF_DATA")
-    if folder and (Path(folder) / "weizmann_horses").is_dir():
-        segment_horses(Path(folder) / "weizmann_horses", output)
-    else:
-        print("\nHorses: left out, SKLEARN_CRF_DATA names no folder with weizmann_horses/.")
     print(f"\nPictures are in {output}/")
 
 
@@ -160,54 +153,6 @@ def with_strokes(image, labels, palette):
     shown = 0.6 * image + 0.4
     shown[labels >= 0] = palette[labels[labels >= 0]]
     return shown
-
-
-# Horses -------------------------------------------------------------------------------------------------------------
-
-
-def segment_horses(folder, output):
-    """Learn from 100 photographs of horses, segment 64 that were not seen."""
-    bunch = load_weizmann_horses(folder)
-    images = [reduced(image[..., 0] / np.float32(255), 3) for image in bunch.data]
-    masks = [(reduced(mask.astype(np.float32), 3) >= 0.5).astype(int) for mask in bunch.target]
-    train, test = bunch.train[::2], bunch.test[::2]
-    features = make_pipeline(
-        LocalImageFeatures(("intensity", "mean", "deviation", "position"), scales=(1.0,)),
-        NodeTransformer(make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False), StandardScaler())),
-    ).fit([images[i] for i in train])
-    X = features.transform(images)
-    X_train, y_train = [X[i] for i in train], [masks[i] for i in train]
-    rows = np.concatenate([x.reshape(-1, x.shape[-1]) for x in X_train])
-    unary = DRFClassifier().fit(rows, np.concatenate([mask.ravel() for mask in y_train]))
-    alone = {i: unary.predict(X[i].reshape(-1, X[i].shape[-1])).reshape(masks[i].shape) for i in test}
-    start = time.perf_counter()
-    field = DRFClassifier(inference="map", edge_features=grey_likeness, max_iter=100, n_jobs=2).fit(X_train, y_train)
-    together = dict(zip(test, field.predict([X[i] for i in test]), strict=True))
-    seconds = time.perf_counter() - start
-    wrong = [np.mean([np.mean(labels[i] != masks[i]) for i in test]) for labels in (alone, together)]
-    report(f"Horses: {len(test)} photographs that were not learned from", *wrong, seconds)
-    panels = {}
-    for number, i in enumerate(test[:24:4]):
-        panels |= {
-            ("photograph", number): np.repeat(images[i][..., np.newaxis], 3, axis=2),
-            ("truth", number): cut_out(images[i], masks[i]),
-            ("unary only", number): cut_out(images[i], alone[i]),
-            ("field", number): cut_out(images[i], together[i]),
-        }
-    save(show_panels(panels, columns=4, width=3.0), output / "horses.png")
-
-
-def grey_likeness(x_tail, x_head):
-    """Edge features: a constant, and two scales of the likeness of grey values."""
-    difference = np.abs(x_tail[:, 0] - x_head[:, 0])
-    return np.stack([np.ones_like(difference), np.exp(-difference), np.exp(-5 * difference)], axis=1)
-
-
-def cut_out(image, labels):
-    """Image whose background is faded to blue."""
-    grey = np.repeat(image[..., np.newaxis], 3, axis=2)
-    faded = 0.25 * grey + 0.75 * np.array([0.16, 0.28, 0.45])
-    return np.where(labels[..., np.newaxis] == 1, grey, faded)
 
 
 # Pictures -----------------------------------------------------------------------------------------------------------

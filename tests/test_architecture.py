@@ -305,3 +305,12 @@ def test_benchmarks_are_listed():
     assert len(scripts) > 50
     assert [path.name for path in scripts if f"``{path.parent.name}/{path.name}``" not in listed] == []
     assert [path.name for path in folder.glob("*.py")] == []
+
+
+def test_benchmarks_that_pages_name_exist():
+    pages = [*(ROOT / "docs").rglob("*.rst"), *ROOT.glob("*.rst")]
+    named = {
+        name for page in pages for name in re.findall(r"benchmarks/\w+/\w+\.\w+", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 40
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []

@@ -18,10 +18,10 @@ from pathlib import Path
 import _path  # noqa: F401  finds the support package
 import numpy as np
 from horses import THESIS_PATCHES, THESIS_SIZE, reduced, split
+from support.bundles import load_weizmann_horses
 from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF, Example
-from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.preprocessing import PatchOverlays
 
 PLAIN = {"patches": THESIS_PATCHES, "size": THESIS_SIZE, "distance": 1, "likeness": 0.8, "own": False, "strength": 1e-4}

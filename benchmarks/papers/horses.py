@@ -44,6 +44,7 @@ import _path  # noqa: F401  finds the support package
 import numpy as np
 import scipy.sparse as sp
 from scipy.ndimage import gaussian_filter
+from support.bundles import load_weizmann_horses
 from support.certified import certified_accuracy, run_missing
 from support.memory import peak_megabytes
 from support.named_formulation import named_formulation
@@ -51,7 +52,6 @@ from support.patch_masks import PatchMasks
 from support.pixel_operators import Curves, EveryPixels, PlaceCosines, SideBySide
 
 from sklearn_crf import TRWCRF, Example
-from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.graphs import lattice
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import PatchOverlays

@@ -13,12 +13,13 @@ import warnings
 from pathlib import Path
 from string import ascii_lowercase
 
+import _path  # noqa: F401  finds the support package
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
+from support.bundles import load_ocr_letters
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.datasets import load_ocr_letters
 
 
 def chosen(X, y, pairwise, options):

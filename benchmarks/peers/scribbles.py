@@ -21,10 +21,10 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from support.bundles import load_grabcut
 from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF, DRFClassifier, RegressionTreeFieldClassifier
-from sklearn_crf.datasets import load_grabcut
 from sklearn_crf.preprocessing import NodeTransformer
 
 # Every fifth photograph was looked at when the defaults were made.

@@ -24,10 +24,10 @@ from scipy.stats import wilcoxon
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
+from support.bundles import load_stanford_superpixels
 from support.horse_pixels import horse_photographs, pixels_of
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.datasets import load_stanford_superpixels
 from sklearn_crf.metrics import node_accuracy_score, node_jaccard_score
 from sklearn_crf.preprocessing import ClassifierScores, LocalImageFeatures
 

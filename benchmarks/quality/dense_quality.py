@@ -20,13 +20,14 @@ import os
 import time
 from pathlib import Path
 
+import _path  # noqa: F401  finds the support package
 import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
+from support.bundles import load_camvid, load_grabcut, load_weizmann_horses
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
-from sklearn_crf.datasets import load_camvid, load_grabcut, load_weizmann_horses
 from sklearn_crf.dense import BandwidthSearch, GridField, refinement_report
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.preprocessing import LocalImageFeatures

@@ -26,14 +26,15 @@ import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
+import _path  # noqa: F401  finds the support package
 import numpy as np
 from scipy.stats import wilcoxon
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from support.bundles import load_weizmann_horses
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.datasets import load_weizmann_horses
 from sklearn_crf.learning import PL, PMA, SPA, GradientSteps
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer

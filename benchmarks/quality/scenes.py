@@ -23,11 +23,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from support.bundles import load_camvid, load_stanford_superpixels
 from support.labelled_part import labelled_part
 from support.named_formulation import named_formulation
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
-from sklearn_crf.datasets import load_camvid, load_stanford_superpixels
 from sklearn_crf.graphs import lattice
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer

@@ -18,17 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
-from sklearn_crf.datasets import (
-    load_ocr_letters,
-    load_snakes,
-    load_stanford_superpixels,
-    load_weizmann_horses,
-    read_evidence,
-    read_uai,
-)
+from sklearn_crf.datasets import read_evidence, read_uai
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
+from support.bundles import load_ocr_letters, load_snakes, load_stanford_superpixels, load_weizmann_horses
 
 SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
 FIRST_SEED = 50_000

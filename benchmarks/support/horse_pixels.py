@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy.ndimage import gaussian_filter, sobel
 
-from sklearn_crf.datasets import load_weizmann_horses
+from support.bundles import load_weizmann_horses
 
 
 def horse_photographs():

@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sklearn_crf import Example
-from sklearn_crf.datasets import load_stanford_superpixels
 from sklearn_crf.preprocessing import NodeTransformer
+from support.bundles import load_stanford_superpixels
 from support.labelled_part import labelled_part
 
 N_FOLDS = 10

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import Example
-from sklearn_crf.datasets import load_camvid
+from support.bundles import load_camvid
 from support.labelled_part import labelled_part
 
 N_REGIONS = 80

@@ -1,14 +1,6 @@
-"""Data: generators of synthetic tasks, loaders of data sets and readers of model files that users have."""
+"""Data: generators of synthetic tasks, and readers and writers of model files."""
 
 from sklearn_crf.datasets._digits import make_noisy_digits
-from sklearn_crf.datasets._files import (
-    load_camvid,
-    load_grabcut,
-    load_ocr_letters,
-    load_snakes,
-    load_stanford_superpixels,
-    load_weizmann_horses,
-)
 from sklearn_crf.datasets._libdai import read_fg, write_fg
 from sklearn_crf.datasets._shapes import make_binary_shapes, make_noisy_shapes
 from sklearn_crf.datasets._uai import (
@@ -23,12 +15,6 @@ from sklearn_crf.datasets._uai import (
 )
 
 __all__ = [
-    "load_camvid",
-    "load_grabcut",
-    "load_ocr_letters",
-    "load_snakes",
-    "load_stanford_superpixels",
-    "load_weizmann_horses",
     "make_binary_shapes",
     "make_noisy_digits",
     "make_noisy_shapes",

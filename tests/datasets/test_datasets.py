@@ -1,7 +1,4 @@
-"""Generators are what they say; loaders read the layout they ask for."""
-
-import os
-from pathlib import Path
+"""Generated data are what their docstrings say."""
 
 import numpy as np
 import pytest
@@ -9,12 +6,10 @@ from scipy.ndimage import label
 from scipy.stats import kstest, norm
 from sklearn.datasets import load_digits
 
-from sklearn_crf import Example, datasets
-from sklearn_crf.encoding import encode_X, encode_y
+from sklearn_crf import datasets
+from sklearn_crf.encoding import encode_X
 
 SHAPES = datasets.make_binary_shapes()
-DATA = os.environ.get("SKLEARN_CRF_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="SKLEARN_CRF_DATA does not name the folder of the data sets")
 
 
 # -- Shapes ---------------------------------------------------------------------------------------
@@ -120,134 +115,3 @@ def test_gaussian_digits_and_levels():
 def test_bad_options_of_digits(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         datasets.make_noisy_digits(**options)
-
-
-# -- Loaders, on small files of the same layout ----------------------------------------------------
-
-RNG = np.random.default_rng(0)
-SIZES = {"one": (3, 4), "two": (5, 2)}
-
-
-def write(folder, name, **arrays):
-    np.savez(folder / f"{name}.npz", **arrays)
-
-
-def per_image(values, trailing=(), dtype=np.uint8):
-    return {key: RNG.choice(values, size=(*size, *trailing)).astype(dtype) for key, size in SIZES.items()}
-
-
-def test_horses(tmp_path):
-    gray, mask = per_image(range(256)), per_image([0, 1])
-    write(tmp_path, "gray", **gray)
-    write(tmp_path, "mask", **mask)
-    horses = datasets.load_weizmann_horses(tmp_path, n_train=1)
-    assert horses.names == ["one", "two"]
-    assert np.array_equal(horses.data[0][..., 0], gray["one"])
-    assert np.array_equal(horses.target[1], mask["two"])
-    assert (horses.train.tolist(), horses.test.tolist()) == ([0], [1])
-    encode_y(horses.target, encode_X(horses.data))
-
-
-def test_grabcut(tmp_path):
-    trimap = per_image([0, 128, 255])
-    write(tmp_path, "images", **per_image(range(256), (3,)))
-    write(tmp_path, "trimap", **trimap)
-    marks = [per_image([0, 1, 2]), per_image([0, 1, 2])]
-    write(tmp_path, "scribbles1", **marks[0])
-    write(tmp_path, "scribbles2", **marks[1])
-    for which, name in enumerate(("few", "more")):
-        bunch = datasets.load_grabcut(str(tmp_path), scribbles=name)
-        assert np.array_equal(bunch.scribbles[0], marks[which]["one"].astype(int) - 1)
-    assert bunch.data[1].shape == (5, 2, 3)
-    assert np.array_equal(bunch.target[1] == 1, trimap["two"] == 255)
-    assert np.array_equal(bunch.target[1] == -1, trimap["two"] == 128)
-    encode_y(bunch.scribbles, encode_X(bunch.data), missing_label=-1)
-    with pytest.raises(ValueError, match="scribbles"):
-        datasets.load_grabcut(tmp_path, scribbles="many")
-
-
-def test_camvid(tmp_path):
-    labels = RNG.integers(12, size=(2, 4, 5)).astype(np.uint8)
-    images = RNG.integers(256, size=(2, 4, 5, 3)).astype(np.uint8)
-    write(tmp_path, "camvid_val", images=images, labels=labels, ids=np.array(["a", "b"]))
-    bunch = datasets.load_camvid(tmp_path, subset="val")
-    assert np.array_equal(bunch.target, np.where(labels == 11, -1, labels.astype(int)))
-    assert np.array_equal(bunch.data, images)
-    assert bunch.names == ["a", "b"]
-    assert len(bunch.target_names) == 11
-    with pytest.raises(ValueError, match="subset"):
-        datasets.load_camvid(tmp_path, subset="all")
-
-
-def test_superpixels(tmp_path):
-    for name, arrays in {
-        "features": {key: RNG.random((3, 519)).astype(np.float16) for key in SIZES},
-        "edges": {key: np.array([[0, 1], [1, 2]], dtype=np.uint16) for key in SIZES},
-        "segment_labels": {key: np.array([0, 7, -1], dtype=np.int8) for key in SIZES},
-        "superpixels": per_image(range(3), dtype=np.uint16),
-        "pixel_labels": per_image(range(8), dtype=np.int8),
-    }.items():
-        write(tmp_path, name, **arrays)
-    bunch = datasets.load_stanford_superpixels(tmp_path)
-    assert isinstance(bunch.data[0], Example)
-    assert bunch.data[0].node_features.dtype == np.float32
-    assert bunch.data[1].edges.tolist() == [[0, 1], [1, 2]]
-    assert encode_y(bunch.target, encode_X(bunch.data), missing_label=-1).classes_.tolist() == [0, 7]
-    assert bunch.superpixels[0].shape == SIZES["one"]
-
-
-def test_letters(tmp_path):
-    write(
-        tmp_path,
-        "ocr_letters",
-        images=RNG.integers(2, size=(5, 16, 8)).astype(np.uint8),
-        labels=np.array([0, 1, 2, 25, 0], dtype=np.uint8),
-        word_ptr=np.array([0, 2, 5], dtype=np.int32),
-        fold0=np.array([False, True]),
-    )
-    bunch = datasets.load_ocr_letters(tmp_path)
-    assert ["".join(word) for word in bunch.target] == ["ab", "cza"]
-    assert [word.shape for word in bunch.data] == [(2, 128), (3, 128)]
-    assert (bunch.train.tolist(), bunch.test.tolist()) == ([1], [0])
-
-
-def test_snakes(tmp_path):
-    arrays = {}
-    for name in ("train_000", "train_001", "test_000"):
-        arrays[f"{name}_image"] = RNG.integers(2, size=(4, 5, 3)).astype(np.uint8) * 255
-        arrays[f"{name}_label"] = RNG.integers(11, size=(4, 5)).astype(np.uint8)
-    write(tmp_path, "snakes", **arrays)
-    train, test = (datasets.load_snakes(tmp_path, subset=subset) for subset in ("train", "test"))
-    assert (len(train.data), len(test.data)) == (2, 1)
-    assert np.array_equal(train.target[1], arrays["train_001_label"])
-    assert train.data.shape == (2,)
-
-
-def test_missing_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"gray\.npz"):
-        datasets.load_weizmann_horses(tmp_path)
-    write(tmp_path, "gray", **per_image(range(256)))
-    write(tmp_path, "mask", one=np.zeros((3, 4), dtype=np.uint8))
-    with pytest.raises(ValueError, match="no array 'two'"):
-        datasets.load_weizmann_horses(tmp_path)
-
-
-# -- Loaders, on the real files -------------------------------------------------------------------
-
-
-@needs_data
-def test_real_files():
-    root = Path(DATA)
-    horses = datasets.load_weizmann_horses(root / "weizmann_horses")
-    assert (len(horses.train), len(horses.test)) == (200, 128)
-    assert all(x.shape[:2] == y.shape for x, y in zip(horses.data, horses.target, strict=True))
-    assert len(datasets.load_grabcut(root / "grabcut").data) == 50
-    assert datasets.load_camvid(root / "camvid", subset="val").data.shape == (101, 90, 120, 3)
-    scenes = datasets.load_stanford_superpixels(root / "stanford_superpixels")
-    assert sum(x.n_nodes for x in scenes.data) == 48_402
-    letters = datasets.load_ocr_letters(root / "ocr_letters")
-    assert (len(letters.train), len(letters.test)) == (626, 6251)
-    snakes = datasets.load_snakes(root / "snakes")
-    assert len(snakes.data) == 200
-    for x, y in zip(snakes.data, snakes.target, strict=True):
-        assert x.shape[:2] == y.shape
