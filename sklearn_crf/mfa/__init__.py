@@ -1,8 +1,8 @@
 """Mixtures of factor analysers trained by multi-conditional likelihoods."""
 
+from sklearn_crf.mfa._alpha_path import alpha_path
 from sklearn_crf.mfa._estimator import MultiConditionalMFA
 from sklearn_crf.mfa._parameters import Priors
-from sklearn_crf.mfa._search import MultiConditionalMFACV, alpha_path
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD
 
-__all__ = ["EM", "MultiConditionalMFA", "MultiConditionalMFACV", "Priors", "ScaledLBFGS", "ScaledSGD", "alpha_path"]
+__all__ = ["EM", "MultiConditionalMFA", "Priors", "ScaledLBFGS", "ScaledSGD", "alpha_path"]

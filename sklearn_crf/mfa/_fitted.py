@@ -23,7 +23,7 @@ def _maximises_the_joint_likelihood(estimator):
         return True
     raise AttributeError(
         f"bic needs the maximum of the joint likelihood, and objective={estimator.objective!r} does not look for it; "
-        "use objective='joint', or compare models by cross-validation (MultiConditionalMFACV)."
+        "use objective='joint', or compare models by cross-validation (GridSearchCV)."
     )
 
 
@@ -276,7 +276,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         """Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
 
         There is none for ``objective="multi_conditional"``: the criterion approximates the evidence at the maximum of
-        the joint likelihood alone. Compare other fits by cross-validation, as `MultiConditionalMFACV` does.
+        the joint likelihood alone. Compare other fits by :class:`~sklearn.model_selection.GridSearchCV`.
 
         Parameters
         ----------

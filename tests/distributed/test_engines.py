@@ -15,7 +15,6 @@ from small_fits import MAKERS
 from small_shards import load, weights
 
 from sklearn_crf import TRWCRF, DRFClassifier, MultiConditionalMFA, _threads
-from sklearn_crf.mfa import MultiConditionalMFACV
 from sklearn_crf.model_selection import coupling_audit, cross_val_predict
 from sklearn_crf.preprocessing import ChannelUnion, ClassifierScores, FilterBank, PatchShrinkage
 
@@ -128,9 +127,6 @@ def test_filters_restarts_and_folds(engine, sent):
     makes = [
         lambda: union.transform(X),
         lambda: MultiConditionalMFA(n_init=4, max_iter=5, random_state=0).fit(rows, labels).means_,
-        lambda: (
-            MultiConditionalMFACV(alphas=[1.0], n_components=[1, 2], cv=2, random_state=0).fit(rows, labels).scores_
-        ),
         lambda: ClassifierScores(LogisticRegression(), cv=2).fit_transform(X, y),
     ]
     for n, make in enumerate(makes):

@@ -48,7 +48,6 @@ DATA = {
     "DenseCRF": (RNG.normal(size=(2, 8, 8, 5)), RNG.integers(2, size=(2, 8, 8))),
     "GridField": ([sklearn_crf.DenseExample(np.eye(2)[MASKS[0]], 50.0 * MASKS[0])], MASKS[:1]),
     "MultiConditionalMFA": (ROWS, LABELS),
-    "MultiConditionalMFACV": (ROWS, LABELS),
     "MultiLabelField": (ROWS, np.eye(3, dtype=int)[np.arange(30) % 3]),
     "PixelFeatures": (RNG.random((2, 6, 6, 3)), None),
     "RegressionTreeField": (IMAGES, IMAGES),

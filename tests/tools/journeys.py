@@ -92,7 +92,7 @@ def problems():
         kind = getattr(sklearn_crf, name)
         if not (inspect.isclass(kind) and hasattr(kind, "fit")):
             continue
-        if name in ("MultiConditionalMFACV", "MultiLabelField"):  # they wrap the others
+        if name == "MultiLabelField":  # it wraps the others
             continue
         data = {
             "RegressionTreeField": (grey, grey),
