@@ -14,7 +14,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_r
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
-from sklearn_crf.dense._examples import read_examples
+from sklearn_crf.dense._examples import read_fitting_examples, read_training_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
 from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
@@ -62,6 +62,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         :class:`~sklearn_crf.dense.BandwidthGradient`.
     image_channels : int, default=3
         Where X holds arrays: number of channels at the end of their last axis that are the image.
+    color_range : (float, float), default=None
+        Range of the colours of all images, which are read as colours of 0 to 255, the units of bandwidths. None takes
+        that of the type of uint8, uint16 and bool images; ``fit`` finds that of others as :func:`refine` does.
     C : float, default=1.0
         Inverse strength of the penalty :math:`\tfrac12 \lVert w \rVert^2`, as in scikit-learn. Intercepts and the
         factor of given scores are free.
@@ -104,6 +107,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Iterations of L-BFGS.
     n_features_in_ : int
         Number of scores or features plus channels of the image.
+    color_range_ : (float, float)
+        Range of the colours of images whose type does not say it, or of all images if ``color_range`` is given.
 
     Raises
     ------
@@ -155,6 +160,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             HasMethods(["descend"]),
         ],
         "image_channels": [Interval(Integral, 0, None, closed="left")],
+        "color_range": ["array-like", None],
         "C": [C_INTERVAL],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -177,6 +183,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         inference=None,
         bandwidths="given",
         image_channels=3,
+        color_range=None,
         C=1.0,
         class_weight=None,
         max_iter=100,
@@ -195,6 +202,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.inference = inference
         self.bandwidths = bandwidths
         self.image_channels = image_channels
+        self.color_range = color_range
         self.C = C
         self.class_weight = class_weight
         self.max_iter = max_iter
@@ -234,7 +242,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self
         """
         kernels = list(self._checked_kernels())
-        data = read_examples(X, self.image_channels)
+        data, color_range = read_training_examples(X, self.image_channels, self.color_range, self.kernels)
         labels = encode_y(y, data, missing_label=self.missing_label, classes=self.classes)
         self._check_scores(data, labels.classes_)
         weight = validate_sample_weight(sample_weight, data.n_examples)
@@ -269,7 +277,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Assigned last: a failed fit leaves the estimator unchanged.
         for name, value in self._attributes(data, labels.classes_, weights, kernels).items():
             setattr(self, name, value)
-        self.bandwidth_trace_ = trace
+        self.bandwidth_trace_, self.color_range_ = trace, color_range
         self._store_course(result, self.C * sum(float(task.weight.sum()) for task in tasks))
         return self
 
@@ -450,8 +458,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _map_models(self, run, X, evidence):
         """The examples of X, and ``run(model, n_threads)`` of the model of each; filters are dropped after it."""
         check_is_fitted(self)
-        data = read_examples(X, self.image_channels)
-        self._check_fits(data)
+        data = read_fitting_examples(X, self)
         known = [None] * data.n_examples
         if evidence is not None:
             known = encode_y(
@@ -480,17 +487,6 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tasks = list(zip(range(data.n_examples), data.examples, known, strict=True))
         with single_threaded_blas():
             return data, map_coarse(run_example, tasks, self.n_jobs)
-
-    def _check_fits(self, data):
-        found = (data.n_features, data.n_channels, data.lattice_ndim)
-        wanted = (self.n_features_in_, self.n_channels_, self.lattice_ndim_)
-        if found[0] != wanted[0]:
-            raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {wanted[0]} features as input.")
-        if found != wanted:
-            raise ValueError(
-                f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
-                f"with {wanted[1]} and {wanted[2]}."
-            )
 
     def predict(self, X, evidence=None, *, inference=None) -> np.ndarray:
         """Labels of every pixel, each the likeliest under its marginals.

@@ -1,10 +1,13 @@
 """Examples of dense fields: the scores of pixels and the image that kernels compare."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import number_of_examples, object_array
 
 
@@ -18,7 +21,8 @@ class DenseExample:
         Score of each class at each pixel, such as logarithms of a classifier's probabilities; with
         ``DenseCRF(unaries="linear")``, features. Kept in float32 or float64; -inf forbids a class.
     image : array-like of shape lattice or (*lattice, n_channels), optional
-        Colours or other channels, which :class:`Bilateral` kernels compare.
+        Colours or other channels, which :class:`Bilateral` kernels compare. Fields read them as colours of 0 to 255 by
+        their type and range (``color_range``).
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice, for volumes whose voxels are not cubes; bandwidths
         are in its units. None is 1.
@@ -40,6 +44,8 @@ class DenseExample:
     image: np.ndarray | None = None
     spacing: Sequence[float] | None = None
 
+    _range_of_type = None
+
     def __post_init__(self):
         scores = _as_floats(self.scores, "scores")
         if scores.ndim < 2 or 0 in scores.shape:
@@ -47,6 +53,7 @@ class DenseExample:
         if np.isnan(scores).any() or np.isposinf(scores).any():
             raise ValueError("scores must be finite or -inf, found NaN or +inf.")
         object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "_range_of_type", range_of_type(self.image))
         if self.image is not None:
             object.__setattr__(self, "image", _checked_image(self.image, scores))
         if self.spacing is not None:
@@ -56,6 +63,13 @@ class DenseExample:
                     f"spacing must be {scores.ndim - 1} positive numbers, one per axis of the lattice, got "
                     f"{self.spacing!r}."
                 )
+
+    def _with(self, **values):
+        """The same example with other values of some fields, unchecked."""
+        example = copy(self)
+        for name, value in values.items():
+            object.__setattr__(example, name, value)
+        return example
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,6 +85,111 @@ class DenseExample:
     def rows(self) -> np.ndarray:
         """Scores of all pixels, (n_nodes, n_scores)."""
         return self.scores.reshape(-1, self.scores.shape[-1])
+
+
+# Bandwidths of colours are in units of these.
+BYTES = (0.0, 255.0)
+
+_RANGES = {np.dtype(np.uint8): BYTES, np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
+
+
+def range_of_type(image):
+    """Range of colours that the type of an image stands for; None where that is in its values."""
+    return None if image is None else _RANGES.get(np.asarray(image).dtype)
+
+
+def check_color_range(color_range):
+    """The ends of a range that a user gives, as floats."""
+    ends = np.asarray(color_range)
+    if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
+        raise InvalidParameterError(
+            f"color_range must be two finite numbers, the smaller one first, got {color_range!r}."
+        )
+    return float(ends[0]), float(ends[1])
+
+
+def range_of_images(images):
+    """Range of the colours of images whose type does not say it, by the values of all of them."""
+    low = min(float(image.min()) for image in images)
+    high = max(float(image.max()) for image in images)
+    for ends in ((0.0, 1.0), (-1.0, 1.0)):
+        if ends[0] <= low and high <= ends[1]:
+            return ends
+    # Noise may lead beyond 0 and 255, and dark photographs stay far below: they are not to look like bright ones.
+    if low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]:
+        return BYTES
+    return low, high
+
+
+def _range_of_training(examples):
+    """Range of the colours of training images, for images whose type does not say theirs."""
+    images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
+    if images:
+        return range_of_images(images)
+    return next((x._range_of_type for x in examples if x.image is not None), BYTES)
+
+
+def read_training_examples(X, image_channels, color_range, kernels):
+    """Read X as :func:`read_examples` does, with colours of 0 to 255, and find the range that they had."""
+    # color_range: as of the field; kernels: those that a user gives, or None
+    data = read_examples(X, image_channels)
+    fixed = None if color_range is None else check_color_range(color_range)
+    ends = _range_of_training(data.examples) if fixed is None else fixed
+    check_channel_bandwidths(kernels or (), ends)
+    return data.in_bytes(ends, fixed), ends
+
+
+def read_fitting_examples(X, field):
+    """Read X for a fitted field, with colours of 0 to 255, and require what fit had."""
+    data = read_examples(X, field.image_channels)
+    found = (data.n_features, data.n_channels, data.lattice_ndim)
+    wanted = (field.n_features_in_, field.n_channels_, field.lattice_ndim_)
+    if found[0] != wanted[0]:
+        raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {wanted[0]} features as input.")
+    if found != wanted:
+        raise ValueError(
+            f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
+            f"with {wanted[1]} and {wanted[2]}."
+        )
+    # Models that were saved before they had a range took colours as they were.
+    ends = getattr(field, "color_range_", BYTES)
+    return data.in_bytes(ends, None if field.color_range is None else ends, of_fit=True)
+
+
+def check_channel_bandwidths(kernels, ends):
+    """Raise ValueError where bandwidths seem to be in the units of images of another range than 0 to 255."""
+    for m, kernel in enumerate(kernels if ends != BYTES else ()):
+        least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
+        if least < 1:
+            raise ValueError(
+                f"kernels[{m}].channel_bandwidth={least:g} is less than one step of colours of 0 to 255, as which "
+                f"images of {ends[0]:.6g} to {ends[1]:.6g} are read: pass {least * 255 / (ends[1] - ends[0]):.4g}, or "
+                "color_range=(0, 255) to compare colours as they are."
+            )
+
+
+def in_bytes(example, ends):
+    """The example with colours of 0 to 255 in place of those of a range."""
+    if example.image is None or ends == BYTES:
+        return example
+    low, high = ends
+    return example._with(image=(example.image - low) * (BYTES[1] / (high - low)))
+
+
+def check_range_of_fit(image, ends, name):
+    """Raise ValueError or warn where colours are far from the range of those of fit."""
+    low, high = float(image.min()), float(image.max())
+    width = ends[1] - ends[0]
+    if low < ends[0] - width or high > ends[1] + width:
+        raise ValueError(
+            f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "
+            f"{ends[1]:.6g}: give images in the range of fit."
+        )
+    if ends[1] > BYTES[1] / 2 and -1 <= low < high <= 1 and np.any(image != np.floor(image)):
+        warn_caller(
+            f"{name} has colours of {low:.3g} to {high:.3g}, but those of fit have the range {ends[0]:.6g} to "
+            f"{ends[1]:.6g}: give images in the range of fit."
+        )
 
 
 def _as_floats(values, name):
@@ -120,6 +239,18 @@ class DenseInput:
         """Shape of the labels of example i."""
         return self.examples[i].shape
 
+    def in_bytes(self, ends, fixed=None, *, of_fit=False):
+        """The same input with colours of 0 to 255."""
+        # ends: range of the colours of images whose type does not say it; fixed: of all images, or None
+        # of_fit: whether the range is that of former images, from which these may not be far
+        examples = []
+        for i, example in enumerate(self.examples):
+            known = example._range_of_type if fixed is None else fixed
+            if known is None and of_fit and example.image is not None:
+                check_range_of_fit(example.image, ends, f"X[{i}]")
+            examples.append(in_bytes(example, ends if known is None else known))
+        return replace(self, examples=examples)
+
     def decode(self, rows):
         """Values of nodes in the form of X."""
         # rows: list of (n_nodes,) or (n_nodes, n_columns)
@@ -151,7 +282,8 @@ def read_examples(X, image_channels):
                 f"{wanted[0]}, {wanted[1]} and {wanted[2]}."
             )
         if example.scores.dtype != kind:
-            examples[i] = DenseExample(example.scores.astype(kind), example.image, example.spacing)
+            image = None if example.image is None else example.image.astype(kind)
+            examples[i] = example._with(scores=example.scores.astype(kind), image=image)
     return DenseInput(is_array, examples, len(first.shape), first.scores.shape[-1], first.n_channels)
 
 
@@ -169,6 +301,7 @@ def _read_example(item, i, image_channels):
         )
     n_scores = array.shape[-1] - image_channels
     try:
-        return DenseExample(array[..., :n_scores], array[..., n_scores:] if image_channels else None)
+        example = DenseExample(array[..., :n_scores], array[..., n_scores:] if image_channels else None)
     except ValueError as error:
         raise ValueError(f"X[{i}]: {error}") from error
+    return example._with(_range_of_type=range_of_type(item)) if image_channels else example

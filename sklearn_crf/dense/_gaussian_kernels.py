@@ -112,8 +112,8 @@ class Bilateral(GaussianKernel):
     bandwidth : float or tuple of shape (n_axes,), default=80.0
         :math:`\theta_p` of positions, as in :class:`Spatial`.
     channel_bandwidth : float or tuple of shape (n_channels,), default=13.0
-        :math:`\theta_c` in the units of the image: the default is for colours of 0 to 255. One number for all channels
-        or one for each.
+        :math:`\theta_c` for colours of 0 to 255, as which images of other types and ranges are read. One number for all
+        channels or one for each.
     weight : float, default=10.0
         As in :class:`Spatial`.
 

@@ -2,8 +2,17 @@
 
 import numpy as np
 
+from sklearn_crf._numbers import as_integer
 from sklearn_crf._threads import single_threaded_blas, split_threads
-from sklearn_crf.dense._examples import DenseExample
+from sklearn_crf.dense._examples import (
+    BYTES,
+    DenseExample,
+    check_channel_bandwidths,
+    check_color_range,
+    in_bytes,
+    range_of_images,
+    range_of_type,
+)
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel
@@ -18,12 +27,14 @@ def refine(
     *,
     kernels=None,
     max_iter: int = 10,
+    color_range=None,
+    lattice_ndim: int | None = None,
     spacing=None,
     clip: float = 1e-5,
     max_memory: float = 2**33,
     n_jobs: int | None = None,
 ) -> np.ndarray:
-    r"""Refine the probabilities of the pixels of one image by a fully connected field.
+    r"""Refine the probabilities of the pixels of an image by a fully connected field.
 
     .. math::
         q_i(k) \propto p_i(k) \exp\Big(\sum_m w_m \sum_j \hat k_m(i, j) \, q_j(k)\Big)
@@ -35,11 +46,19 @@ def refine(
     probabilities : array-like of shape (*lattice, n_classes)
         Such as the softmax of a network; float16 is worked on in float32.
     image : array-like of shape lattice or (*lattice, n_channels), optional
-        Colours of 0 to 255 for the default kernels.
+        Colours, which are read as colours of 0 to 255, the units of the bandwidths of kernels.
     kernels : tuple of Spatial and Bilateral, default=None
         None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``, without an image ``(Spatial(3.0),)``.
     max_iter : int, default=10
         Updates of mean field.
+    color_range : (float, float), default=None
+        Range of the colours of the image. None takes that of the type of uint8, uint16 and bool. Of other numbers it is
+        0 to 1 or -1 to 1 if all lie within, 0 to 255 if they span between a tenth and twice of it, and else their own
+        range.
+    lattice_ndim : int, default=None
+        Axes of the lattice: 2 for images, 3 for volumes. None takes all axes of ``probabilities`` but the last one;
+        with three of these it must be given, or ``spacing``. With an axis more, the first one holds images or volumes
+        that are refined one by one, in one range of colours.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
@@ -52,13 +71,13 @@ def refine(
     Returns
     -------
     ndarray
-        Of shape ``(*lattice, n_classes)``. Refined probabilities, float32 or float64.
+        Of the shape of ``probabilities``. Refined probabilities, float32 or float64.
 
     Raises
     ------
     ValueError
-        If probabilities are negative or do not add up to one, the image has another size, or a bandwidth is not
-        positive or too small.
+        If probabilities are negative or do not add up to one, the image has another size, a bandwidth is not positive
+        or too small, or ``probabilities`` may be a volume or many images and ``lattice_ndim`` does not say which.
     MemoryError
         If the lattices would take more than ``max_memory``.
 
@@ -83,16 +102,59 @@ def refine(
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)
     probabilities = _checked(probabilities)
-    try:
-        example = DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
-    except ValueError as error:
-        raise ValueError(str(error).replace("scores are", "probabilities are")) from error
+    ends = _color_range(image, color_range)
+    check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
-    filters = build_filters(kernels, example, name="image", max_memory=max_memory, n_threads=n_threads)
-    model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
+
+    def refined(probabilities, image):
+        try:
+            example = DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
+        except ValueError as error:
+            raise ValueError(str(error).replace("scores are", "probabilities are")) from error
+        example = in_bytes(example, ends)
+        filters = build_filters(kernels, example, name="image", max_memory=max_memory, n_threads=n_threads)
+        model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
+        return DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads).reshape(probabilities.shape)
+
     with single_threaded_blas():
-        q = DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads)
-    return q.reshape(probabilities.shape)
+        if not _are_many(probabilities, lattice_ndim, spacing):
+            return refined(probabilities, image)
+        images = [None] * len(probabilities) if image is None else np.asarray(image)
+        if len(images) != len(probabilities):
+            raise ValueError(f"image holds {len(images)} images, but probabilities are of {len(probabilities)}.")
+        return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])
+
+
+def _color_range(image, color_range):
+    if color_range is not None:
+        return check_color_range(color_range)
+    ends = range_of_type(image)
+    if image is None or ends is not None:
+        return BYTES if image is None else ends
+    values = np.asarray(image)
+    # What is no image is an error of its own.
+    is_image = values.size and values.dtype.kind in "iuf" and np.isfinite(values).all()
+    return range_of_images([values]) if is_image else BYTES
+
+
+def _are_many(probabilities, lattice_ndim, spacing):
+    """Whether the first axis holds images or volumes."""
+    n_axes = probabilities.ndim - 1
+    if lattice_ndim is not None:
+        lattice_ndim = as_integer(lattice_ndim, "lattice_ndim", lowest=1)
+    elif spacing is not None or n_axes != 3:
+        lattice_ndim = n_axes
+    else:
+        raise ValueError(
+            f"probabilities of shape {probabilities.shape} are of a volume or of {len(probabilities)} images: pass "
+            "lattice_ndim=3 for a volume, lattice_ndim=2 for images that are refined one by one."
+        )
+    if n_axes - lattice_ndim not in (0, 1):
+        raise ValueError(
+            f"probabilities of shape {probabilities.shape} do not fit lattice_ndim={lattice_ndim}: they must have its "
+            "axes and a last one of classes, and may have a first one of images or volumes."
+        )
+    return n_axes > lattice_ndim
 
 
 def _checked(probabilities):

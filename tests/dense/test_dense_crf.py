@@ -391,3 +391,55 @@ def test_another_inference_predicts():
     assert np.abs(of_longer - field.predict_proba(X)[0]).max() > 1e-6
     with pytest.raises(ValueError, match="inference must be a DenseMeanField"):
         field.predict(X, inference="trw")
+
+
+def in_form(X, form):
+    return [DenseExample(x.scores, form(x.image)) for x in X]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda image: image / 255,
+        lambda image: image * 257,
+        lambda image: np.uint16(257) * image.astype(np.uint16),
+        lambda image: image.astype(np.uint8),
+    ],
+    ids=["0 to 1", "0 to 65535", "uint16", "uint8"],
+)
+def test_the_form_of_images_does_not_matter(data, form):
+    X, y = data
+    X = in_form(X, lambda image: np.round(image).clip(0, 255))
+    for x in X:
+        x.image[0, 0], x.image[0, 1] = 0, 255
+    field = DenseCRF(KERNELS).fit(X[:4], y[:4])
+    other = in_form(X, form)
+    found = DenseCRF(KERNELS).fit(other[:4], y[:4])
+    assert_allclose(found.compatibility_, field.compatibility_, rtol=1e-3)
+    for a, b in zip(found.predict(other[4:]), field.predict(X[4:]), strict=True):
+        assert_array_equal(a, b)
+
+
+def test_the_range_of_colours_is_that_of_fit(data):
+    X, y = data
+    X = in_form(X, lambda image: (image - 100) / 40)
+    field = DenseCRF(KERNELS).fit(X[:4], y[:4])
+    low, high = min(x.image.min() for x in X[:4]), max(x.image.max() for x in X[:4])
+    assert field.color_range_ == (low, high)
+    # A part of an image has the range of fit and not one of its own.
+    part = [DenseExample(X[4].scores, np.minimum(X[4].image, 0.0))]
+    as_bytes = in_form(part, lambda image: (image - low) * 255 / (high - low))
+    given = DenseCRF(KERNELS, color_range=(0, 255)).fit(in_form(X[:4], lambda x: (x - low) * 255 / (high - low)), y[:4])
+    assert given.color_range_ == (0.0, 255.0)
+    assert_allclose(field.predict_proba(part)[0], given.predict_proba(as_bytes)[0], atol=1e-6)
+    # Types say their range after fit too.
+    integers = in_form(as_bytes, lambda image: np.round(image).clip(0, 255).astype(np.uint8))
+    assert_array_equal(field.predict(integers)[0], given.predict(integers)[0])
+    with pytest.raises(ValueError, match=r"X\[0\] has colours of .* those of fit have the range .*: give images in"):
+        field.predict(in_form(X[4:], lambda image: image * 40 + 100))
+    with pytest.warns(UserWarning, match=r"X\[0\] has colours of .* have the range 0 to 255: give images in the range"):
+        given.set_params(color_range=None).predict(in_form(as_bytes, lambda image: image / 255))
+    with pytest.raises(ValueError, match=r"channel_bandwidth=0\.2 is less than one step"):
+        DenseCRF([Bilateral(6.0, 0.2)]).fit(X[:4], y[:4])
+    with pytest.raises(ValueError, match="color_range must be two finite numbers"):
+        DenseCRF(KERNELS, color_range=(3, 1)).fit(X[:4], y[:4])

@@ -71,6 +71,89 @@ def test_same_bits_for_any_number_of_jobs():
         assert_array_equal(refine(probabilities, image, n_jobs=n_jobs), expected)
 
 
+# One image in the forms in which libraries hand it on, and whether its colours come back to the last bits.
+FORMS = {
+    "uint8": lambda image: image,
+    "bytes in int64": lambda image: image.astype(np.int64),
+    "bytes in floats": lambda image: image.astype(float),
+    "floats of 0 to 1": lambda image: image / 255,
+    "float32 of 0 to 1": lambda image: (image / 255).astype(np.float32),
+    "floats of -1 to 1": lambda image: image / 127.5 - 1,
+    "uint16": lambda image: image.astype(np.uint16) * 257,
+    "uint16 in floats": lambda image: image.astype(float) * 257,
+    "0 to 10": lambda image: image / 25.5,
+    "0 to 1023": lambda image: image * (1023 / 255),
+    "standardised": lambda image: (image - image.mean()) / image.std(),
+}
+
+
+def photograph(seed=0):
+    """Two regions whose colours reach 0 and 255, and weak probabilities."""
+    rng = np.random.default_rng(seed)
+    labels = np.zeros((24, 32), dtype=int)
+    labels[6:18, 8:24] = 1
+    colours = np.array([[60.0, 90.0, 180.0], [200.0, 60.0, 40.0]])[labels]
+    image = (colours + rng.normal(scale=15, size=(24, 32, 3))).clip(0, 255).astype(np.uint8)
+    image[0, 0], image[0, 1] = 0, 255
+    p = np.clip(0.5 + 0.2 * (2 * labels - 1) + 0.25 * rng.normal(size=labels.shape), 0.02, 0.98)
+    return np.stack([1 - p, p], axis=-1), image, labels
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_do_not_depend_on_the_form_of_the_image(form):
+    probabilities, image, labels = photograph()
+    expected = refine(probabilities, image)
+    assert np.mean(expected.argmax(axis=-1) == labels) > 0.99 > np.mean(probabilities.argmax(axis=-1) == labels) + 0.1
+    refined = refine(probabilities, FORMS[form](image))
+    assert_allclose(refined, expected, atol=1e-3)
+    assert_array_equal(refined.argmax(axis=-1), expected.argmax(axis=-1))
+
+
+def test_a_mask_is_an_image_of_two_colours():
+    probabilities, _, labels = photograph()
+    expected = refine(probabilities, np.uint8(255) * labels.astype(np.uint8))
+    for mask in (labels.astype(bool), labels, labels.astype(float)):
+        assert_array_equal(refine(probabilities, mask), expected)
+
+
+def test_a_given_range_of_colours():
+    probabilities, image, _ = photograph()
+    dark = image.astype(np.uint16)  # twelve bits of a camera would be as dark in the range of the type
+    assert_array_equal(refine(probabilities, dark, color_range=(0, 255)), refine(probabilities, image))
+    assert np.abs(refine(probabilities, dark) - refine(probabilities, image)).max() > 0.1
+    kernels = [Bilateral(8.0, 0.05)]
+    as_they_are = refine(probabilities, image / 255, kernels=kernels, color_range=(0, 255))
+    assert_allclose(as_they_are, refine(probabilities, image, kernels=[Bilateral(8.0, 0.05 * 255)]), atol=1e-6)
+    with pytest.raises(ValueError, match=r"channel_bandwidth=0.05 is less than one step .* pass 12.75, or color_range"):
+        refine(probabilities, image / 255, kernels=kernels)
+    for wrong in ((1, 0), (0, 1, 2), 255, "uint8", (0, np.inf)):
+        with pytest.raises(ValueError, match="color_range must be two finite numbers"):
+            refine(probabilities, image, color_range=wrong)
+
+
+def test_many_images_are_no_volume():
+    first, second = photograph(0), photograph(1)
+    probabilities, images = np.stack([first[0], second[0]]), np.stack([first[1], second[1]])
+    with pytest.raises(
+        ValueError, match="of a volume or of 2 images: pass lattice_ndim=3 for a volume, lattice_ndim=2"
+    ):
+        refine(probabilities, images)
+    together = refine(probabilities, images, lattice_ndim=2)
+    assert_array_equal(together, [refine(*first[:2]), refine(*second[:2])])
+    assert_array_equal(refine(probabilities, lattice_ndim=2), [refine(first[0]), refine(second[0])])
+    volume = refine(probabilities, images, lattice_ndim=3)
+    assert_array_equal(volume, refine(probabilities, images, spacing=(1.0, 1.0, 1.0)))
+    assert np.abs(volume - together).max() > 0.01
+    with pytest.raises(ValueError, match="do not fit lattice_ndim=1"):
+        refine(probabilities, images, lattice_ndim=1)
+    with pytest.raises(ValueError, match="image holds 1 images, but probabilities are of 2"):
+        refine(probabilities, images[:1], lattice_ndim=2)
+    # Images of one batch have one range of colours, the darker of them too.
+    bright_and_dark = np.stack([images[0] / 255, images[0] / 2550])
+    found = refine(probabilities[[0, 0]], bright_and_dark, lattice_ndim=2)
+    assert_array_equal(found[1], refine(probabilities[0], bright_and_dark[1], color_range=(0, 1)))
+
+
 def test_invalid_input():
     probabilities, image, _ = picture()
     with pytest.raises(ValueError, match=r"those of pixel \(0, 0\) add up"):
