@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_inference
@@ -183,7 +184,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
 def _as_numbers(values, name, costs):
     """Scores, float32 or float64, of scores or costs."""
     try:
-        values = np.asarray(values)
+        values = np.asarray(without_mask(values))
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array: {error}") from error
     if values.dtype.kind not in "fiub":

@@ -1,5 +1,6 @@
 """Numbers that users pass: integers narrowed without wrapping, real arrays, scores within one limit; float64 sums."""
 
+import sys
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from operator import index
@@ -208,9 +209,35 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
 
 def _as_array(values, name):
     try:
-        return np.asarray(values)
+        array = np.asarray(without_mask(values))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{name} must be a rectangular array: {error}") from error
+    return with_nan(array) if array.dtype == object else array
+
+
+def without_mask(values: Any) -> Any:
+    """Values as they are, but those of a masked array with NaN where they are masked."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values):
+        return values.data
+    return values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+
+
+def pandas_na() -> Any:
+    """The missing value of pandas, None as long as nobody has imported pandas."""
+    return getattr(sys.modules.get("pandas"), "NA", None)
+
+
+def with_nan(array: np.ndarray) -> np.ndarray:
+    """An array of objects with NaN in the place of the missing value of pandas."""
+    missing = pandas_na()
+    if missing is None:
+        return array
+    flat = [np.nan if value is missing else value for value in array.ravel().tolist()]
+    found = np.empty(len(flat), dtype=object)
+    found[:] = flat
+    return found.reshape(array.shape)
 
 
 # Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.

@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import missing_nodes, object_array
+from sklearn_crf.encoding import label_array, missing_nodes, object_array
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.model_selection import example_splits, take_examples
 from sklearn_crf.objectives import at_temperature
@@ -206,7 +206,7 @@ class _LeftOut:
         missing = getattr(fitted, "missing_label", None)
         self.nodes, self.columns = [], []
         for labels in y:
-            flat = np.asarray(labels).ravel()
+            flat = label_array(labels).ravel()
             nodes = np.flatnonzero(~missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
             # A class that its fold has not seen has no probability to be calibrated.

@@ -13,7 +13,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import labels_from_objects, missing_nodes, object_array
+from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array
 from sklearn_crf.inference import resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
@@ -108,7 +108,7 @@ def _histograms(y, missing_label):
     """Share of the nodes of each class that each example holds, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
-        flat = np.asarray(labels).ravel()
+        flat = label_array(labels).ravel()
         flat = flat[~missing_nodes(flat, missing_label)]
         parts.append(labels_from_objects(flat, f"y[{i}]") if flat.dtype == object else flat)
     found = [np.unique(part, return_counts=True) for part in parts]
@@ -419,7 +419,7 @@ def _accuracy(truth, predicted):
 
 
 def _labelled(estimator, labels):
-    flat = np.asarray(labels).ravel()
+    flat = label_array(labels).ravel()
     return flat, ~missing_nodes(flat, estimator.missing_label)
 
 

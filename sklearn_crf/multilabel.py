@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from sklearn_crf._numbers import as_reals, different, sound_csr
+from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_rows, summable_weight
 from sklearn_crf.estimators.trw import TRWCRF
@@ -295,7 +295,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def _rows(self, X, reset):
         require_rows(X)
-        X = sound_csr(X, "X") if sp.issparse(X) else X
+        X = sound_csr(X, "X") if sp.issparse(X) else without_mask(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
 
     def __sklearn_tags__(self):
@@ -312,7 +312,11 @@ def _indicator(y):
     """The two values in y, sorted, and where the larger one is, as int32."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
-    y = sound_csr(y, "y").toarray() if sp.issparse(y) else check_array(y, dtype=None, ensure_2d=False, input_name="y")
+    y = (
+        sound_csr(y, "y").toarray()
+        if sp.issparse(y)
+        else check_array(without_mask(y), dtype=None, ensure_2d=False, input_name="y")
+    )
     if y.ndim != 2:
         raise ValueError(
             f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label of each row fit "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import number_of_examples, object_array
 
@@ -193,7 +194,7 @@ def check_range_of_fit(image, ends, name):
 
 
 def _as_floats(values, name):
-    values = np.asarray(values)
+    values = np.asarray(without_mask(values))
     if values.dtype.kind not in "iufb":
         raise ValueError(f"{name} must hold real numbers, got {values.dtype}.")
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer
+from sklearn_crf._numbers import as_integer, without_mask
 from sklearn_crf._threads import single_threaded_blas, split_threads
 from sklearn_crf.dense._examples import (
     BYTES,
@@ -158,7 +158,7 @@ def _are_many(probabilities, lattice_ndim, spacing):
 
 
 def _checked(probabilities):
-    probabilities = np.asarray(probabilities)
+    probabilities = np.asarray(without_mask(probabilities))
     if probabilities.dtype == np.float16:
         probabilities = probabilities.astype(np.float32)
     if probabilities.dtype.kind not in "fiub" or probabilities.ndim < 2 or 0 in probabilities.shape:

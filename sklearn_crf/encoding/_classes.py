@@ -5,6 +5,8 @@ from numbers import Real
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._reports import warn_caller
+
 
 def labels_from_objects(values, name):
     """Labels out of an object array, in the one type they share.
@@ -87,7 +89,18 @@ def sorted_classes(found, classes=None):
             f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Name those that y misses "
             "by classes."
         )
+    _warn_of_sentinel(classes)
     return classes
+
+
+def _warn_of_sentinel(classes):
+    """Warn where -1, which many tables have for a missing label, is a class beside others from 0 on."""
+    if classes.dtype.kind not in "if" or classes[0] != -1 or classes.tolist() == [-1, 1]:
+        return
+    warn_caller(
+        "y holds the label -1 beside labels of 0 or more, and -1 is read as a class: pass missing_label=-1 if it marks "
+        "nodes without a label, or name all classes by classes."
+    )
 
 
 def named_classes(classes, least=2):

@@ -10,8 +10,10 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._numbers import different
+from sklearn_crf._numbers import different, pandas_na
+from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._classes import labels_from_objects, sorted_classes
+from sklearn_crf.encoding._layouts import is_listed
 
 
 class EncodedLabels(NamedTuple):
@@ -48,8 +50,8 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
     encoded : Encoded
         The X that y belongs to.
     missing_label : object, optional
-        Nodes that carry it are unlabelled. NaN works in float and object arrays; ``None`` in object arrays is
-        always unlabelled, and so is NaN in ``evidence``.
+        Nodes that carry it are unlabelled. NaN works in float and object arrays. ``None`` and pandas' NA are always
+        unlabelled, and so are masked labels, and NaN in ``evidence``.
     classes : array-like of shape (n_classes,), optional
         All classes; None finds them in y, which must then hold two or more.
     name : str, default="y"
@@ -76,6 +78,7 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
     >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
     ([[0, 1, 1], [1, 0]], ['a', 'b'])
     """
+    y = _without_masks(y)
     found = _encoded_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
         parts, names = _read_labels(y, encoded, missing_label, name)
@@ -158,7 +161,60 @@ def found_labels(y, encoded, *, missing_label=None):
     >>> [found.tolist() for found in found_labels([[0, 1, 1], [2, 2]], encoded)]
     [[0, 1], [2]]
     """
-    return _values(_read_labels(y, encoded, missing_label, "y")[0])
+    return _values(_read_labels(_without_masks(y), encoded, missing_label, "y")[0])
+
+
+def label_array(labels):
+    """Labels as an array; one of objects, with None, where some are masked, or missing by a type of pandas.
+
+    Parameters
+    ----------
+    labels : array-like
+        Of one example, of any shape.
+
+    Returns
+    -------
+    ndarray
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import label_array
+    >>> label_array(np.ma.masked_equal([0, 2, 1], 2))
+    array([0, None, 1], dtype=object)
+    """
+    labels = _without_masks(labels)
+    if isinstance(labels, list | tuple):
+        return _read_list(labels)
+    if not _is_of_extension_type(labels) or not np.any(labels.isna()):
+        return np.asarray(labels)
+    found = np.array(labels, dtype=object)
+    found[np.asarray(labels.isna())] = None
+    return found
+
+
+def _is_of_extension_type(labels):
+    """Whether labels are a series or array of pandas whose type NumPy does not have."""
+    return hasattr(labels, "isna") and not isinstance(getattr(labels, "dtype", None), np.dtype | None)
+
+
+def _without_masks(y):
+    """Labels with None in the place of masked ones, of one array or of a list of arrays."""
+    if isinstance(y, np.ma.MaskedArray):
+        return _with_none(y)
+    if not is_listed(y) or not any(isinstance(part, np.ma.MaskedArray) for part in one_of_each_type(y).values()):
+        return y
+    return [_with_none(part) if isinstance(part, np.ma.MaskedArray) else part for part in y]
+
+
+def _with_none(labels):
+    if not labels.ndim:
+        return None if np.ma.is_masked(labels) else labels.item()
+    if not np.ma.is_masked(labels):
+        return labels.data
+    found = labels.data.astype(object)
+    found[labels.mask] = None
+    return found
 
 
 def _values(parts):
@@ -182,6 +238,8 @@ def _read_labels(y, encoded, missing_label, name):
 
 
 def _read_rows(y, encoded, missing_label, name):
+    if _is_of_extension_type(y):
+        y = label_array(y)
     if missing_label is None:
         array = np.asarray(y)
         if array.dtype.kind in "fc":
@@ -209,7 +267,7 @@ def _read_lattices(y, encoded, name):
         raise ValueError(f"{name} has {len(y)} examples, but X has {encoded.n_examples}.{hint}")
     parts = []
     for i, part in enumerate(y):
-        part = _read_list(part) if isinstance(part, list | tuple) else np.asarray(part)
+        part = label_array(part)
         if part.shape != encoded.label_shape(i):
             raise ValueError(
                 f"{name}[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
@@ -277,7 +335,8 @@ def missing_nodes(labels, missing_label):
     labels : ndarray
         Of any shape.
     missing_label : object
-        What marks them; None marks no node of an array of numbers. In an array of objects None always does.
+        What marks them; None marks no node of an array of numbers. In an array of objects None and pandas' NA always
+        do.
 
     Returns
     -------
@@ -297,8 +356,10 @@ def missing_nodes(labels, missing_label):
     """
     if np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
+    na = pandas_na()
+    missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
-        missing = [value is None or _is_label(value, missing_label) for value in labels.flat]
+        missing = [value is None or value is na or _is_label(value, missing_label) for value in labels.flat]
         return np.array(missing, dtype=bool).reshape(labels.shape)
     if missing_label is None:
         return np.zeros(labels.shape, dtype=bool)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
-from sklearn_crf._numbers import is_sparse_matrix, sound_csr
+from sklearn_crf._numbers import is_sparse_matrix, sound_csr, with_nan, without_mask
 from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
@@ -26,6 +26,7 @@ def read_layout(X, lattice_ndim=None):
         raise ValueError(f"lattice_ndim must be None or an integer of at least 0, got {lattice_ndim!r}.")
     if isinstance(X, Example):
         raise ValueError("X is one Example: pass a list of examples, [X].")
+    X = _without_masks(X)
     if sp.issparse(X) or hasattr(X, "columns"):
         _require_plain(X, lattice_ndim)
         return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
@@ -39,15 +40,26 @@ def read_layout(X, lattice_ndim=None):
     return "array", X
 
 
+def _without_masks(X):
+    """X with NaN where an array, or one of a list of arrays, is masked."""
+    if is_listed(X) and any(isinstance(x, np.ma.MaskedArray) for x in one_of_each_type(X).values()):
+        return [without_mask(x) for x in X]
+    return without_mask(X)
+
+
+def is_listed(X):
+    """Whether examples are listed one by one, not in one array of numbers."""
+    return isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+
+
 def aligned_frames(X, expected=None):
     """Lists of data frames as arrays whose columns have one order."""
     # X: only lists, tuples and 1-D object arrays of data frames are changed
     # expected: names of the columns; None takes those of the first frame
     # returns X: as given, or a list of ndarray; names: names of the columns; None where X is no list of frames, or
     # their columns are not named by strings
-    is_list = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
     # One of each kind: of many short matrices, each attribute that is missing takes a microsecond.
-    if not is_list or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
+    if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
         return X, None
     for i, x in enumerate(X):
         if hasattr(x, "columns") != hasattr(X[0], "columns"):
@@ -70,6 +82,7 @@ def _in_order(frame, names, i):
         raise ValueError(f"X[{i}] must have the columns {names}: it lacks {missing}, and {unknown} are not among them.")
     ordered = np.asarray(frame[names])
     if ordered.dtype == object:
+        ordered = with_nan(ordered)
         for name, column in zip(names, ordered.T, strict=True):
             if any(isinstance(value, str) for value in column):
                 raise ValueError(
@@ -232,7 +245,7 @@ def require_rows(X):
         ...
     ValueError: X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.
     """
-    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 1)
+    listed = is_listed(X)
     first = X[0] if listed and len(X) else X
     if listed and isinstance(first, dict):
         raise ValueError("X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.")

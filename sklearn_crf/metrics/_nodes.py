@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
 
 from sklearn_crf.encoding import (
+    label_array,
     labels_from_objects,
     missing_nodes,
     number_of_examples,
@@ -25,7 +26,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     y_pred : array-like or list of array-like
         Values per node of the same shapes, or with one more axis (``predict_proba``).
     missing_label : object, optional
-        Nodes with this true label are left out, as are ``None`` in object arrays.
+        Nodes with this true label are left out, as are masked ones, ``None`` and pandas' NA.
     sample_weight : array-like, optional
         One weight per example, or one per node in the shapes of ``y_true``.
 
@@ -69,10 +70,10 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
 
 def _per_example(y, name):
     """One array per example; of plain labels, one array of all."""
-    y = y if isinstance(y, list | tuple) else np.asarray(y)
+    y = y if isinstance(y, list | tuple) else label_array(y)
     if number_of_examples(y, name) and np.ndim(y[0]) == 0:
-        return [np.asarray(y)]
-    return [np.asarray(part) for part in y]
+        return [label_array(y)]
+    return [label_array(part) for part in y]
 
 
 def _per_node_weight(sample_weight, true):

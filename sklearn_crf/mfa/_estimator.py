@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import partial_fit_classes, require_rows
@@ -417,7 +418,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         require_rows(X)
         if y is not None:
             require_labels(y)
-        X, y = validate_data(self, X, y, reset=reset, **options)
+        X, y = validate_data(self, without_mask(X), without_mask(y), reset=reset, **options)
         require_complete(self, X)
         check_classification_targets(y)
         check_factors(self.n_factors, X.shape[1])

@@ -10,6 +10,7 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import require_rows, summable_weight
@@ -66,7 +67,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     def _checked(self, X, allow_nan=False):
         check_is_fitted(self)
         require_rows(X)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        X = validate_data(
+            self, without_mask(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
+        )
         if not allow_nan:
             require_complete(self, X)
         return np.asarray(X, dtype=np.float64)

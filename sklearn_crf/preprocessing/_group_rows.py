@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import object_array
+from sklearn_crf.encoding import label_array, missing_nodes, object_array
 
 
 def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
@@ -52,7 +52,8 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
             raise ValueError(f"groups={groups!r} names no column: {held}.")
         groups, rows = rows[groups], rows[[name for name in rows.columns if name != groups]]
     if not is_frame:
-        rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asarray(rows)
+        # Masks of arrays stay.
+        rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
     n_rows = rows.shape[0]
     members = _members(groups, n_rows)
     if hasattr(rows, "iloc"):
@@ -97,14 +98,17 @@ def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
 
 def _members(groups, n_rows):
     """Rows of each group, groups in the order of their first row."""
-    groups = np.asarray(groups)
+    groups = label_array(groups)
     if groups.shape != (n_rows,) or not n_rows:
         raise ValueError(
             f"groups must have shape ({n_rows},), one for each row, of which one is needed; got {groups.shape}."
         )
-    lacking = [value is None or value != value for value in groups.tolist()]
-    if any(lacking):
-        raise ValueError(f"groups[{lacking.index(True)}] is {groups[lacking.index(True)]}: every row needs a group.")
+    lacking = missing_nodes(groups, np.nan)
+    # NaT, too, is unlike itself.
+    lacking[~lacking] = [value != value for value in groups[~lacking]]
+    if lacking.any():
+        row = int(np.argmax(lacking))
+        raise ValueError(f"groups[{row}] is {groups[row]}: every row needs a group.")
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))

@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 
@@ -25,7 +26,7 @@ def as_images(X):
         raise ValueError("X holds no image.")
     images = []
     for i, image in enumerate(X):
-        image = np.asarray(image)
+        image = np.asarray(without_mask(image))
         if image.ndim not in (2, 3) or 0 in image.shape:
             raise ValueError(f"X[{i}] must be an image of shape (H, W) or (H, W, C), got {image.shape}.")
         if image.dtype.kind not in "fiub":

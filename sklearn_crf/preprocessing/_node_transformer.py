@@ -11,7 +11,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import Example, OperatorFeatures, labels_from_objects, missing_nodes, object_array
+from sklearn_crf.encoding import (
+    Example,
+    OperatorFeatures,
+    label_array,
+    labels_from_objects,
+    missing_nodes,
+    object_array,
+)
 from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
@@ -262,7 +269,7 @@ def flat_labels(y, examples):
         raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
     parts = []
     for i, (labels, x) in enumerate(zip(y, examples, strict=True)):
-        labels = np.asarray(labels)
+        labels = label_array(labels)
         shape = x.shape[:1] if isinstance(x, Example) else x.shape[:-1]
         if labels.shape != tuple(shape):
             raise ValueError(f"y[{i}] has shape {labels.shape}, but the lattice of X[{i}] has shape {tuple(shape)}.")
@@ -272,7 +279,7 @@ def flat_labels(y, examples):
 
 def labelled_rows(rows, labels, missing_label):
     """The rows whose labels are known, with these."""
-    values = np.asarray(labels)
+    values = label_array(labels)
     missing = missing_nodes(values, missing_label)
     if not missing.any():
         return rows, labels

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import number_of_examples, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import label_array, number_of_examples, summable_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
@@ -585,7 +585,7 @@ def known_pixels(y, predicted, sample_weight, is_missing):
     """True and predicted values and weights of the pixels that have a target, as flat arrays."""
     if number_of_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
-    parts = [np.asarray(part) for part in y]
+    parts = [label_array(part) for part in y]
     for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
         if part.size != np.size(found):
             raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
@@ -594,4 +594,5 @@ def known_pixels(y, predicted, sample_weight, is_missing):
         weight = np.repeat(weight, [part.size for part in parts])
     truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))
     known = ~is_missing(truth)
-    return truth[known], found[known], None if weight is None else weight[known]
+    truth = np.array(truth[known].tolist()) if truth.dtype == object else truth[known]
+    return truth, found[known], None if weight is None else weight[known]

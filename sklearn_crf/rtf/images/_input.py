@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
@@ -432,7 +433,7 @@ _LARGEST_VALUE = 1e100
 
 
 def _as_values(values, name, missing):
-    values = np.asarray(values)
+    values = np.asarray(without_mask(values))
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold real numbers, got {values.dtype}.")
     try:
