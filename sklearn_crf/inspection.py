@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["NodeWeight", "Transition", "top_features", "top_transitions", "weights_frame"]
+__all__ = ["top_features", "top_transitions"]
 
 
 class NodeWeight(NamedTuple):

@@ -8,7 +8,7 @@ from sklearn import pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["FieldPipeline", "make_pipeline"]
+__all__ = ["make_pipeline"]
 
 
 def _last_step_has(method: str) -> Callable:

@@ -15,7 +15,6 @@ __all__ = [
     "DenseCRF",
     "DenseExample",
     "ExpectedIoU",
-    "GridField",
     "LogLoss",
     "RefinementReport",
     "Spatial",

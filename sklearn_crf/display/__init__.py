@@ -17,5 +17,4 @@ __all__ = [
     "PairwiseTablesDisplay",
     "ReliabilityDisplay",
     "TrainingTraceDisplay",
-    "node_confusion_display",
 ]

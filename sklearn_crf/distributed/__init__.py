@@ -6,18 +6,4 @@ from sklearn_crf.distributed._kept import KeptObjects
 from sklearn_crf.distributed._shards import Shards, of_each_shard, on_worker, scored_shards
 from sklearn_crf.distributed._sums import tree_sum
 
-__all__ = [
-    "ClusterExecutor",
-    "ClusterGoneError",
-    "DaskExecutor",
-    "Executor",
-    "KeptObjects",
-    "LocalExecutor",
-    "RayExecutor",
-    "Shard",
-    "Shards",
-    "of_each_shard",
-    "on_worker",
-    "scored_shards",
-    "tree_sum",
-]
+__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "RayExecutor", "Shard", "Shards"]

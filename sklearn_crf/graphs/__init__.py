@@ -19,23 +19,4 @@ from sklearn_crf.graphs._probabilities import (
 from sklearn_crf.graphs._rectangles import Rectangle, tiles_of
 from sklearn_crf.graphs._trees import SpanningTrees, minimum_spanning_tree
 
-__all__ = [
-    "ComponentTrees",
-    "Graph",
-    "Rectangle",
-    "SpanningTrees",
-    "chain_probabilities",
-    "check_edge_probabilities",
-    "covering_probabilities",
-    "covering_trees",
-    "disjoint_union",
-    "effective_resistances",
-    "follows_chains",
-    "from_adjacency",
-    "lattice",
-    "lattice_offsets",
-    "minimum_spanning_tree",
-    "snakes",
-    "tiles_of",
-    "uniform_edge_probabilities",
-]
+__all__ = ["Graph", "from_adjacency", "lattice", "lattice_offsets", "minimum_spanning_tree", "snakes"]

@@ -15,23 +15,4 @@ from sklearn_crf.optimize._sgd import minimize_sgd
 from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._subgradient import subgradient
 
-__all__ = [
-    "UNPROVEN",
-    "AdaGradState",
-    "CycleDetector",
-    "adagrad_steps",
-    "bmrm",
-    "cutting_plane",
-    "detect_cycle",
-    "exponentiated_gradient",
-    "frank_wolfe",
-    "gradient_ascent",
-    "minimize_lbfgs",
-    "minimize_owlqn",
-    "minimize_pqn",
-    "minimize_sgd",
-    "minimize_spg",
-    "one_slack",
-    "scaling_by_differences",
-    "subgradient",
-]
+__all__ = ["bmrm", "cutting_plane", "frank_wolfe", "minimize_owlqn", "one_slack", "subgradient"]

@@ -9,24 +9,4 @@ from sklearn_crf.potentials._pairwise_tables import PAIRWISE_FORMS, PairwiseForm
 from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
 from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, with_edge_columns
 
-__all__ = [
-    "PAIRWISE_FORMS",
-    "FactorPotentials",
-    "FactorType",
-    "FeatureColumns",
-    "FeatureMoments",
-    "FeaturePairs",
-    "FeatureScaling",
-    "LinearPotentials",
-    "PairwiseForm",
-    "PairwiseTables",
-    "SparseEdgePotentials",
-    "SparsePotentials",
-    "check_factors",
-    "factor_types",
-    "feature_columns",
-    "pairwise_form",
-    "warn_of_minute_features",
-    "with_edge_columns",
-    "with_feature_columns",
-]
+__all__ = ["PairwiseTables"]

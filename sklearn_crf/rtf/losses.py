@@ -13,7 +13,7 @@ from scipy.special import expit
 from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, similarity
 
-__all__ = ["LOSSES", "iw_ssim", "logistic", "loss_function", "mae", "mse", "multinomial", "psnr", "ssim"]
+__all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 
 
 def mse(prediction, target):
