@@ -1,11 +1,15 @@
 """Labels of the nodes of a batch: by its model, by scores of some rows at a time, or of chains without a model."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from sklearn_crf.encoding import nodes_of
-from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut, TreeInference
 from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
+from sklearn_crf.models import PairwiseModel, factor_graph_of, model_of_components, score_terms, union_of_factors
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Of two states whose edges prefer equal labels, all of these find a minimum cut.
@@ -52,7 +56,7 @@ def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
 
 
 def marginals_of(field, potentials, weights, batch, inference, n_threads):
-    """The node marginals of a batch.
+    """The model of a batch, and its node marginals.
 
     Parameters
     ----------
@@ -65,7 +69,8 @@ def marginals_of(field, potentials, weights, batch, inference, n_threads):
 
     Returns
     -------
-    ndarray of shape (N, n_classes), float64
+    model : PairwiseModel or FactorGraph
+    marginals : ndarray of shape (N, n_classes), float64
     """
     model = field._model(potentials, weights, batch)
     with batch.named_in_errors():
@@ -73,10 +78,81 @@ def marginals_of(field, potentials, weights, batch, inference, n_threads):
     # Factor graphs have as many columns as some node of theirs has states.
     missing = len(field.classes_) - unary.shape[1]
     unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
-    return unary.astype(np.float64, copy=False)
+    return model, unary.astype(np.float64, copy=False)
 
 
-def labels_of_chains(field, batches, potentials, voters, inference, rule, of_marginals=None):
+def labels_of_most_gain(model, gain, n_threads=1):
+    """The labels that maximise a sum of gains of nodes among the labelings that a model allows.
+
+    With node marginals as gains that is the expected number of right nodes. Each node has its best label where these
+    are allowed together. A connected component where they are not is labelled by the best labeling of a model with the
+    gains as scores and the same forbidden states and tuples.
+
+    Parameters
+    ----------
+    model : PairwiseModel, FactorGraph or None
+        Scores other than -inf do not matter. None allows all labelings.
+    gain : ndarray of shape (N, n_classes), float64
+    n_threads : int
+
+    Returns
+    -------
+    ndarray of shape (N,), int32
+    """
+    is_pairwise = isinstance(model, PairwiseModel)
+    if is_pairwise and model.unary.min(initial=0.0) == -np.inf:
+        gain = np.where(np.isneginf(model.unary), -np.inf, gain[:, : model.n_columns])
+    elif model is not None and not is_pairwise:
+        gain = np.where(np.arange(gain.shape[1]) < model.n_states[:, None], gain, -np.inf)
+    labels = _of_largest(gain)
+    if model is None or not _forbids_tuples(model):
+        return labels
+    topology = model.graph if is_pairwise else model
+    component, n_components, is_forest = topology.component, topology.n_components, is_pairwise and topology.is_forest
+    is_broken = np.zeros(n_components, dtype=bool)
+    is_broken[component[np.isneginf(score_terms(model, labels))]] = True
+    if not is_broken.any():
+        return labels
+    constraints = _with_gains(model, gain)
+    # What AutoMap finds in a component should not hang on those beside it.
+    lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
+    for lot in lots:
+        part, nodes = (constraints, slice(None)) if lot.all() else model_of_components(constraints, lot)
+        inference = TreeInference() if is_forest else AutoMap()
+        labels[nodes] = inference.map(part, n_threads=n_threads).labels
+    return labels
+
+
+def _forbids_tuples(model):
+    """Whether a table of edges or factors may hold -inf, so that the best labels of nodes need not fit together."""
+    if isinstance(model, PairwiseModel):
+        return bool(model.graph.n_edges and model.tables.min(initial=0.0) == -np.inf)
+    return bool(min(model.log_table.min(initial=0.0), model.table_default.min(initial=0.0)) == -np.inf)
+
+
+def _of_largest(gain):
+    if gain.shape[1] == 2:
+        # Many times faster than argmax, whose choice of equal ones is the first as well.
+        return (gain[:, 1] > gain[:, 0]).astype(np.int32)
+    return np.argmax(gain, axis=1).astype(np.int32)
+
+
+def _with_gains(model, gain):
+    """A model with gains for scores of nodes, and 0 for all scores of tables but -inf."""
+    if isinstance(model, PairwiseModel):
+        tables = np.where(np.isneginf(model.tables).any(axis=1, keepdims=True), -np.inf, 0.0)
+        return PairwiseModel(model.graph, gain, tables, edge_type=model.edge_type, n_states=model.n_states)
+    constraints = replace(
+        model,
+        log_table=np.where(np.isneginf(model.log_table), -np.inf, 0.0),
+        table_default=np.where(np.isneginf(model.table_default), -np.inf, 0.0),
+    )
+    n_columns, no_edges = gain.shape[1], Graph(len(gain), np.zeros((0, 2), dtype=np.int32))
+    tables, n_states = np.zeros((1, n_columns, n_columns)), model.n_states
+    return union_of_factors(factor_graph_of(PairwiseModel(no_edges, gain, tables, n_states=n_states)), constraints)
+
+
+def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_of=None):
     """Labeler of batches of chains that share a table, in two or three calls of kernels for each.
 
     To make their models takes as long as to look for labels, and is Python, which one thread runs at a time.
@@ -88,14 +164,14 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, of_mar
     potentials : LinearPotentials or FactorPotentials
     voters : list of ndarray of shape (n_coef,)
     inference : Inference
-    rule : {"mpm", "map"}
-        Whether a node has its likeliest label, or all have the best labeling.
-    of_marginals : callable, optional
-        Of the first rule: what is made of node marginals in place of labels.
+    rule : {"mpm", "map", "marginals"}
+        Whether nodes have labels of the most gain, all have the best labeling, or marginals are asked for.
+    gain_of : callable, optional
+        Gains of labels by node marginals, of the first rule; None where these are the gains.
 
     Returns
     -------
-    callable(Batch) -> ndarray of shape (N,) or None
+    callable(Batch) -> ndarray or None
         None for a batch that is to be labelled by its model. None in place of the function where all are.
     """
     is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
@@ -104,20 +180,31 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, of_mar
     first = nodes_of(batches[0], 1)
     labeler = None
     if first is not None:
-        labeler = inference.labeler_of_chains(potentials.inference_model(voters[0], first), rule)
+        of = "map" if rule == "map" else "mpm"
+        labeler = inference.labeler_of_chains(potentials.inference_model(voters[0], first), of)
     if labeler is None:
         return None
+
+    def use(marginals):
+        return marginals if rule == "marginals" else _of_largest(gain_of(marginals))
 
     def label(batch):
         nodes = nodes_of(batch)
         if nodes is None:
             return None
+        ptr = batch.node_ptr
         # What is not finite has no labels, and is an error of the model.
         with np.errstate(over="ignore", invalid="ignore"):
             unary = potentials.unary(voters[0], nodes)
-            if of_marginals is None:
-                return labeler.labels(unary, batch.node_ptr)
-            marginals = labeler.node_marginals(unary, batch.node_ptr)
-        return None if marginals is None else of_marginals(marginals.astype(np.float64, copy=False))
+            if rule == "map":
+                return labeler.labels(unary, ptr)
+            if rule == "mpm" and gain_of is None:
+                labels = labeler.labels(unary, ptr)
+            else:
+                marginals = labeler.node_marginals(unary, ptr)
+                labels = None if marginals is None else use(marginals.astype(np.float64, copy=False))
+        if labels is None or rule == "marginals" or potentials.forbidden is None:
+            return labels
+        return labeler.allowed_labels(unary, ptr, labels, np.asarray if gain_of is None else gain_of)
 
     return label

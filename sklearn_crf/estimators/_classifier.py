@@ -23,7 +23,7 @@ from sklearn_crf.encoding import (
     summable_weight,
     validate_sample_weight,
 )
-from sklearn_crf.estimators._batch_labels import labels_of, labels_of_chains, marginals_of
+from sklearn_crf.estimators._batch_labels import labels_of, labels_of_chains, labels_of_most_gain, marginals_of
 from sklearn_crf.estimators._certificates import (
     Certificates,
     LogLikelihood,
@@ -113,19 +113,20 @@ class FieldClassifier(TrainableField):
     def _columns(self, batches, potentials, voters, inference=None):
         """The column of each node's label for every batch."""
         if self._decides_by_marginals(inference):
-            return self._marginals_of(
-                batches, potentials, voters, inference, self._decide, labels_alone=self.cost is None
-            )
+            return self._labels_by_marginals(batches, potentials, voters, inference)
         chosen = self._asked(inference).inference
 
         def run(batch, n_threads):
             if len(voters) == 1:
                 return labels_of(self, potentials, voters[0], batch, chosen, n_threads)
-            votes = np.zeros((batch.example.n_nodes, len(self.classes_)), dtype=np.int32)
+            votes = np.zeros((batch.example.n_nodes, len(self.classes_)))
             for voter in voters:
                 labels = labels_of(self, potentials, voter, batch, chosen, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
-            return np.argmax(votes, axis=1).astype(np.int32)
+            # Labels that win at each node need not fit together where those of each voter do.
+            may_forbid = potentials.forbidden is not None or batch.example.has_factors
+            model = self._model(potentials, voters[0], batch) if may_forbid else None
+            return labels_of_most_gain(model, votes, n_threads)
 
         quick = labels_of_chains(self, batches, potentials, voters, chosen, "map")
         return self._mapped(run, quick, batches, chosen)
@@ -136,23 +137,34 @@ class FieldClassifier(TrainableField):
         encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
         return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
 
-    def _marginals_of(self, batches, potentials, voters, inference, use=np.asarray, labels_alone=False):
-        """The node marginals of every batch, or what a function makes of them, so that they are never all in memory."""
-        # labels_alone: whether that is the state of the largest one of each node
+    def _marginals_of(self, batches, potentials, voters, inference):
+        """The node marginals of every batch."""
         chosen = self._able("marginals", inference)
 
-        def of_voter(voter, batch, n_threads):
-            return marginals_of(self, potentials, voter, batch, chosen, n_threads)
+        def run(batch, n_threads):
+            return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
+
+        quick = labels_of_chains(self, batches, potentials, voters, chosen, "marginals")
+        return self._mapped(run, quick, batches, chosen)
+
+    def _labels_by_marginals(self, batches, potentials, voters, inference):
+        """The labels of every batch by its node marginals, which are never all in memory."""
+        chosen = self._able("marginals", inference)
+        gain_of = None if self.cost is None else self._gain
 
         def run(batch, n_threads):
-            if len(voters) == 1:
-                return use(of_voter(voters[0], batch, n_threads))
-            return use(sum(of_voter(voter, batch, n_threads) for voter in voters) / len(voters))
+            model, marginals = self._mean_of_voters(potentials, voters, batch, chosen, n_threads)
+            with batch.named_in_errors():
+                return labels_of_most_gain(model, self._gain(marginals), n_threads)
 
-        quick = labels_of_chains(
-            self, batches, potentials, voters, chosen, "mpm", of_marginals=None if labels_alone else use
-        )
+        quick = labels_of_chains(self, batches, potentials, voters, chosen, "mpm", gain_of)
         return self._mapped(run, quick, batches, chosen)
+
+    def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
+        """A model of a batch, and its node marginals averaged over the voters."""
+        found = [marginals_of(self, potentials, voter, batch, inference, n_threads) for voter in voters]
+        model, marginals = found[0]
+        return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
     def _mapped(self, run, quick, batches, inference):
         """A function of every batch, or what a quicker one that is not None finds unless it finds None."""
@@ -165,14 +177,9 @@ class FieldClassifier(TrainableField):
         with single_threaded_blas():
             return map_coarse(either, batches, self.n_jobs, takes_turns=takes_turns)
 
-    def _decide(self, probability):
-        """Predicted columns: of the largest marginal, or of the least expected cost."""
-        if self.cost is None and probability.shape[1] == 2:
-            # Many times faster than argmax, whose choice of equal ones is the first as well.
-            return (probability[:, 1] > probability[:, 0]).astype(np.int32)
-        if self.cost is None:
-            return np.argmax(probability, axis=1).astype(np.int32)
-        return np.argmin(probability @ self._checked_cost(len(self.classes_)).T, axis=1).astype(np.int32)
+    def _gain(self, probability):
+        """What each label of a node is worth: its marginal probability, or less its expected cost."""
+        return probability if self.cost is None else -(probability @ self._checked_cost(len(self.classes_)).T)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.

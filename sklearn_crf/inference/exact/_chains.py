@@ -66,6 +66,23 @@ class Transitions(NamedTuple):
         found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), *self._nothing(), np.empty(0))
         return None if found is None else found[1]
 
+    def allowed_labels(self, unary, ptr, labels, gain_of):
+        """Labels of the most gain among those that the table allows; chains whose labels it allows keep them."""
+        # labels: (N,) int32; gain_of: from marginals (N, K) of nodes to gains of their states
+        pairs = self.scores[labels[:-1], labels[1:]]
+        pairs[ptr[1:-1] - 1] = 0.0
+        if pairs.min(initial=0.0) > -np.inf:
+            return labels
+        lengths, is_broken = np.diff(ptr), np.zeros(len(ptr) - 1, dtype=bool)
+        is_broken[np.searchsorted(ptr, np.flatnonzero(pairs == -np.inf), side="right") - 1] = True
+        nodes, ends = np.repeat(is_broken, lengths), np.cumsum([0, *lengths[is_broken]])
+        unary = unary[nodes]
+        gain = gain_of(self.node_marginals(unary, ends).astype(np.float64, copy=False))
+        gain = np.where(np.isneginf(unary), -np.inf, gain)
+        constraints = BestTransitions.of(np.where(np.isneginf(self.scores), -np.inf, 0.0))
+        labels[nodes] = constraints.labels(gain, ends)
+        return labels
+
     def workspace(self, longest):
         """That of the kernels of chains of up to so many nodes."""
         return _workspace(3 * longest + 2, self.factor)

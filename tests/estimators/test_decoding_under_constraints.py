@@ -1,0 +1,178 @@
+"""What is forbidden is never predicted, and among what is allowed the expected number of right nodes is largest."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from model_strategies import random_model
+from numpy.testing import assert_array_equal
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf.estimators import _classifier
+from sklearn_crf.estimators._batch_labels import labels_of_most_gain
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import JunctionTree
+from sklearn_crf.models import PairwiseModel, factor_graph_of, score
+from sklearn_crf.potentials import PairwiseTables
+
+CLASSES = np.array(["a", "b", "c"])
+FORBIDDEN = [("a", "c"), ("b", "a"), ("c", "b")]
+IS_FORBIDDEN = np.zeros((3, 3), dtype=bool)
+IS_FORBIDDEN[[0, 1, 2], [2, 0, 1]] = True
+
+FIELDS = {
+    "drf": DRFClassifier(edge_features="constant"),
+    "trw": TRWCRF(edge_features="constant"),
+    "m3n": M3NClassifier(edge_features="constant", max_iter=30),
+    "contrastive": ContrastiveCRF(edge_features="constant"),
+}
+
+
+def most_gain(model, gain):
+    """The largest sum of gains of all labelings that a pairwise model allows, by going through them."""
+    labels = np.array(list(product(range(gain.shape[1]), repeat=len(gain))))
+    is_allowed = (model.unary[np.arange(len(gain)), labels] > -np.inf).all(axis=1)
+    for (i, j), table in zip(model.graph.edges, model.edge_tables(), strict=True):
+        is_allowed &= table[labels[:, i], labels[:, j]] > -np.inf
+    return gain[np.arange(len(gain)), labels[is_allowed]].sum(axis=1).max()
+
+
+def gain_of(gain, labels):
+    return gain[np.arange(len(gain)), labels].sum()
+
+
+@pytest.mark.parametrize("graph", ["chain", "tree", "disconnected_forest", "cycle", "bridges"])
+@pytest.mark.parametrize("as_factors", [False, True])
+def test_labels_have_the_most_gain_of_all_that_are_allowed(graph, as_factors):
+    n_broken = 0
+    for seed in range(8):
+        kind = ("tied", "weighted", "untied")[seed % 3]
+        model = random_model(graph, 3, kind, forbidden=0.4, seed=seed)
+        gain = np.random.default_rng(seed).normal(size=model.unary.shape)
+        given = factor_graph_of(model) if as_factors else model
+        labels = labels_of_most_gain(given, gain)
+        assert labels.dtype == np.int32
+        assert score(given, labels) > -np.inf
+        assert gain_of(gain, labels) == pytest.approx(most_gain(model, gain), abs=1e-12)
+        best = np.where(np.isneginf(model.unary), -np.inf, gain).argmax(axis=1)
+        n_broken += score(given, best) == -np.inf
+    # Sometimes the best labels of all nodes do not fit together.
+    assert n_broken > 1
+
+
+def test_components_that_break_nothing_keep_their_best_labels():
+    edges = [[0, 1], [1, 2], [2, 0], [3, 4], [4, 5], [5, 3]]
+    model = PairwiseModel(Graph(6, edges), np.zeros((6, 2)), [[[0, -np.inf], [0, 0]]])
+    # Equal gains, of which the first is taken; the other triangle is to go from state 0 to 1.
+    gain = np.zeros((6, 2))
+    gain[3, 0] = gain[4, 1] = 1.0
+    gain[3, 1] = 0.5
+    assert labels_of_most_gain(model, gain).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def sequences(rng, n, noise=1.2):
+    """Chains of labels that no pair of FORBIDDEN occurs in, and noisy features."""
+    Y = []
+    for _ in range(n):
+        y = [rng.integers(3)]
+        for _ in range(rng.integers(0, 5)):
+            y.append((y[-1] + (rng.random() < 0.4)) % 3)
+        Y.append(np.array(y))
+    return [np.eye(3)[y] + rng.normal(scale=noise, size=(len(y), 3)) for y in Y], Y
+
+
+def images(rng, n):
+    """Stripes of labels along both axes, in the order that FORBIDDEN leaves."""
+    Y = [(np.add.outer(np.arange(4), np.arange(3)) // 3 + rng.integers(3)) % 3 for _ in range(n)]
+    return [np.eye(3)[y] + rng.normal(scale=1.0, size=(*y.shape, 3)) for y in Y], Y
+
+
+def graphs(rng, n):
+    """A tree and a graph with a cycle by turns."""
+    X, Y = [], []
+    for i in range(n):
+        edges = [[0, 1], [1, 2], [1, 3], [3, 4], *([[2, 4]] if i % 2 else [])]
+        y = (np.array([0, 0, 1, 1, 1]) + rng.integers(3)) % 3
+        X.append(Example(np.eye(3)[y] + rng.normal(scale=1.0, size=(5, 3)), edges))
+        Y.append(y)
+    return X, Y
+
+
+def factors(rng, n):
+    """Chains with a factor of given scores that rules out three equal labels in a row."""
+    hard = np.zeros((3, 3, 3))
+    hard[np.arange(3), np.arange(3), np.arange(3)] = -np.inf
+    X, Y = [], []
+    for _ in range(n):
+        y = (np.array([0, 0, 1, 1, 2]) + rng.integers(3)) % 3
+        fixed = [(np.arange(s, s + 3), hard) for s in range(3)]
+        X.append(
+            Example(
+                np.eye(3)[y] + rng.normal(size=(5, 3)), Graph(5, [[i, i + 1] for i in range(4)]), fixed_factors=fixed
+            )
+        )
+        Y.append(y)
+    return X, Y
+
+
+LAYOUTS = {"chains": sequences, "images": images, "graphs": graphs, "factors": factors}
+
+
+def count_broken(models, predicted):
+    columns = [np.searchsorted(CLASSES, np.ravel(labels)) for labels in predicted]
+    return sum(score(model, labels) == -np.inf for model, labels in zip(models, columns, strict=True))
+
+
+@pytest.mark.parametrize(("name", "layout"), [*product(FIELDS, ("chains", "images", "graphs")), ("trw", "factors")])
+def test_no_layout_and_no_classifier_predicts_what_is_forbidden(name, layout):
+    make = LAYOUTS[layout]
+    n = 8 if layout == "factors" else 24
+    X, Y = make(np.random.default_rng(0), n)
+    pairwise = PairwiseTables("full", forbidden=FORBIDDEN)
+    field = FIELDS[name].set_params(pairwise=pairwise).fit(X, [CLASSES[y] for y in Y])
+    Z, _ = make(np.random.default_rng(1), n)
+    for options in ({}, {"inference": "mpm"}, {"inference": "map"}):
+        if "inference" not in options or field._has_distribution or options["inference"] == "map":
+            assert count_broken(field.models(Z), field.predict(Z, **options)) == 0
+
+
+@pytest.mark.parametrize("cost", [None, np.array([[0, 1, 5], [2, 0, 1], [1, 3, 0.0]])])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("with_evidence", [False, True])
+def test_chains_are_decoded_by_viterbi_on_marginals(kind, cost, with_evidence, monkeypatch):
+    X, Y = sequences(np.random.default_rng(0), 60)
+    X = [kind(x) for x in X]
+    field = DRFClassifier(edge_features="constant", pairwise=PairwiseTables("full", forbidden=FORBIDDEN), cost=cost)
+    field.fit(X, [CLASSES[y] for y in Y])
+    evidence = [np.array([CLASSES[y[0]], *[None] * (len(y) - 1)], dtype=object) for y in Y] if with_evidence else None
+    predicted, models = field.predict(X, evidence=evidence), field.models(X, evidence=evidence)
+    assert count_broken(models, predicted) == 0
+    n_changed = 0
+    for labels, marginals, model in zip(predicted, field.predict_proba(X, evidence=evidence), models, strict=True):
+        gain = marginals if cost is None else -(marginals @ cost.T)
+        columns = np.searchsorted(CLASSES, labels)
+        assert gain_of(gain, columns) == pytest.approx(most_gain(model, gain), abs=1e-9)
+        n_changed += np.any(columns != gain.argmax(axis=1))
+    assert n_changed
+    # The kernel of chains and the models of batches label alike.
+    monkeypatch.setattr(_classifier, "labels_of_chains", lambda *args, **options: None)
+    for found, expected in zip(field.predict(X, evidence=evidence), predicted, strict=True):
+        assert_array_equal(found, expected)
+
+
+def test_voters_of_a_margin_agree_on_what_is_allowed():
+    X, Y = sequences(np.random.default_rng(0), 30)
+    pairwise = PairwiseTables("full", forbidden=FORBIDDEN)
+    field = M3NClassifier(edge_features="constant", pairwise=pairwise).fit(X, [CLASSES[y] for y in Y])
+    potentials = field._fitted_potentials()
+    rng = np.random.default_rng(0)
+    field.voters_ = rng.normal(scale=2.0, size=(5, potentials.n_coef))
+    assert count_broken(field.models(X), field.predict(X)) == 0
+
+
+def test_fields_without_forbidden_pairs_decide_by_the_largest_marginal():
+    X, Y = sequences(np.random.default_rng(0), 30)
+    field = TRWCRF(pairwise="full").fit(X, [CLASSES[y] for y in Y])
+    for labels, marginals in zip(field.predict(X), field.predict_proba(X, inference=JunctionTree()), strict=True):
+        assert_array_equal(labels, CLASSES[marginals.argmax(axis=1)])
