@@ -44,7 +44,10 @@ def versioned_state(estimator):
 
 
 def restore_versioned_state(estimator, state):
-    """Set the state of a pickle, with a warning if another version made it; to be assigned to ``__setstate__``."""
+    """Set the state of a pickle, with a warning if another version made it; to be assigned to ``__setstate__``.
+
+    ``_check_state`` of a class raises ValueError where kernels could not follow the fitted attributes.
+    """
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
     current = sys.modules[__package__].__version__
@@ -58,3 +61,8 @@ def restore_versioned_state(estimator, state):
             stacklevel=2,
         )
     BaseEstimator.__setstate__(estimator, state)
+    if hasattr(estimator, "_check_state"):
+        try:
+            estimator._check_state()
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise ValueError(f"the saved {type(estimator).__name__} is damaged: {error}") from error

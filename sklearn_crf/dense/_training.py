@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._own_methods import errors_of
 from sklearn_crf._threads import checkpoint, map_tasks, range_runner
 from sklearn_crf.dense._gaussian_kernels import build_filters
 from sklearn_crf.dense._losses import through_softmax
 from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.local._dense_mean_field import DenseUpdates, product_over_nodes
 from sklearn_crf.kernels.dense.small_fields import pull_back_small_field, update_small_field
 from sklearn_crf.models import DenseModel, padded_rows
@@ -304,7 +306,7 @@ class UnrolledRisk:
 
     def value(self, weights):
         """Loss per labelled node, without penalty."""
-        return self.loss.value(self._totals(weights)) / self.total_weight
+        return self._value_of(self._totals(weights))
 
     def best_scaled(self, weights):
         """The weights, with those of pairs multiplied by the factor of least loss."""
@@ -324,7 +326,7 @@ class UnrolledRisk:
             return own, self.layout.gradient(found.tables, found.unary, task.example.rows)
 
         found = map_tasks(run, self.tasks, self.n_jobs)
-        value = self.loss.value(sum(own for own, _ in found)) / self.total_weight
+        value = self._value_of(sum(own for own, _ in found))
         gradient = sum(part for _, part in found) / self.total_weight
         penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
         return value + 0.5 * float(penalty @ flat), gradient + penalty
@@ -353,8 +355,10 @@ class UnrolledRisk:
         else:
             trajectory = marginals_of_updates(model, self.inference, n_threads)
             last = trajectory[-1]
-        own = self.loss.totals(last, task.labels, task.weight)
-        slope = self.loss.gradient(totals, last, task.labels, task.weight)
+        own = self._totals_of(last, task)
+        with errors_of(f"{type(self.loss).__name__}.gradient"):
+            slope = self.loss.gradient(totals, last, task.labels, task.weight)
+            slope = as_finite(slope, "the derivative by logits", last.shape, last.dtype)
         if small is not None:
             return own, small.pull_back(trajectory, slope)
         return own, pull_back(model, trajectory, slope, n_threads, features)
@@ -362,10 +366,21 @@ class UnrolledRisk:
     def _totals(self, weights):
         def run(task, n_threads):
             q = self.inference.node_marginals(self._model(weights, task, n_threads), n_threads=n_threads)
-            return self.loss.totals(q, task.labels, task.weight)
+            return self._totals_of(q, task)
 
         with convergence_left_to_caller():
             return sum(map_tasks(run, self.tasks, self.n_jobs))
+
+    def _totals_of(self, q, task):
+        found = self.loss.totals(q, task.labels, task.weight)
+        with errors_of(f"{type(self.loss).__name__}.totals"):
+            return as_finite(found, "sums over nodes", np.shape(found))
+
+    def _value_of(self, totals):
+        """Loss per labelled node, of sums over all nodes."""
+        value = self.loss.value(totals)
+        with errors_of(f"{type(self.loss).__name__}.value"):
+            return float(as_finite(value, "the loss", ())) / self.total_weight
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import sound_csr
+from sklearn_crf._numbers import as_reals
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.kernels.graphs.differences import absolute_differences
 from sklearn_crf.kernels.graphs.differences import weighted_differences as sum_of_differences
@@ -158,13 +158,12 @@ def compute_edge_features(function, node_features, edges):
         if absolute_differences(node_features, np.ascontiguousarray(edges, dtype=np.int32), values):
             return values
     values = function(node_features[edges[:, 0]], node_features[edges[:, 1]])
-    values = sound_csr(values, "what edge_features returned") if sp.issparse(values) else np.asarray(values)
+    values = as_reals(values, "what edge_features returned", node_features.dtype)
     if values.ndim != 2 or values.shape[0] != len(edges):
         raise ValueError(
             f"edge_features must return an array of shape (n_edges, n_edge_features), got {values.shape} "
             f"for {len(edges)} edges."
         )
-    values = values.astype(node_features.dtype, copy=False)
     numbers = values.data if sp.issparse(values) else values
     if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.all(np.isfinite(numbers)):
         raise ValueError("edge_features returned NaN or infinity.")

@@ -9,10 +9,12 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._numbers import check_choice, check_option
+from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._parts import has_parts, node_marginals_of_parts
+from sklearn_crf.inference._results import CHECKS
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
 
@@ -229,12 +231,13 @@ _COMMON_OPTIONS = {
 _SWITCHES = ("climb", "bounded", "search")
 
 
-class Inference(BaseEstimator):
+class Inference(ChecksOwnMethods, BaseEstimator):
     """Base of the inference algorithms: options in, results out.
 
     An algorithm holds options only, as constructor parameters (``get_params``, ``clone`` and grid search work);
     whatever belongs to one model travels in ``init`` and in the ``state`` of results. A subclass says what it can
-    do in ``tasks`` and writes ``_map``, ``_marginals``, ``_sample`` accordingly.
+    do in ``tasks`` and writes ``_map``, ``_marginals``, ``_sample`` accordingly. What these return is checked: shapes,
+    states within range, finite marginals that sum to one.
 
     Attributes
     ----------
@@ -281,6 +284,7 @@ class Inference(BaseEstimator):
     takes: tuple[type, ...] = (PairwiseModel,)
     exact_on: str | None = None
     _climbs = True
+    _returns: ClassVar[dict] = CHECKS
     # Options that are one of several names.
     _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
 

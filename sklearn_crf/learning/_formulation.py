@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import AutoMarginals, Inference, exact_inference
 from sklearn_crf.learning._solvers import Solver
@@ -17,7 +18,7 @@ from sklearn_crf.objectives import Objective
 FACTOR_FORMULATIONS = ("exact", "relaxation", "piecewise", "pseudolikelihood", "loopy")
 
 
-class Formulation(BaseEstimator):
+class Formulation(ChecksOwnMethods, BaseEstimator):
     r"""Base of the formulations: a likelihood, exact or approximate, with costs and at a temperature.
 
     Parameters
@@ -51,6 +52,7 @@ class Formulation(BaseEstimator):
         "cost": [StrOptions({"hamming"}), "array-like", None],
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
+    _returns: ClassVar[dict] = {"likelihood": must_be(Objective), "inference": must_be(Inference)}
     name: ClassVar[str] = ""
     takes_factors: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False

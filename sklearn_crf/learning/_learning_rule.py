@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf.inference import NamedInference
 from sklearn_crf.learning._solvers import Solver
 from sklearn_crf.learning._training import PenalisedRisk
@@ -16,7 +17,7 @@ from sklearn_crf.objectives import EmpiricalRisk, Objective
 INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
 
 
-class LearningRule(BaseEstimator):
+class LearningRule(ChecksOwnMethods, BaseEstimator):
     """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.
 
     A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts,
@@ -35,6 +36,7 @@ class LearningRule(BaseEstimator):
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
     }
+    _returns: ClassVar[dict] = {"objective": must_be(Objective), "solver_for": must_be(Solver)}
     name = "own"
     init: str | np.ndarray = "auto"
     #: Whether the weights of nodes stay where training starts.

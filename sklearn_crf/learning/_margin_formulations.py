@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from sklearn_crf._own_methods import ChecksOwnMethods, must_be
 from sklearn_crf.inference import AD3, AutoMap, CountingNumbers, IncMP, Inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._relaxations import ENTROPIES
@@ -17,7 +18,7 @@ from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, 
 _ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
 
-class MarginFormulation(BaseEstimator):
+class MarginFormulation(ChecksOwnMethods, BaseEstimator):
     """Base of the formulations of max-margin training.
 
     Parameters
@@ -52,6 +53,7 @@ class MarginFormulation(BaseEstimator):
         "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
     }
+    _returns: ClassVar[dict] = {"objective": must_be(Objective), "automatic_inference": must_be(Inference)}
     name: ClassVar[str] = ""
     is_smooth: bool = False
     by_planes: bool = True

@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.mfa._criteria import group_sums, value_gradient
 from sklearn_crf.mfa._densities import precisions
@@ -158,9 +159,21 @@ def ignore_iterations(loss, params):
     return False
 
 
-class MixtureSolver(BaseEstimator):
+def _checked_ascent(found, objective, start, *arguments):
+    """The end of an ascent, with parameters of the shapes of the start."""
+    if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
+        raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
+    for name, values in vars(start).items():
+        own = np.asarray(getattr(found.params, name), dtype=np.float64)
+        if own.shape != values.shape or np.isnan(own).any():
+            raise ValueError(f"{name} must have shape {values.shape} and no NaN, got shape {own.shape}.")
+    return found
+
+
+class MixtureSolver(ChecksOwnMethods, BaseEstimator):
     """Base of the solvers; a subclass writes ``_minimize`` with the arguments of ``minimize``."""
 
+    _returns: ClassVar[dict] = {"_minimize": _checked_ascent}
     _parameter_constraints: ClassVar[dict] = {}
 
     def minimize(

@@ -8,6 +8,7 @@ from sklearn_crf.models._conversion import (
     pairwise_statistics,
 )
 from sklearn_crf.models._dense import DenseModel
+from sklearn_crf.models._differences import difference_of_labelings, excess_over_labels, pair_counts
 from sklearn_crf.models._edge_layout import EdgeLayout
 from sklearn_crf.models._factor_graph import ArityGroup, FactorGraph
 from sklearn_crf.models._factor_scores import FactorStatistics, add_cells, union_of_factors
@@ -30,10 +31,7 @@ from sklearn_crf.models._pairwise import (
     check_allowed_states,
     check_labels,
     clamped,
-    difference_of_labelings,
-    excess_over_labels,
     labeling_statistics,
-    pair_counts,
     score,
     score_terms,
 )

@@ -123,18 +123,14 @@ class FactorStatistics(NamedTuple):
         return FactorStatistics(self.log_table * scale, self.table_default * scale)
 
 
-def _checked(model, labels, *, partial=False):
+@check_labels.register
+def _check_labels(model: FactorGraph, labels, *, may_miss=False):
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
-    wrong = (labels >= model.n_states) | ((labels < 0) & (not partial))
+    wrong = (labels >= model.n_states) | ((labels < 0) & (not may_miss))
     if wrong.any():
         node = int(np.argmax(wrong))
         raise ValueError(f"labels[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
     return labels
-
-
-@check_labels.register
-def _check_labels(model: FactorGraph, labels):
-    return _checked(model, labels)
 
 
 @check_allowed_states.register
@@ -153,7 +149,7 @@ def _check_allowed_states(model: FactorGraph):
 
 @score_terms.register
 def _score_terms(model: FactorGraph, labels):
-    labels = _checked(model, labels)
+    labels = check_labels(model, labels)
     terms = np.zeros(model.n_nodes)
     for factors, scope in model.by_arity():
         first = scope[:, 0] if scope.shape[1] else np.zeros(len(factors), dtype=np.int64)
@@ -163,7 +159,7 @@ def _score_terms(model: FactorGraph, labels):
 
 @labeling_statistics.register
 def _labeling_statistics(model: FactorGraph, labels):
-    labels = _checked(model, labels)
+    labels = check_labels(model, labels)
     log_table = np.zeros(model.log_table.size)
     table_default = np.zeros(model.n_tables)
     for factors, scope in model.by_arity():
@@ -213,7 +209,7 @@ def add_cells(model, factors, cells, weights, log_table, table_default):
 
 @clamped.register
 def _clamped(model: FactorGraph, labels):
-    labels = _checked(model, labels, partial=True)
+    labels = check_labels(model, labels, may_miss=True)
     nodes = np.flatnonzero(labels >= 0)
     pairs = np.stack((model.n_states[nodes], labels[nodes]), axis=1)
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_scores
+from sklearn_crf._numbers import as_integers, as_scores
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.labelings import changes_of_labelings, count_pairs, labeling_terms, marginals_less_labels
+from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
 from sklearn_crf.models._edge_layout import EdgeLayout
 
 
@@ -191,6 +191,11 @@ class PairwiseModel:
         return self._kept.setdefault(key, make()) if kept is None else kept
 
     @property
+    def n_nodes(self) -> int:
+        """Number of nodes, N."""
+        return len(self.unary)
+
+    @property
     def n_columns(self) -> int:
         """Largest number of states of a node, K."""
         return self.unary.shape[1]
@@ -262,13 +267,15 @@ def _forbid_missing_states(unary, n_states):
 
 
 @singledispatch
-def check_labels(model: Any, labels: ArrayLike) -> np.ndarray:
+def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False) -> np.ndarray:
     """Labels as contiguous int32, each a state of its node.
 
     Parameters
     ----------
     model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,)
+    may_miss : bool, default=False
+        Whether labels may be negative where they are unknown.
 
     Returns
     -------
@@ -290,8 +297,15 @@ def check_labels(model: Any, labels: ArrayLike) -> np.ndarray:
     >>> check_labels(model, [0, 1, 1])
     array([0, 1, 1], dtype=int32)
     """
-    shape, highest = (len(model.unary),), model.n_columns - 1
-    return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
+    shape, highest = (model.n_nodes,), model.n_columns - 1
+    if not may_miss:
+        return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
+    labels = as_integers(labels, "labels", shape=shape, kinds="iub")
+    if labels.max(initial=-1) > highest:
+        raise ValueError(
+            f"labels must lie in 0 to {highest}, or be negative where they are unknown, found {labels.max()}."
+        )
+    return labels
 
 
 @singledispatch
@@ -349,11 +363,11 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     """
     labels = check_labels(model, labels)
     terms = np.empty(model.graph.n_nodes)
-    labeling_terms(model.unary, model.tables, model.graph.edges, model.edge_type, _stored_weights(model), labels, terms)
+    labeling_terms(model.unary, model.tables, model.graph.edges, model.edge_type, stored_weights(model), labels, terms)
     return terms
 
 
-def _stored_weights(model):
+def stored_weights(model):
     """Edge weights as kernels take them: an empty array where every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
@@ -415,132 +429,8 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
     # Half the time of put_along_axis, which checks more.
     unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
-    count_pairs(model.graph.edges, model.edge_type, _stored_weights(model), labels, tables)
+    count_pairs(model.graph.edges, model.edge_type, stored_weights(model), labels, tables)
     return Statistics(unary, tables)
-
-
-def difference_of_labelings(
-    model: PairwiseModel, labels: ArrayLike, others: ArrayLike
-) -> tuple[np.ndarray, Statistics]:
-    """:func:`score_terms` and :func:`labeling_statistics` of some labels less those of others, in less time.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-    others : array-like of shape (N,) of int
-
-    Returns
-    -------
-    terms : ndarray of shape (N,), float64
-    statistics : Statistics
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, difference_of_labelings
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> terms, statistics = difference_of_labelings(model, [1, 1, 0], [1, 1, 1])
-    >>> terms.tolist(), statistics.unary.tolist()
-    ([0.0, -0.5, -1.0], [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]])
-    """
-    labels, others = check_labels(model, labels), check_labels(model, others)
-    terms = np.empty(len(labels))
-    unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
-    edges = model.graph.edges, model.edge_type, _stored_weights(model)
-    changes_of_labelings(model.unary, model.tables, *edges, labels, others, terms, unary, tables)
-    return terms, Statistics(unary, tables)
-
-
-def excess_over_labels(
-    model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
-) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
-    """Excess of expected statistics and their log-partition over those of labels and their score.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : ndarray of shape (N,) of int
-    statistics : Statistics
-        Expected ones, in the precision of the model.
-    log_z_terms : ndarray of shape (N,), float64
-        What each node adds to the log-partition.
-
-    Returns
-    -------
-    terms : ndarray of shape (N,), float64
-        ``log_z_terms`` less :func:`score_terms`.
-    statistics : Statistics
-        Those given less :func:`labeling_statistics`.
-    predicted : ndarray of shape (N,), int32
-        The likeliest state of each node. In place of all three is None where a label is no state.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel, excess_over_labels
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> found = TreeInference().marginals(model)
-    >>> terms, _, predicted = excess_over_labels(
-    ...     model, np.array([1, 1, 1]), found.statistics, found.log_z_terms
-    ... )
-    >>> round(float(terms.sum()), 3), predicted.tolist()
-    (0.977, [1, 1, 1])
-    """
-    excess, counts = np.empty_like(model.unary), np.zeros(model.tables.shape)
-    terms, predicted = np.empty(len(excess)), np.empty(len(excess), dtype=np.int32)
-    edges = model.graph.edges, model.edge_type, _stored_weights(model)
-    given = np.ascontiguousarray(labels, dtype=np.int32), statistics.unary, log_z_terms
-    if not marginals_less_labels(model.unary, model.tables, *edges, *given, excess, counts, terms, predicted):
-        return None
-    return terms, Statistics(excess, statistics.tables - counts), predicted
-
-
-def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Derivative of the score of a labeling by the tables, for each group of edges apart.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-    edge_group : array-like of shape (E,) of int
-        Such as the example that each edge is of, 0 to ``n_groups - 1``.
-    n_groups : int
-
-    Returns
-    -------
-    ndarray of shape (n_groups, T, R, K, K), float64
-
-    Raises
-    ------
-    ValueError
-        If a label or group is out of range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, pair_counts
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> pair_counts(model, [1, 1, 0], edge_group=[0, 1], n_groups=2).shape
-    (2, 1, 1, 2, 2)
-    """
-    n_types = max(len(model.tables), 1)
-    n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)
-    edge_group = as_integers(edge_group, "edge_group", shape=(model.graph.n_edges,), lowest=0, highest=n_groups - 1)
-    counts = np.zeros((n_groups * len(model.tables), *model.tables.shape[1:]))
-    kind = model.edge_type + np.int32(n_types) * edge_group
-    count_pairs(model.graph.edges, kind, _stored_weights(model), check_labels(model, labels), counts)
-    return counts.reshape(n_groups, *model.tables.shape)
 
 
 @singledispatch
@@ -574,8 +464,7 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     >>> clamped(model, [-1, 0, -1]).unary.tolist()
     [[0.0, 1.0], [0.2, -inf], [0.0, 1.0]]
     """
-    shape, highest = (len(model.unary),), model.n_columns - 1
-    labels = as_integers(labels, "labels", shape=shape, highest=highest, kinds="iub")
+    labels = check_labels(model, labels, may_miss=True)
     observed = labels >= 0
     unary = np.array(model.unary)
     keep = np.arange(model.n_columns) == labels[observed, None]

@@ -1,14 +1,16 @@
 """Learning principles: surrogates for log_z(theta) - score(theta, y), of one batch and of all examples."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
+from sklearn_crf.objectives._results import checked_loss, checked_model
 
 # Of more nodes, calls of NumPy are so long that threads had better share them.
 _MOST_NODES_IN_TURN = 2048
@@ -61,7 +63,7 @@ class Loss(NamedTuple):
     gap: float = 0.0
 
 
-class Objective(BaseEstimator):
+class Objective(ChecksOwnMethods, BaseEstimator):
     """Base of the learning principles: a subclass writes ``loss_statistics``.
 
     An objective holds options only, as constructor parameters. One that asks an inference has a parameter
@@ -111,6 +113,7 @@ class Objective(BaseEstimator):
     of_examples = False
     takes_turns = False
     grown: object = None
+    _returns: ClassVar[dict] = {"loss_statistics": checked_loss, "augmented": checked_model}
 
     def is_exact_for(self, model) -> bool:
         """Whether value and gradient are those of one function for the models of a structure.

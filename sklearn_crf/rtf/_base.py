@@ -24,7 +24,7 @@ from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import OPTION_CLASSES, ChosenOptions, FieldSolver, Splits, Window, as_options
-from sklearn_crf.rtf._prediction import FittedField, conditioned, in_units, slices_of
+from sklearn_crf.rtf._prediction import FittedField, check_saved_trees, conditioned, in_units, slices_of
 from sklearn_crf.rtf._rounds import (
     DEFAULT_BANKS,
     MOST_CHANNELS,
@@ -128,6 +128,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators that predict by the mean of a regression tree field."""
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
+    _check_state = check_saved_trees
 
     # Whether X may be a list of Example on lattices, whose nodes have types.
     _takes_examples = False

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from sklearn_crf._own_methods import errors_of
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, convergence_left_to_caller
+from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import copied, inverse_blocks, not_positive_definite
 from sklearn_crf.inference.gaussian._conjugate_gradient import bounds_of_sums
 from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences, squared_error_of_mean
@@ -239,7 +241,7 @@ class PredictionLoss:
 
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:
-            value, slope = self.loss_function(prediction, target)
+            value, slope = self._checked_loss(prediction, target)
             share = 1.0 if weight is None else weight
             value, slope = share * value, share * slope
         else:
@@ -249,6 +251,19 @@ class PredictionLoss:
             return value, slope
         pull = self.ridge / max(prediction[..., 0].size, 1) * share * prediction
         return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
+
+    def _checked_loss(self, prediction, target):
+        """Value and derivative of the loss, which may be a function of the user."""
+        found = self.loss_function(prediction, target)
+        with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
+            if not (isinstance(found, tuple | list) and len(found) == 2):
+                raise TypeError(
+                    f"the value and its derivative by the prediction are needed, got {type(found).__name__}."
+                )
+            value, slope = found
+            if np.ndim(value) or np.isnan(value):
+                raise ValueError(f"the value must be a number, got {value!r}.")
+            return value, as_finite(slope, "the derivative by the prediction", prediction.shape)
 
 
 def _unit_of(slope):

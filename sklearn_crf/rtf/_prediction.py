@@ -20,6 +20,53 @@ from sklearn_crf.rtf.images._input import check_multipliers, plane_graph
 _MOST_PIXELS = 2**20
 
 
+# Types of the arrays of a tree, and the columns of its tests that hold offsets, by their number.
+_TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
+_OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
+
+# Offsets of tests in pixels: sums with rows and columns stay far from the largest integer.
+_LARGEST_OFFSET = 2**24
+
+
+def check_saved_trees(estimator):
+    """Raise ValueError unless the fitted trees of an estimator are such; to be assigned to ``_check_state``."""
+    trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
+    for tree in trees if held_out is None else [*trees, held_out["tree"]]:
+        _check_tree(tree, estimator.weights_[0].shape[2] - 1)
+
+
+def _check_tree(arrays, n_channels):
+    """Raise ValueError unless the arrays of a fitted attribute are a tree: kernels follow them without looking."""
+    # arrays: dict of the fields of RegressionTree; n_channels: number of channels that tests look at
+    if not isinstance(arrays, dict) or arrays.keys() != _TYPES.keys():
+        raise ValueError(f"a tree must be a dict of {', '.join(_TYPES)}, got {type(arrays).__name__}.")
+    for name, dtype in _TYPES.items():
+        if getattr(arrays[name], "dtype", None) != dtype:
+            raise ValueError(f"{name} of a tree must be an array of {np.dtype(dtype)}.")
+    tree = RegressionTree(**arrays)
+    n_nodes, shapes = tree.leaf.size, [values.shape for values in tree]
+    if not n_nodes or shapes not in [[(n_nodes, 2), (n_nodes, width), (n_nodes,), (n_nodes,)] for width in _OFFSETS]:
+        raise ValueError(f"the arrays of a tree must have a row for each node, got shapes {shapes}.")
+    inner, nodes = tree.children[:, 0] >= 0, np.arange(n_nodes)
+    # Parents come before their children, and each child has one parent: no path has a cycle, and all end at leaves.
+    children, numbers = np.sort(tree.children[inner], axis=None), np.sort(tree.leaf[~inner])
+    is_tree = (
+        np.array_equal(children, nodes[1:])
+        and np.all(tree.children[inner] > nodes[inner, np.newaxis])
+        and np.all(tree.children[~inner] == -1)
+        and np.array_equal(numbers, np.arange(len(numbers)))
+        and np.all(tree.leaf[inner] == -1)
+    )
+    if not is_tree:
+        raise ValueError("the children and leaves of a tree are damaged: its nodes do not hang together as a tree.")
+    test = tree.test[inner]
+    channels, offsets = test[:, [0, 3]], test[:, _OFFSETS[test.shape[1]]].astype(np.int64)
+    if not (np.all(channels >= [0, -1]) and np.all(channels < n_channels)):
+        raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found others.")
+    if np.abs(offsets).max(initial=0) > _LARGEST_OFFSET:
+        raise ValueError(f"the tests of a tree look {np.abs(offsets).max()} pixels away, more than {_LARGEST_OFFSET}.")
+
+
 class FittedField:
     """A trained field."""
 

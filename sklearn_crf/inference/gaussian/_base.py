@@ -1,10 +1,11 @@
 """Base of the inference in Gaussian fields, and its results."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import as_finite
 from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 
@@ -85,6 +86,30 @@ class Solution(NamedTuple):
     converged: bool
 
 
+def _checked_marginals(found, model, *arguments, **options):
+    """Marginals of a Gaussian field, the mean in its precision."""
+    if not isinstance(found, GaussianMarginals):
+        raise TypeError(f"GaussianMarginals are needed, got {type(found).__name__}.")
+    shape, covariance, log_z = model.h.shape, found.covariance, found.log_z
+    if covariance is not None:
+        covariance = as_finite(covariance, "covariance", (*shape, shape[1]))
+    if not (log_z is None or np.isfinite(log_z)):
+        raise ValueError(f"log_z must be finite or None, got {log_z!r}.")
+    return found._replace(mean=as_finite(found.mean, "mean", shape, model.dtype), covariance=covariance)
+
+
+def _checked_solution(found, model, right_hand_side, *arguments, **options):
+    """A solution of the shape of the right-hand side."""
+    if not isinstance(found, Solution):
+        raise TypeError(f"a Solution is needed, got {type(found).__name__}.")
+    return found._replace(x=as_finite(found.x, "x", np.shape(right_hand_side), model.dtype))
+
+
+def _checked_samples(found, model, n_samples=1, *arguments, **options):
+    """Samples of the nodes' values."""
+    return as_finite(found, "samples", (n_samples, *model.h.shape), None)
+
+
 class GaussianInference(Inference):
     """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`.
 
@@ -108,6 +133,14 @@ class GaussianInference(Inference):
 
     takes = (GaussianModel,)
     _takes_operators = False
+    _returns: ClassVar[dict] = {
+        "marginals": _checked_marginals,
+        "_marginals": _checked_marginals,
+        "solve": _checked_solution,
+        "_solution": _checked_solution,
+        "sample": _checked_samples,
+        "_sample": _checked_samples,
+    }
 
     def solve(self, model, right_hand_side, *, init=None, n_threads=1):
         """Solve ``J x = b`` for one or several b.

@@ -178,7 +178,10 @@ class AssignmentSets:
             If a labeling does not fit the example, the weight is negative or a proposal is not finite.
         """
         start, stop = self._node_ptr[member : member + 2]
-        labelings = np.asarray(labelings)
+        try:
+            labelings = np.asarray(labelings)
+        except ValueError:
+            raise ValueError("labelings must be a rectangular array, got rows of different lengths.") from None
         if labelings.ndim != 2 or labelings.shape[1] != stop - start or labelings.dtype.kind not in "iub":
             raise ValueError(
                 f"labelings must be integers of shape (m, {stop - start}), got {labelings.dtype} of shape "

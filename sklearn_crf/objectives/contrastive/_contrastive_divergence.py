@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf.inference import gibbs_sweeps
-from sklearn_crf.models import labeling_statistics
+from sklearn_crf.models import check_labels, labeling_statistics
 from sklearn_crf.objectives._base import Loss, Objective
 
 
@@ -47,6 +47,7 @@ class ContrastiveDivergence(Objective):
         self.n_sweeps = n_sweeps
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         observed = labels >= 0
         if not observed.all():
             start = np.where(observed, labels, np.argmax(model.unary, axis=1) if state is None else state)

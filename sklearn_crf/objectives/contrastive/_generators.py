@@ -1,16 +1,20 @@
 """Generators of assignments worth contrasting with the truth, under the current weights."""
 
+from typing import ClassVar
+
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_updates import random_labels
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing
+from sklearn_crf.objectives._results import checked_assignment
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 
-class Generator(BaseEstimator):
+class Generator(ChecksOwnMethods, BaseEstimator):
     """Base of what generates assignments: a subclass writes ``__call__``.
 
     Examples
@@ -25,6 +29,7 @@ class Generator(BaseEstimator):
 
     #: Whether a call goes on from the labeling that the last one for the same example gave, its ``start``.
     persistent = False
+    _returns: ClassVar[dict] = {"__call__": checked_assignment}
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
         """One assignment.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.models import PairwiseModel, difference_of_labelings, labeling_statistics, score_terms
+from sklearn_crf.models import PairwiseModel, check_labels, difference_of_labelings, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 
@@ -49,6 +49,7 @@ class SaddlePoint(Objective):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         # Every call starts cold, as prediction will: a local search that goes on from its last answer would count
         # errors that no prediction can repeat.
         best = self.inference.map(model, n_threads=n_threads)
@@ -112,6 +113,7 @@ class MaximumMarginal(Objective):
         self.inference = inference
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:

@@ -98,6 +98,7 @@ class Likelihood(Objective):
         return found or PassOverNodes.without_edges(potentials, batches, n_jobs)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         if self.exact_on is not None:
             loss = loss_of_chains(model, labels)
             if loss is not None:
@@ -195,6 +196,7 @@ class RelaxedLikelihood(Objective):
         return tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         free_state, fixed_state = (None, None) if state is None else state
         free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
         loss = loss_of_marginals(model, labels, free)

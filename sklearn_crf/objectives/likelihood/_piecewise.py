@@ -133,6 +133,7 @@ class Piecewise(Objective):
     missing = "rejected"
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError("formulation='piecewise' needs a label for every node: pieces have no missing labels.")
         if isinstance(model, FactorGraph):
@@ -142,7 +143,7 @@ class Piecewise(Objective):
                 terms=node_terms - score_terms(model, labels),
             )
         node_terms, free = _of_nodes_and_edges(model)
-        terms, statistics, _ = excess_over_labels(model, check_labels(model, labels), free, node_terms)
+        terms, statistics, _ = excess_over_labels(model, labels, free, node_terms)
         return Loss(statistics=statistics, terms=terms)
 
 
@@ -184,6 +185,7 @@ class SharedPieces(Objective):
     missing = "rejected"
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError("formulation='shared_pieces' needs a label for every node: pieces have no missing labels.")
         free = edge_shared_bound(model, np.zeros(edge_shares_of(model)) if state is None else state).marginals

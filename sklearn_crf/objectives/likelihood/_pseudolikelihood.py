@@ -147,6 +147,7 @@ class Pseudolikelihood(Objective):
     weighs_nodes = True
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+        labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
         if isinstance(model, FactorGraph):

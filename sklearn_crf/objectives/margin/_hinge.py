@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf.models import check_labels
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
 from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
@@ -107,7 +108,7 @@ class StructuredHinge(Objective):
         return self.inference.map(self.augmented(model, labels, node_weight), n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        self._require_labels(labels)
+        labels = self._required_labels(model, labels)
         return self._saddle_point.loss_statistics(
             self.augmented(model, labels, node_weight), labels, n_threads=n_threads
         )
@@ -117,8 +118,10 @@ class StructuredHinge(Objective):
             return None
         return PassOfCuts.of(self.inference, potentials, batches, self.cost)
 
-    def _require_labels(self, labels):
+    def _required_labels(self, model, labels):
+        labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError(
                 "the structured hinge needs a label for every node: learning by margins is for full labels."
             )
+        return labels

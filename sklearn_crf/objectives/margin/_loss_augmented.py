@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.models import FactorGraph, union_of_factors
+from sklearn_crf.models import FactorGraph, check_labels, union_of_factors
 
 
 def loss_augmented(model, labels, cost, node_weight=None):
@@ -27,6 +27,11 @@ def loss_augmented(model, labels, cost, node_weight=None):
     PairwiseModel or FactorGraph
         Of the type of ``model``; factors with costs come after all others.
 
+    Raises
+    ------
+    ValueError
+        If labels, costs or weights do not fit the model, or a cost or weight is not finite.
+
     Examples
     --------
     >>> import numpy as np
@@ -41,7 +46,16 @@ def loss_augmented(model, labels, cost, node_weight=None):
     ... ).unary.tolist()
     [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
-    # The last row is that of nodes without a label.
+    labels = check_labels(model, labels, may_miss=True)
+    # Nodes of factor graphs may all have fewer states than there are costs.
+    least, shape = model.n_columns, np.shape(cost)
+    if shape != (len(cost),) * 2 or len(cost) < least or (len(cost) > least and not isinstance(model, FactorGraph)):
+        raise ValueError(f"cost must have shape {(least, least)}, got {shape}.")
+    if not np.isfinite(cost).all():
+        raise ValueError("cost must be finite, found NaN or infinity.")
+    if node_weight is not None and not (np.shape(node_weight) == labels.shape and np.isfinite(node_weight).all()):
+        raise ValueError(f"node_weight must be finite, of shape {labels.shape}, got shape {np.shape(node_weight)}.")
+    # The last row is that of nodes without a label, and -1 its number.
     rows = np.concatenate((cost.T, np.zeros((1, len(cost)))))
     if node_weight is None and not isinstance(model, FactorGraph):
         rows = rows.astype(model.dtype, copy=False)

@@ -65,6 +65,7 @@ class RelaxedHinge(StructuredHinge):
             What each node adds to the cost, and to the score without it; an edge counts for its first node.
         found : Labeling
         """
+        labels = self._required_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
         if found.certified:

@@ -1,0 +1,69 @@
+"""Labels of wrong lengths, types and values, in every function and method that takes labels of a model."""
+
+import numpy as np
+import pytest
+from labelled_calls import CALLS, COST, FACTORS, MARGINALS, MAY_MISS, MODEL, NEGATIVE, RIGHT, WRONG
+
+from sklearn_crf.inference import TRWMessagePassing
+from sklearn_crf.models import check_labels, excess_over_labels
+from sklearn_crf.objectives import RelaxedLikelihood, loss_augmented
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_right_labels_are_taken(name):
+    CALLS[name](RIGHT)
+    CALLS[name](RIGHT.tolist())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_labels_are_named(name):
+    for labels in (WRONG | ({} if name in MAY_MISS else NEGATIVE)).values():
+        with pytest.raises(ValueError, match=r"label|init"):
+            CALLS[name](labels)
+
+
+@pytest.mark.parametrize("name", sorted(MAY_MISS))
+def test_negative_labels_may_be_missing(name):
+    for labels in NEGATIVE.values():
+        CALLS[name](labels)
+
+
+@pytest.mark.parametrize("model", [MODEL, FACTORS], ids=["pairwise", "factors"])
+def test_missing_labels_are_negative(model):
+    assert check_labels(model, [-1, 0, 1, -2], may_miss=True).tolist() == [-1, 0, 1, -2]
+    with pytest.raises(ValueError, match=r"labels"):
+        check_labels(model, [-1, 0, 1, -2])
+    with pytest.raises(ValueError, match=r"labels must lie in 0 to 1, or be negative|node 1 has 2 states"):
+        check_labels(model, [-1, 2, 1, 0], may_miss=True)
+
+
+def test_an_empty_labeling_is_no_labeling_of_a_relaxation():
+    with pytest.raises(ValueError, match=r"labels must have shape \(4,\), got \(0,\)"):
+        RelaxedLikelihood(TRWMessagePassing()).loss_statistics(MODEL, [])
+
+
+def test_excess_over_labels_checks_shapes():
+    statistics, terms = MARGINALS.statistics, MARGINALS.log_z_terms
+    for wrong in (
+        (statistics._replace(unary=statistics.unary[:2]), terms),
+        (statistics._replace(unary=statistics.unary[:, :1]), terms),
+        (statistics._replace(tables=statistics.tables[..., :1]), terms),
+        (statistics, terms[:-1]),
+        (statistics, np.zeros(5000)),
+    ):
+        with pytest.raises(ValueError, match="statistics and log_z_terms must have shapes"):
+            excess_over_labels(MODEL, RIGHT, *wrong)
+    narrow = statistics._replace(unary=statistics.unary.astype(np.float32))
+    assert excess_over_labels(MODEL, RIGHT, narrow, terms)[1].unary.dtype == np.float64
+
+
+def test_costs_fit_the_model():
+    for cost in (np.zeros((3, 3)), np.zeros((1, 1)), np.zeros(2), np.zeros((2, 3))):
+        with pytest.raises(ValueError, match=r"cost must have shape \(2, 2\)"):
+            loss_augmented(MODEL, RIGHT, cost)
+    for cost in (np.full((2, 2), np.nan), np.full((2, 2), np.inf)):
+        with pytest.raises(ValueError, match="cost must be finite"):
+            loss_augmented(MODEL, RIGHT, cost)
+    for weight in (np.ones(3), np.ones((4, 1)), np.full(4, np.nan), 2.0):
+        with pytest.raises(ValueError, match=r"node_weight must be finite, of shape \(4,\)"):
+            loss_augmented(MODEL, RIGHT, COST, weight)

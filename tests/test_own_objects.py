@@ -1,0 +1,371 @@
+"""Objects that users write and that return what cannot be used: an error names class and method."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from small_fits import MAKERS
+
+from sklearn_crf import TRWCRF, DRFClassifier, Graph, M3NClassifier
+from sklearn_crf.dense import LogLoss
+from sklearn_crf.inference import (
+    ICM,
+    ConjugateGradient,
+    DenseMeanField,
+    Inference,
+    JunctionTree,
+    Labeling,
+)
+from sklearn_crf.learning import MMA, GrowingSets, LearningRule, MaxMargin, Relaxation
+from sklearn_crf.mfa import ScaledLBFGS
+from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, factor_graph_of
+from sklearn_crf.objectives import Generator, Likelihood, Loss, Objective
+
+MODEL = PairwiseModel(Graph(5, [[0, 1], [1, 2], [2, 3], [3, 4]]), np.zeros((5, 2)), np.zeros((1, 2, 2)))
+FACTORS = factor_graph_of(MODEL)
+MODELS = {"pairwise": MODEL, "factors": FACTORS}
+
+
+class Own(Inference):
+    """Returns what it is told to."""
+
+    tasks = frozenset({"map", "marginals", "sample"})
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(self, found=None, change=None):
+        self.found = found
+        self.change = change
+
+    def _map(self, model, *, init=None, n_threads=1):
+        return self.found
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if self.change is None:
+            return self.found
+        right = JunctionTree().marginals(model)
+        return right._replace(**{name: make(getattr(right, name)) for name, make in self.change.items()})
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        return self.found
+
+
+def labelings(n):
+    huge = np.full(n, 2**31 - 1)
+    return {
+        "short": np.zeros(n - 2, dtype=np.int32),
+        "empty": np.zeros(0, dtype=np.int32),
+        "long": np.zeros(n + 1000, dtype=np.int32),
+        "huge": huge,
+        "beyond": np.full(n, 2),
+        "wider": np.full(n, 2**40),
+        "negative": np.full(n, -1),
+        "real": np.zeros(n),
+        "NaN": np.full(n, np.nan),
+        "of two axes": np.zeros((n, 1), dtype=int),
+        "none": None,
+        "text": "labels",
+        "objects": np.array(["a"] * n, dtype=object),
+    }
+
+
+@pytest.mark.parametrize("of", MODELS)
+@pytest.mark.parametrize("kind", labelings(5))
+def test_labels_of_an_own_inference(kind, of):
+    with pytest.raises(ValueError, match=r"Own\._map returned what cannot be used: labels"):
+        Own(Labeling(labelings(5)[kind], 0.0)).map(MODELS[of])
+
+
+@pytest.mark.parametrize("kind", labelings(5))
+def test_samples_of_an_own_inference(kind):
+    labels = labelings(5)[kind]
+    samples = labels[np.newaxis] if isinstance(labels, np.ndarray) else labels
+    with pytest.raises(ValueError, match=r"Own\._sample returned what cannot be used: samples"):
+        Own(samples).sample(MODEL, 1)
+
+
+@pytest.mark.parametrize("found", [None, (), [0, 1], "labels", np.zeros(5)])
+@pytest.mark.parametrize("method", ["map", "marginals"])
+def test_results_of_an_own_inference_are_of_their_type(method, found):
+    with pytest.raises(TypeError, match=rf"Own\._{method} returned what cannot be used: .* needed, got"):
+        getattr(Own(found), method)(MODEL)
+
+
+def test_scores_of_an_own_inference_are_numbers():
+    for wrong in (np.nan, None, "x", 1j):
+        with pytest.raises(ValueError, match=r"Own\._map .* score must be a number"):
+            Own(Labeling(np.zeros(5, dtype=int), wrong)).map(MODEL)
+        with pytest.raises(ValueError, match=r"Own\._map .* bound must be a number"):
+            Own(Labeling(np.zeros(5, dtype=int), 0.0, wrong)).map(MODEL)
+    with pytest.raises(ValueError, match=r"Own\._map .* fractional must have shape \(5, 2\)"):
+        Own(Labeling(np.zeros(5, dtype=int), 0.0, fractional=np.zeros((4, 2)))).map(MODEL)
+
+
+def test_labels_of_other_integers_are_taken():
+    for dtype in (bool, np.int8, np.uint64, int):
+        found = Own(Labeling(np.array([0, 1, 1, 0, 1], dtype=dtype), 0.0)).map(MODEL)
+        assert found.labels.dtype == np.int32
+        assert found.labels.tolist() == [0, 1, 1, 0, 1]
+    assert Own(Labeling([0, 1, 1, 0, 1], 0.0)).map(MODEL).labels.tolist() == [0, 1, 1, 0, 1]
+
+
+ARRAYS = {
+    "short": lambda values: values[:-1],
+    "empty": lambda values: values[:0],
+    "NaN": lambda values: np.where(np.arange(values.size).reshape(values.shape) == 0, np.nan, values),
+    "infinite": lambda values: np.full(values.shape, np.inf),
+    "complex": lambda values: values.astype(complex),
+    "text": lambda values: np.full(values.shape, "x"),
+    "none": lambda values: None,
+}
+FIELDS = {"pairwise": ("unary", "tables", "log_z_terms"), "factors": ("unary", "log_table", "log_z_terms")}
+
+
+@pytest.mark.parametrize(("of", "field"), [(of, field) for of in MODELS for field in FIELDS[of]])
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_marginals_of_an_own_inference(kind, of, field):
+    if (kind, field) == ("none", "log_z_terms"):
+        pytest.skip("an inference may have none")
+    with pytest.raises(ValueError, match=r"Own\._marginals returned what cannot be used"):
+        Own(change={field: ARRAYS[kind]}).marginals(MODELS[of])
+
+
+def test_marginals_are_probabilities():
+    for change in (lambda unary: 2 * unary, lambda unary: unary - [1, -1]):
+        with pytest.raises(ValueError, match="must not be negative, and sum to one"):
+            Own(change={"unary": change}).marginals(MODEL)
+        with pytest.raises(ValueError, match=r"Own\._marginals"):
+            Own(change={"unary": change}).node_marginals(MODEL)
+    for wrong in (np.nan, np.inf, "x"):
+        with pytest.raises(ValueError, match="log_z must be a finite number"):
+            Own(change={"log_z": lambda _, wrong=wrong: wrong}).marginals(MODEL)
+    with pytest.raises(ValueError, match="bound must be 'exact', 'upper', 'lower' or None"):
+        Own(change={"bound": lambda _: "sure"}).marginals(MODEL)
+
+
+def test_marginals_come_in_the_precision_of_the_model():
+    narrow = PairwiseModel(MODEL.graph, MODEL.unary.astype(np.float32), MODEL.tables.astype(np.float32))
+    found = Own(change={"unary": lambda unary: unary.astype(np.float64)}).marginals(narrow)
+    assert found.unary.dtype == np.float32
+    assert Likelihood(Own(change={})).loss_statistics(narrow, np.zeros(5, dtype=int)).terms.shape == (5,)
+
+
+class OwnPublic(ICM):
+    """Has written over the methods that users call."""
+
+    tasks = frozenset({"map", "marginals"})
+
+    def map(self, model, *, init=None, n_threads=1):
+        return Labeling(np.zeros(3, dtype=np.int32), 0.0)
+
+    def marginals(self, model, *, init=None, n_threads=1):
+        return super().map(model)
+
+    def node_marginals(self, model, *, n_threads=1):
+        return np.zeros((5, 3))
+
+
+def test_public_methods_that_were_written_over():
+    with pytest.raises(ValueError, match=r"OwnPublic\.map returned .* labels must have shape \(5,\), got \(3,\)"):
+        OwnPublic().map(MODEL)
+    with pytest.raises(TypeError, match=r"OwnPublic\.marginals returned"):
+        OwnPublic().marginals(MODEL)
+    with pytest.raises(ValueError, match=r"OwnPublic\.node_marginals returned"):
+        OwnPublic().node_marginals(MODEL)
+
+
+class Mixed:
+    def _map(self, model, *, init=None, n_threads=1):
+        return Labeling(np.zeros(3, dtype=np.int32), 0.0)
+
+
+class OwnMixed(Mixed, Inference):
+    tasks = frozenset({"map"})
+
+
+class OwnLater(OwnMixed):
+    pass
+
+
+@pytest.mark.parametrize("cls", [OwnMixed, OwnLater])
+def test_methods_of_a_mixin_are_checked(cls):
+    with pytest.raises(ValueError, match=rf"{cls.__name__}\._map returned"):
+        cls().map(MODEL)
+
+
+def images(n=3, side=4):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=(n, side, side))
+    return y[..., np.newaxis] + rng.normal(size=(n, side, side, 1)), y
+
+
+@pytest.mark.parametrize("kind", labelings(16))
+@pytest.mark.parametrize("make", [partial(DRFClassifier, learning="spa"), M3NClassifier], ids=["spa", "m3n"])
+def test_fits_with_an_own_inference(make, kind):
+    model = make(inference=Own(Labeling(labelings(16)[kind], 0.0)))
+    with pytest.raises(ValueError, match=r"Own\._map returned what cannot be used"):
+        model.fit(*images())
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize("learning", ["pma", "mma"])
+def test_marginals_that_are_no_numbers_are_not_learned_from(learning):
+    own = Own(change={"unary": lambda unary: np.full(unary.shape, np.nan)})
+    with pytest.raises(ValueError, match=r"Own\._marginals returned .* finite"):
+        DRFClassifier(learning=learning, inference=own).fit(*images())
+
+
+class OwnObjective(Objective):
+    """Pseudolikelihood without edges, changed."""
+
+    def __init__(self, change=None):
+        self.change = change
+
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        slope = np.full(model.unary.shape, 0.5)
+        slope[np.arange(len(slope)), labels] -= 1
+        right = Loss(Statistics(slope, np.zeros(model.tables.shape)), np.zeros(len(slope)))
+        return self.change(right) if self.change is not None else right
+
+
+LOSSES = {
+    "no loss": lambda loss: None,
+    "no statistics": lambda loss: loss._replace(statistics=None),
+    "short unary": lambda loss: loss._replace(statistics=loss.statistics._replace(unary=np.zeros((1, 2)))),
+    "NaN": lambda loss: loss._replace(statistics=loss.statistics._replace(unary=loss.statistics.unary * np.nan)),
+    "no tables": lambda loss: loss._replace(statistics=loss.statistics._replace(tables=np.zeros((0, 1, 2, 2)))),
+    "infinite tables": lambda loss: loss._replace(
+        statistics=loss.statistics._replace(tables=np.full(loss.statistics.tables.shape, np.inf))
+    ),
+    "short terms": lambda loss: loss._replace(terms=np.zeros(1)),
+    "NaN terms": lambda loss: loss._replace(terms=np.full(len(loss.terms), np.nan)),
+    "short predicted": lambda loss: loss._replace(predicted=np.zeros(2, dtype=np.int32)),
+    "huge predicted": lambda loss: loss._replace(predicted=np.full(len(loss.terms), 10**9)),
+    "NaN gap": lambda loss: loss._replace(gap=np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("estimator", [DRFClassifier, TRWCRF])
+def test_losses_of_an_own_objective(estimator, kind):
+    name = {DRFClassifier: "learning", TRWCRF: "formulation"}[estimator]
+    field = estimator(**{name: OwnObjective(LOSSES[kind])})
+    with pytest.raises((ValueError, TypeError), match=r"OwnObjective\.loss_statistics returned what cannot be used"):
+        field.fit(*images())
+
+
+class OwnGenerator(Generator):
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
+        return labelings(len(labels))[self.kind]
+
+
+class OwnRule(LearningRule):
+    def objective(self, decoding):
+        return None
+
+
+class OwnMMA(MMA):
+    def solver_for(self, problem, start):
+        return "sgd"
+
+
+class OwnRelaxation(Relaxation):
+    def likelihood(self, has_cycles, has_factors):
+        return Own()
+
+
+class OwnMargin(MaxMargin):
+    def objective(self, inference, cost, **graphs):
+        return cost
+
+
+class OwnMeanField(DenseMeanField):
+    def node_marginals(self, model, *, init=None, n_threads=1):
+        return super().node_marginals(model, init=init, n_threads=n_threads)[:-1]
+
+
+class OwnGradient(ConjugateGradient):
+    def solve(self, model, right_hand_side, *, init=None, n_threads=1):
+        found = super().solve(model, right_hand_side, init=init, n_threads=n_threads)
+        return found._replace(x=found.x[..., :-1, :])
+
+
+class OwnSlope(LogLoss):
+    def gradient(self, totals, q, labels, weight):
+        return super().gradient(totals, q, labels, weight)[:-1]
+
+
+class OwnTotals(LogLoss):
+    def totals(self, q, labels, weight):
+        return super().totals(q, labels, weight) * np.nan
+
+
+class OwnValue(LogLoss):
+    def value(self, totals):
+        return np.nan
+
+
+class OwnSolver(ScaledLBFGS):
+    def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
+        found = super()._minimize(objective, start, max_iter, tol, seed, on_iteration)
+        return found._replace(params=type(start)(**{**vars(start), "means": start.means[:-1]}))
+
+
+def short_slope(prediction, target):
+    return 0.0, np.zeros(3)
+
+
+def no_slope(prediction, target):
+    return 0.0
+
+
+def nan_slope(prediction, target):
+    return 0.0, np.full(prediction.shape, np.nan)
+
+
+def short_features(x_tail, x_head):
+    return np.ones((1, 1))
+
+
+def nan_features(x_tail, x_head):
+    return np.full((len(x_tail), 1), np.nan)
+
+
+def text_features(x_tail, x_head):
+    return np.full((len(x_tail), 1), "x")
+
+
+OWN = {
+    **{
+        f"generator of {kind} labels": ("ContrastiveCRF", {"sets": GrowingSets(generator=OwnGenerator(kind))}, "OwnG")
+        for kind in labelings(5)
+    },
+    "rule": ("DRFClassifier", {"learning": OwnRule()}, r"OwnRule\.objective"),
+    "solver of a rule": ("DRFClassifier", {"learning": OwnMMA()}, r"OwnMMA\.solver_for"),
+    "formulation": ("TRWCRF", {"formulation": OwnRelaxation()}, r"OwnRelaxation\.likelihood"),
+    "margin": ("M3NClassifier", {"formulation": OwnMargin()}, r"OwnMargin\.objective"),
+    "mean field": ("DenseCRF", {"inference": OwnMeanField(3)}, r"OwnMeanField\.node_marginals"),
+    "gradient": ("DenseCRF", {"learning": OwnSlope()}, r"OwnSlope\.gradient"),
+    "totals": ("DenseCRF", {"learning": OwnTotals()}, r"OwnTotals\.totals"),
+    "value": ("DenseCRF", {"learning": OwnValue()}, r"OwnValue\.value"),
+    "solver": ("MultiConditionalMFA", {"solver": OwnSolver()}, r"OwnSolver\._minimize"),
+    "solve": ("RegressionTreeField", {"loss": "mae", "inference": OwnGradient()}, r"OwnGradient\.solve"),
+    "short slope": ("RegressionTreeField", {"loss": short_slope}, "short_slope"),
+    "no slope": ("RegressionTreeField", {"loss": no_slope}, "no_slope"),
+    "NaN slope": ("RegressionTreeField", {"loss": nan_slope}, "nan_slope"),
+    "short features": ("TRWCRF", {"edge_features": short_features}, "edge_features"),
+    "NaN features": ("TRWCRF", {"edge_features": nan_features}, "edge_features"),
+    "text features": ("TRWCRF", {"edge_features": text_features}, "edge_features"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OWN)
+def test_own_objects_in_fits(name):
+    estimator, options, named = OWN[name]
+    make, data = MAKERS[estimator]
+    X, y = data()
+    with pytest.raises((ValueError, TypeError), match=f"{named}.* return|{named}.*needs"):
+        make(**options).fit(X, y)
