@@ -15,14 +15,17 @@ cdef extern from "permutohedral.hpp" namespace "crf" nogil:
         int64_t* key
         int32_t* vertex
         int64_t mask
-    void embed[T](const T*, const Digits&, int64_t, int64_t, int64_t*, T*)
+    # Templates, but Cython before 3.3 deduces no T from both `const T*` and `T*`.
+    void embed(const float*, const Digits&, int64_t, int64_t, int64_t*, float*)
+    void embed(const double*, const Digits&, int64_t, int64_t, int64_t*, double*)
     void insert_vertices(const int64_t*, int64_t, const Table&)
     int64_t number_vertices(
         const int64_t*, int64_t, int64_t, int, const Table&, int64_t*, int64_t*, int32_t*
     )
     void find_neighbors(const int64_t*, int64_t, int64_t, const Digits&, int, const Table&, int32_t, int32_t*)
     void count_points(const int32_t*, int64_t, int64_t*)
-    void list_points[T](const int32_t*, const T*, int64_t, int, int64_t*, int32_t*, T*)
+    void list_points(const int32_t*, const float*, int64_t, int, int64_t*, int32_t*, float*)
+    void list_points(const int32_t*, const double*, int64_t, int, int64_t*, int32_t*, double*)
 
 
 cdef extern from "channel_rows.hpp" namespace "crf" nogil:
