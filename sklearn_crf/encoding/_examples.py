@@ -548,10 +548,10 @@ class Batch:
         try:
             yield
         except ValueError as error:
-            part, node, text = getattr(error, "part", None), getattr(error, "node", None), str(error)
-            if part is None and node is not None:
-                part = int(np.searchsorted(self.node_ptr, node, side="right")) - 1
-                text = error.text_of_node.format(node - self.node_ptr[part])
+            part, nodes, text = getattr(error, "part", None), getattr(error, "nodes", ()), str(error)
+            if part is None and len(nodes):
+                part = int(np.searchsorted(self.node_ptr, nodes[0], side="right")) - 1
+                text = error.text_from(self.node_ptr[part])
             first, last = self.members[[0, -1] if part is None else [part, part]]
             which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
             error.args = (f"{which}: {text}",)

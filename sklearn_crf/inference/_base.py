@@ -11,8 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf._numbers import check_choice, check_option
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
-from sklearn_crf.inference._allowed_labels import allowed_labels
+from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._constraints import Infeasible, Refuted
 from sklearn_crf.inference._parts import has_parts, node_marginals_of_parts
 from sklearn_crf.inference._results import CHECKS
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
@@ -292,8 +293,9 @@ class Inference(ChecksOwnMethods, BaseEstimator):
         """Labeling of (nearly) the highest score.
 
         Where an algorithm comes to labels that something forbids, a search for allowed ones begins with them. It ends
-        with such labels, with the proof that there are none, or after a bounded effort with a warning. Labels that are
-        not known to be optimal are changed one node at a time as long as that gains, unless the algorithm has an
+        with such labels, with the proof that there are none, or after a bounded effort with a warning. In that case
+        the labels break as few constraints as were found to be broken, and their score is -inf. Labels that are not
+        known to be optimal are changed one node at a time as long as that gains, unless the algorithm has an
         option ``climb`` that is False.
 
         Parameters
@@ -312,12 +314,19 @@ class Inference(ChecksOwnMethods, BaseEstimator):
         Raises
         ------
         ValueError
-            If the algorithm does not take this model, or if it finds that no labeling has a score above -inf.
+            If the algorithm does not take this model, or if it is proven that no labeling has a score above -inf. The
+            message names nodes that have no allowed labeling together.
         """
         self._require("map", model)
-        found = self._named(self._map(model, init=init, n_threads=n_threads))
-        if np.isneginf(found.score):
-            return self._allowed(model, found)
+        found = claim = None
+        try:
+            found = self._named(self._map(model, init=init, n_threads=n_threads))
+        except Refuted:
+            raise
+        except Infeasible as error:
+            claim = error
+        if found is None or np.isneginf(found.score):
+            return self._allowed(model, found, claim)
         return self._climbed(model, found) if getattr(self, "climb", self._climbs) else found
 
     @overload
@@ -496,17 +505,25 @@ class Inference(ChecksOwnMethods, BaseEstimator):
             needed = f"be at least {number:g}"
             check_option(getattr(self, option), option, lambda value: value >= number, needed, kind=kind)  # noqa: B023
 
-    def _allowed(self, model, found):
+    def _allowed(self, model, found, claim):
         """The result with labels that nothing forbids, or with a warning that none were found."""
-        labels = allowed_labels(model, found.labels)
-        if labels is None:
-            self._warn_unconverged(
-                f"{type(self).__name__} found no labeling with a score above -inf, and neither did a search from where "
-                "it ended: its labels are forbidden by the scores of some node or table."
-            )
-            return found
+        # found: result with forbidden labels, or None where the algorithm claims that there are no others
+        labels = nearest_allowed(model, None if found is None else found.labels)
         value = score(model, labels)
-        found = found._replace(labels=labels, score=value, bound=max(found.bound, value))
+        if np.isneginf(value):
+            if claim is not None and claim.proven:
+                raise claim
+            self._warn_unconverged(
+                f"{type(self).__name__}: no labeling of finite score was found; this is no proof that there is none. "
+                "Its labels break as few constraints as were found to be broken."
+            )
+        if found is None:
+            found = self._named(Labeling(labels, value, converged=False))
+        # A bound of -inf is no proof.
+        bound = np.inf if np.isneginf(found.bound) else max(found.bound, value)
+        found = found._replace(labels=labels, score=value, bound=bound)
+        if np.isneginf(value):
+            return found
         return self._climbed(model, found) if getattr(self, "climb", True) else found
 
     def _warn_unconverged(self, message):

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
 from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import (
     copy_probabilities,
@@ -143,7 +144,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     if field.shift.min(initial=0.0) == -np.inf:
         edges = np.flatnonzero(np.isneginf(field.shift[field.factor]))
         if len(edges):
-            raise ValueError(f"model is infeasible: tables forbid every pair of states of edge {edges[0]}.")
+            raise Infeasible(f"model is infeasible: tables forbid every pair of states of edge {edges[0]}.")
     return field, unary_shift
 
 
@@ -437,17 +438,9 @@ _GATHERED = 2**15
 _SMALLEST_PART = 1024
 
 
-_INFEASIBLE_AT_NODE = "model is infeasible: the scores around node {} leave it no state."
-
-
 def infeasible_at_node(node):
-    """Return the error for a node that messages left without a state.
-
-    Where graphs are joined it is read by a caller who knows the node by another number.
-    """
-    error = ValueError(_INFEASIBLE_AT_NODE.format(node))
-    error.node, error.text_of_node = int(node), _INFEASIBLE_AT_NODE
-    return error
+    """Return the error for a node that messages left without a state."""
+    return Infeasible("model is infeasible: the scores around node {nodes} leave it no state.", nodes=[int(node)])
 
 
 def beliefs_of(field, messages, run):
@@ -516,7 +509,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     if len(field.neighbor):
         run_fixed_ranges(run, part, len(beliefs), n_ranges)
         if max(failed) >= 0:
-            raise ValueError(f"model is infeasible: the scores around edge {max(failed)} leave it no pair of states.")
+            raise Infeasible(f"model is infeasible: the scores around edge {max(failed)} leave it no pair of states.")
     total = partial[0]
     for other in partial[1:]:
         total += other

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.models import COUNT, SPARSE, states_of_cells
 
@@ -93,7 +94,7 @@ class LocalPolytope:
             else:
                 self.constant += float(problem.table(f)[()])
         if np.isneginf(self.constant) or any(np.isneginf(scores).all() for scores in self.unary.values()):
-            raise ValueError("model is infeasible: a factor forbids every joint state that its nodes allow.")
+            raise Infeasible("model is infeasible: a factor forbids every joint state that its nodes allow.")
 
     def _table_piece(self, f, scope, table):
         problem = self.problem
@@ -105,7 +106,7 @@ class LocalPolytope:
             places = np.argwhere(dense > -np.inf)
             scores = dense[tuple(places.T)]
         if not len(scores):
-            raise ValueError(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
+            raise Infeasible(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
         return TablePiece(scope, places, scores)
 
     def _listed(self, f, table):
@@ -147,7 +148,7 @@ class LocalPolytope:
             elif score > -np.inf:
                 runs.append((c, c, float(score)))
         if not runs:
-            raise ValueError(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
+            raise Infeasible(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
         self.pieces.append(CountPiece(nodes, place, runs))
 
     def bound(self, messages):

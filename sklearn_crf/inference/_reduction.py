@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from sklearn_crf._threads import cached_property
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.models import DENSE
 
 
@@ -16,7 +17,7 @@ class Reduction:
         self._mask = mask = _allowed(model)
         if not mask.any(axis=1).all():
             node = int(np.argmin(mask.any(axis=1)))
-            raise ValueError(f"model is infeasible: every state of node {node} is forbidden.")
+            raise Infeasible(f"model is infeasible: every state of node {node} is forbidden.")
         self.n_states = mask.sum(axis=1)
         self.is_free = self.n_states > 1
 

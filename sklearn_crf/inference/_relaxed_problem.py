@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import infeasible_at_node
 from sklearn_crf.models import PairwiseModel, score
 
@@ -43,7 +44,7 @@ def consistent(model):
             _rule_out(possible, model.graph.edges[edges], ~np.isneginf(tables))
     impossible = np.flatnonzero(~possible.any(axis=1))
     if len(impossible):
-        raise ValueError(
+        raise Infeasible(
             f"model is infeasible: every state of node {impossible[0]} is forbidden, by unary or by tables together."
         )
     unary = np.where(possible, model.unary, -np.inf)
@@ -79,7 +80,7 @@ def spread_of_scores(model):
 def check_not_below(bound, least):
     """Raise ValueError if an upper bound is below what every allowed labeling scores at least."""
     if bound < least - 1e-9 * max(1.0, abs(least)):
-        raise ValueError("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
+        raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
 
 
 def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_chains=False):
@@ -112,7 +113,7 @@ def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_cha
         largest = np.take_along_axis(ends, later[None], axis=0)[0] if along_chains else ends.max(axis=0)
         np.add.at(terms, graph.edges[edges, 0], largest * probabilities[edges])
     if np.isneginf(terms).any():
-        raise ValueError("model is infeasible: every labeling has a score of -inf.")
+        raise Infeasible("model is infeasible: every labeling has a score of -inf.")
     return terms
 
 

@@ -1,18 +1,54 @@
-from itertools import product
-from types import SimpleNamespace
+import pickle
+import warnings
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from factor_strategies import factor_graphs, random_factor_graph
 from hypothesis import given, settings
-from numpy.testing import assert_array_equal
+from planted_models import (
+    IMPOSSIBLE,
+    PLANTED,
+    constraint_network,
+    has_allowed_labeling,
+    impossible_models,
+    is_satisfiable,
+    two_satisfiability,
+)
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import MPLP, TRWS, BruteForce, LoopyBP, NormProductBP, convergence_left_to_caller
+from sklearn_crf.inference import (
+    AD3,
+    ICM,
+    MPLP,
+    TRWS,
+    AutoMap,
+    BruteForce,
+    CycleRelaxation,
+    DualDecomposition,
+    GraphCut,
+    IncMP,
+    LargeNeighborhoodSearch,
+    LinearProgram,
+    LoopyBP,
+    MeanField,
+    NormProductBP,
+    convergence_left_to_caller,
+)
 from sklearn_crf.inference import _allowed_labels as module
-from sklearn_crf.inference._allowed_labels import allowed_labels
-from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable, exactly_one, score
+from sklearn_crf.inference._allowed_labels import nearest_allowed
+from sklearn_crf.inference._constraints import Refuted
+from sklearn_crf.models import (
+    CountTable,
+    FactorGraph,
+    PairwiseModel,
+    SparseTable,
+    check_allowed_states,
+    exactly_one,
+    factor_graph_of,
+    score,
+)
 
 
 def random_constraints(seed, n_nodes=7, n_factors=9, share=0.4):
@@ -46,10 +82,10 @@ def test_found_if_there_are_any_and_refuted_if_not():
         guide = np.zeros(model.n_nodes, dtype=np.int32)
         if is_feasible(model):
             n_feasible += 1
-            assert np.isfinite(score(model, allowed_labels(model, guide)))
+            assert np.isfinite(score(model, nearest_allowed(model, guide)))
         else:
             with pytest.raises(ValueError, match="model is infeasible"):
-                allowed_labels(model, guide)
+                nearest_allowed(model, guide)
     assert 10 < n_feasible < 50
 
 
@@ -58,26 +94,138 @@ def test_found_if_there_are_any_and_refuted_if_not():
 def test_allowed_labels_are_kept_or_bettered(model):
     rng = np.random.default_rng(0)
     guide = (rng.random(model.n_nodes) * model.n_states).astype(np.int32)
-    found = allowed_labels(model, guide)
+    found = nearest_allowed(model, guide)
     assert found.dtype == np.int32
     assert np.isfinite(score(model, found))
     assert score(model, found) >= score(model, guide)
 
 
-def test_counts_support_what_some_allowed_count_needs():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        n_nodes = int(rng.integers(1, 5))
-        place = rng.integers(3, size=n_nodes).tolist()
-        runs = [(int(c), int(c), 0.0) for c in np.flatnonzero(rng.random(n_nodes + 1) < 0.4)]
-        possible = rng.random((n_nodes, 3)) < 0.6
-        possible[np.arange(n_nodes), rng.integers(3, size=n_nodes)] = True
-        needed = np.zeros_like(possible)
-        for states in product(*(np.flatnonzero(row) for row in possible)):
-            if any(first <= sum(a == b for a, b in zip(states, place, strict=True)) <= last for first, last, _ in runs):
-                needed[np.arange(n_nodes), states] = True
-        piece = SimpleNamespace(nodes=list(range(n_nodes)), place=place, runs=runs)
-        assert_array_equal(possible & module._supported_by_count(piece, possible), needed)
+def test_counts_against_enumeration():
+    n_feasible = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n_states = rng.integers(2, 4, size=6)
+        factors = [((s,), np.where(rng.random(n) < 0.2, -np.inf, 0.0)) for s, n in enumerate(n_states.tolist())]
+        for _ in range(int(rng.integers(2, 6))):
+            scope = rng.permutation(6)[: rng.integers(3, 7)]
+            values = np.where(rng.random(rng.integers(1, 6)) < 0.6, -np.inf, 0.0)
+            # Some nodes do not have the state that is counted.
+            factors.append((scope, CountTable(values, default=rng.choice([-np.inf, 0.0]), state=int(rng.integers(3)))))
+        model = FactorGraph.from_factors(n_states, factors)
+        try:
+            check_allowed_states(model)
+        except ValueError:
+            continue
+        expected = has_allowed_labeling(model)
+        n_feasible += expected
+        try:
+            found = nearest_allowed(model, None)
+        except Refuted as error:
+            found, core = None, among(model, error.nodes)
+        if found is None:
+            assert not expected
+            assert not has_allowed_labeling(core)
+        else:
+            assert np.isfinite(score(model, found)) == expected
+    assert 50 < n_feasible < 250
+
+
+def among(model, nodes):
+    """The model without the factors that have other nodes than some, which get one state."""
+    n_states = np.where(np.isin(np.arange(model.n_nodes), nodes), model.n_states, 1)
+    kept = [f for f in range(model.n_factors) if np.isin(scope_of(model, f), nodes).all()]
+    lengths = model.arity[kept]
+    return FactorGraph(
+        n_states,
+        np.concatenate([np.zeros(0, int), *(scope_of(model, f) for f in kept)]),
+        np.concatenate(([0], np.cumsum(lengths))).astype(int),
+        model.table_id[kept],
+        model.log_table,
+        model.table_ptr,
+        model.table_kind,
+        model.table_cell,
+        model.table_default,
+        model.table_state,
+    )
+
+
+def scope_of(model, f):
+    return model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
+
+
+@pytest.mark.parametrize("kind", IMPOSSIBLE)
+@pytest.mark.parametrize("algorithm", [AutoMap(), LargeNeighborhoodSearch(1e4, random_state=0)], ids=str)
+def test_what_is_refuted_has_no_labels(kind, algorithm):
+    for model in impossible_models(kind, 4):
+        with pytest.raises(ValueError, match="model is infeasible: every labeling of nodes") as caught:
+            algorithm.map(model)
+        nodes = caught.value.nodes
+        if np.prod([model.n_columns if isinstance(model, PairwiseModel) else 2] * len(nodes), dtype=float) < 1e5:
+            graph = factor_graph_of(model) if isinstance(model, PairwiseModel) else model
+            assert not has_allowed_labeling(among(graph, nodes))
+
+
+def test_a_clique_of_one_node_too_many_is_named():
+    for n_states in (2, 3, 4, 6):
+        rng = np.random.default_rng(n_states)
+        clique = sorted(rng.choice(30, n_states + 1, replace=False).tolist())
+        others = [s for s in range(30) if s not in clique]
+        edges = {*combinations(clique, 2), *pairwise(others), (min(clique[0], others[0]), max(clique[0], others[0]))}
+        model = PairwiseModel(Graph(30, sorted(edges)), rng.normal(size=(30, n_states)), differing(n_states))
+        with pytest.raises(ValueError, match="model is infeasible") as caught:
+            AutoMap().map(model)
+        assert caught.value.nodes == clique
+        assert f"nodes {', '.join(map(str, clique))} is forbidden" in str(caught.value)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.nodes, again.proven) == (str(caught.value), clique, True)
+
+
+def differing(n_states):
+    return np.where(np.eye(n_states), -np.inf, 0.0)[None]
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_labelings_are_found(kind):
+    for seed in (1, 2, 4):
+        model = PLANTED[kind](seed)
+        assert np.isfinite(score(model, nearest_allowed(model, None)))
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        *(GraphCut("qpbo"), AutoMap(), AutoMap(bounded=True), LargeNeighborhoodSearch(1e5, random_state=0), LoopyBP()),
+        *(TRWS(max_iter=5), AD3(max_iter=5), DualDecomposition(max_iter=5), IncMP(max_iter=5), CycleRelaxation()),
+        *(LinearProgram(), MeanField(), ICM()),
+    ],
+    ids=str,
+)
+def test_every_algorithm_finds_labels_of_two_states(algorithm):
+    for seed in range(4):
+        model = two_satisfiability(seed, n_nodes=40, ratio=1.6)
+        with convergence_left_to_caller():
+            found = algorithm.map(model)
+        assert found.score == pytest.approx(score(model, found.labels))
+        assert np.isfinite(found.score)
+        assert found.bound >= found.score - 1e-9
+    with pytest.raises(ValueError, match="model is infeasible"):
+        algorithm.map(next(impossible_models("contradictory clauses", 1)))
+
+
+def test_two_states_are_decided_without_a_search(monkeypatch):
+    # No step of a search is made: strongly connected implications alone decide.
+    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    n_satisfiable = 0
+    for seed in range(60):
+        model = two_satisfiability(seed, n_nodes=200, ratio=0.9 + 0.01 * seed, satisfiable=False)
+        expected = is_satisfiable(model)
+        n_satisfiable += expected
+        if expected:
+            assert np.isfinite(score(model, nearest_allowed(model, None)))
+        else:
+            with pytest.raises(Refuted):
+                nearest_allowed(model, None)
+    assert 10 < n_satisfiable < 50
 
 
 @pytest.mark.parametrize("algorithm", [MPLP(max_iter=2), NormProductBP(max_iter=2), LoopyBP(max_iter=2)], ids=str)
@@ -107,23 +255,42 @@ def test_pairs_of_states():
             assert np.isfinite(TRWS(max_iter=1).map(three).score)
     two = PairwiseModel(graph, unary[:, :2], np.where(np.eye(2), -np.inf, 0.0)[None])
     with pytest.raises(ValueError, match="model is infeasible"):
-        allowed_labels(two, np.zeros(5, dtype=np.int32))
+        nearest_allowed(two, None)
 
 
-def test_giving_up_is_a_warning(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_LOOKS", 0)
-    for seed in range(60):
-        model = random_constraints(seed)
-        if is_feasible(model) and allowed_labels(model, np.zeros(model.n_nodes, dtype=np.int32)) is None:
-            break
+def test_giving_up_is_one_warning_and_no_claim(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    model = constraint_network(0, n_nodes=60, n_states=6, share=1.05)
     with convergence_left_to_caller():
-        assert np.isneginf(MPLP(max_iter=1)._map(model).score)
-    with pytest.warns(ConvergenceWarning, match="MPLP found no labeling with a score above -inf"):
-        found = MPLP(max_iter=1000).map(model)
-    assert np.isneginf(found.score)
-    assert not found.certified
+        worst = ICM().map(model)
+    assert np.isneginf(worst.score)
+    for algorithm in (TRWS(max_iter=5), AutoMap(), AutoMap(bounded=True), ICM(), LoopyBP()):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = algorithm.map(model)
+        said = [w for w in caught if "this is no proof that there is none" in str(w.message)]
+        assert len(said) == np.isneginf(found.score)
+        assert not [w for w in caught if issubclass(w.category, RuntimeWarning)]
+        assert found.score == score(model, found.labels)
+        if np.isneginf(found.score):
+            assert said[0].category is ConvergenceWarning
+            assert not found.certified
+            assert found.bound > -np.inf
+
+
+def test_few_constraints_are_broken_where_a_search_gives_up(monkeypatch):
+    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    for kind in ("colouring", "3-SAT"):
+        model = PLANTED[kind](3)
+        n_nodes = model.n_nodes if isinstance(model, FactorGraph) else model.graph.n_nodes
+        rng = np.random.default_rng(0)
+        labels = np.array(
+            [rng.integers(n) for n in np.broadcast_to(2 if kind == "3-SAT" else 5, n_nodes)], dtype=np.int32
+        )
+        found = nearest_allowed(model, labels)
+        assert module._n_violations(model, found) < module._n_violations(model, labels) / 5
 
 
 def test_many_nodes():
     model = random_factor_graph(300, 500, 3, 3, forbidden=0.5, seed=3)
-    assert np.isfinite(score(model, allowed_labels(model, np.zeros(300, dtype=np.int32))))
+    assert np.isfinite(score(model, nearest_allowed(model, None)))

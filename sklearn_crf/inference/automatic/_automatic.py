@@ -1,6 +1,7 @@
 """The best algorithm at hand for a model, chosen by its graph and its tables, and the names of all algorithms."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
 from typing import Literal, NamedTuple
@@ -10,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._constraints import Infeasible, Refuted
 from sklearn_crf.inference.automatic._affordable import affordable_components, exact_inference
 from sklearn_crf.inference.automatic._phases import (
     PhaseState,
@@ -342,8 +344,10 @@ class AutoMap(Inference):
             model_of_components(model, affordable),
             model_of_components(model, ~affordable),
         )
-        exact = self._by(JunctionTree(), narrow, states[0], n_threads)
-        other = self._approximately(wide, states[1], n_threads)
+        with _nodes_of_whole(narrow_nodes):
+            exact = self._by(JunctionTree(), narrow, states[0], n_threads)
+        with _nodes_of_whole(wide_nodes):
+            other = self._approximately(wide, states[1], n_threads)
         labels = np.empty(len(narrow_nodes) + len(wide_nodes), dtype=np.int32)
         labels[narrow_nodes], labels[wide_nodes] = exact.labels, other.labels
         total = score(model, labels)
@@ -355,6 +359,19 @@ class AutoMap(Inference):
             state=AutoMapState("both", (exact.state, other.state), n_not_submodular(model)),
             method=f"{exact.method}, {other.method}",
         )
+
+
+@contextmanager
+def _nodes_of_whole(nodes):
+    """Context in which an error that names nodes of a part of a model comes to name those of the model."""
+    # nodes: (n_part,), of the part
+    try:
+        yield
+    except Refuted as error:
+        raise Refuted(nodes[error.nodes].tolist()) from None
+    except Infeasible as error:
+        message = "model is infeasible: no labeling of one of its connected components is allowed."
+        raise Infeasible(message, error.proven) from None
 
 
 class NamedInference(NamedTuple):

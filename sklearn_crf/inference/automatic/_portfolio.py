@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
 from sklearn_crf.inference._climbing import climber_of
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.inference.automatic._affordable import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
@@ -74,13 +76,20 @@ class Candidates:
 
     def run(self, algorithm, init=None, n_threads=1):
         """Add the labeling of an algorithm; its state."""
-        with convergence_left_to_caller():
-            algorithm._check_model(self.model)
-            found = algorithm._map(self.model, init=init, n_threads=n_threads)
         name = type(algorithm).__name__
+        try:
+            with convergence_left_to_caller():
+                algorithm._check_model(self.model)
+                found = algorithm._map(self.model, init=init, n_threads=n_threads)
+        except Infeasible:
+            # Whether there are labels is for the search for allowed ones to say.
+            self.states[name] = None
+            return None
         self.states[name] = found.state
         self.names += [] if name in self.names else [name]
-        self.bound, self.n_iter = min(self.bound, found.bound), self.n_iter + found.n_iter
+        self.n_iter += found.n_iter
+        # A bound of -inf is a claim as well.
+        self.bound = self.bound if np.isneginf(found.bound) else min(self.bound, found.bound)
         self.add(found.labels)
         return found.state
 
@@ -112,10 +121,19 @@ class Candidates:
         """Whether the best labeling meets the bound."""
         return bool(np.isfinite(self.bound)) and self.bound - self.best[0] <= 1e-9 * max(1.0, abs(self.bound))
 
+    def require_allowed(self, init):
+        """Add labels that nothing forbids, if there are none yet and a search finds some."""
+        value, labels = self.best
+        if np.isneginf(value) and (init is None or np.isneginf(score(self.model, init.labels))):
+            self.add(nearest_allowed(self.model, labels))
+
     def fuse(self):
-        """Put the best labeling together from all of them."""
+        """Put the best labeling together from all of them that nothing forbids."""
+        found = [pair for pair in self.found if np.isfinite(pair[0])]
+        if not found:
+            return
         fusion = fusion_of(self.model)
-        ordered = [labels for _, labels in sorted(self.found, key=lambda pair: -pair[0])]
+        ordered = [labels for _, labels in sorted(found, key=lambda pair: -pair[0])]
         best, before = ordered[0], None
         while best is not before:
             before = best
@@ -152,9 +170,11 @@ def best_of_portfolio(
     entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
     if not search and model.n_columns == 2:
         _cut(candidates, init, n_threads)
+        candidates.require_allowed(init)
         if not _is_loose(candidates, *search_problem(model), _LOOSE_CUTS):
             return candidates.labeling(PortfolioState(candidates.best[1], None))
     bounded = _bounding(candidates, model, entries, max_iter, init, n_threads)
+    candidates.require_allowed(init)
     if search and affords_cycles(model, _MOST_OF_CYCLES) and not candidates.certain:
         is_large = model.graph.n_nodes + model.graph.n_edges > _LARGE
         n_rounds = rounds_of_cycles(model)
@@ -248,8 +268,12 @@ def _narrow(candidates, n_threads):
     messages, nodes = LoopyBP(max_iter=_NARROW_SWEEPS, damping=0.5), np.arange(model.graph.n_nodes)
     for temperature in _TEMPERATURES:
         cooled = replace(model, unary=model.unary / temperature, tables=model.tables / temperature)
-        with convergence_left_to_caller():
-            likely = messages._marginals(cooled, n_threads=n_threads).unary
+        try:
+            with convergence_left_to_caller():
+                likely = messages._marginals(cooled, n_threads=n_threads).unary
+        except Infeasible:
+            # Products of factors may vanish, but the best labels so far are allowed.
+            break
         likely[nodes, candidates.best[1]] = np.inf
         kept = np.argsort(-likely, axis=1, kind="stable")[:, :n_kept]
         unary = np.full_like(model.unary, -np.inf)
@@ -266,6 +290,7 @@ def _of_factors(model, max_iter, init, n_threads, search):
     entries = 2.0 * float(sizes @ model.arity)
     former = None if init is None else init.bounding
     candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _FEWEST)), former)
+    candidates.require_allowed(init)
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:

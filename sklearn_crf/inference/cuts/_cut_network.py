@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import cached_property, checkpoint, map_tasks
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._row_models import ordered_offsets
 from sklearn_crf.kernels.cuts.fusion_moves import (
     capacity_bound,
@@ -311,7 +312,7 @@ class Rounding(NamedTuple):
 def require_choice(node):
     """Raise ValueError where :func:`integer_excess` found a node without a state; -1 is none."""
     if node >= 0:
-        raise ValueError(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
+        raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
 
 
 class CutNetwork:

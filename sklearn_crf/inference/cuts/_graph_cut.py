@@ -130,18 +130,17 @@ class GraphCut(Inference):
         if not n_nonsubmodular:
             return self._exact(model, labels)
         slack = truncation_slack(*pairwise_values(model), model.graph.edges, labels, precision(model))
-        labeling = self._feasible(model, labels)
+        labeling = self._scored(model, labels)
         return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
 
     def _exact(self, model, labels):
-        labeling = self._feasible(model, labels)
+        labeling = self._scored(model, labels)
         return labeling._replace(bound=labeling.score, state=CutState(0, 0))
 
-    def _feasible(self, model, labels):
-        score = _relaxed_score(model, labels) if model.n_columns == 2 else self._labeling(model, labels).score
-        if np.isneginf(score):
-            raise ValueError("model is infeasible: -inf in unary and tables forbids every labeling.")
-        return Labeling(labels, score)
+    def _scored(self, model, labels):
+        if model.n_columns == 2:
+            return Labeling(labels, _relaxed_score(model, labels))
+        return self._labeling(model, labels)
 
     def _roof_dual(self, model, n_nonsubmodular):
         n_nodes = model.graph.n_nodes
@@ -153,7 +152,7 @@ class GraphCut(Inference):
         bound = _relaxed_score(model, labels)
         n_unlabelled = int(np.count_nonzero(labels < 0))
         _complete(model, labels)
-        labeling = self._feasible(model, labels)
+        labeling = self._scored(model, labels)
         bound = max(bound, labeling.score) if n_unlabelled else labeling.score
         return labeling._replace(bound=bound, state=CutState(n_nonsubmodular, n_unlabelled))
 

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells
 
 
@@ -73,7 +74,8 @@ class BruteForce(Inference):
             parts = parts_of(c)
             scores = score_of(nodes, parts, column)
             if np.isneginf(scores).all():
-                raise ValueError(f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed.")
+                message = f"model is infeasible: no labeling of the component of node {nodes[0]} is allowed."
+                raise Infeasible(message, proven=True)
             yield _Component(nodes, parts, column, labelings, scores)
 
     def _map(self, model, *, init=None, n_threads=1):

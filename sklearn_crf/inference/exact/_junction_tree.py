@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
@@ -128,7 +129,8 @@ class Buckets:
         np.add.at(terms, plan.root_node, self._messages[plan.root_message])
         if np.isneginf(terms).any():
             node = int(np.argmin(terms))
-            raise ValueError(f"model is infeasible: no labeling of the component of node {node} is allowed.")
+            message = f"model is infeasible: no labeling of the component of node {node} is allowed."
+            raise Infeasible(message, proven=True)
         return terms
 
     def marginals(self):

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
@@ -175,7 +176,7 @@ class _Program:
             method=method,
         )
         if result.status == 2:
-            raise ValueError("model is infeasible: its linear relaxation has no solution.")
+            raise Infeasible("model is infeasible: its linear relaxation has no solution.")
         if result.status != 0:
             raise RuntimeError(f"linprog found no solution with method={method!r}: {result.message}")
         marginals = {}

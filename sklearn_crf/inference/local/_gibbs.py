@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
-from sklearn_crf.inference._allowed_labels import allowed_labels, is_feasible, without_violations
+from sklearn_crf.inference._allowed_labels import is_feasible, nearest_allowed
 from sklearn_crf.inference._base import Inference, Marginals
 from sklearn_crf.inference._local_updates import (
     best_alone,
@@ -131,10 +131,14 @@ class GibbsSampler(Inference):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = self._burnt_in(_LabelChain(model, without_violations(model, labels), seed, number, run))
+            chain = self._burnt_in(_LabelChain(model, nearest_allowed(model, labels), seed, number, run))
+            # Once allowed, labels remain so.
             if not is_feasible(model, chain.labels):
-                # Once allowed, labels remain so.
-                chain = self._burnt_in(_LabelChain(model, self._searched(model, chain.labels), seed, number, run))
+                raise ValueError(
+                    f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} sweeps from "
+                    "where that ended: some pair of neighbours is forbidden still. Give a feasible labeling as init, "
+                    "or increase burn_in."
+                )
             chains.append(chain)
         return chains
 
@@ -142,16 +146,6 @@ class GibbsSampler(Inference):
         for _ in range(self.burn_in):
             chain.sweep()
         return chain
-
-    def _searched(self, model, labels):
-        """Labels that nothing forbids, by a search; an error where there are none or it gives up."""
-        found = allowed_labels(model, labels)
-        if found is None:
-            raise ValueError(
-                f"GibbsSampler found no feasible labeling in burn_in={self.burn_in} sweeps, and neither did a search: "
-                "some pair of neighbours is forbidden still. Give a feasible labeling as init, or increase burn_in."
-            )
-        return found
 
     def _starts(self, model, init, rng):
         if init is None:

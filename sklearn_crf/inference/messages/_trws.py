@@ -7,6 +7,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
 from sklearn_crf.inference._relaxed_problem import RecentFall, in_double_precision, still_falling
 from sklearn_crf.inference.exact._tree import TreeInference
@@ -143,7 +144,7 @@ class _SequentialSweeps:
         """A pass forwards, one back, and labels; what the bound fell by."""
         bound, found = sequential_iteration(self.field, self.messages, self.share, self.fresh, self.work)
         if bound == -np.inf:
-            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+            raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
         if found > self.score or self.score == -np.inf:
             # What was the best so far is workspace for the next.

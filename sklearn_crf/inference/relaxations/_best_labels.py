@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from sklearn_crf.inference._allowed_labels import without_violations
 from sklearn_crf.inference._climbing import Climber
 from sklearn_crf.inference._local_updates import best_alone
 from sklearn_crf.models import check_labels, score
@@ -26,12 +25,6 @@ class BestLabels:
         found = score(self.model, labels)
         if found > self.score:
             self.labels, self.score = labels.copy(), found
-
-    def repair(self):
-        """If no candidate was allowed, look for labels that are."""
-        if np.isneginf(self.score):
-            self.labels = without_violations(self.model, self.labels)
-            self.score = score(self.model, self.labels)
 
 
 class RecentStates:

@@ -11,6 +11,7 @@ from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, Labeling, proving_bound
 from sklearn_crf.inference._climbing import climbed
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
@@ -265,7 +266,7 @@ class _CycleProgram:
             method="highs-ds",
         )
         if found.status == 2:
-            raise ValueError("model is infeasible: its relaxation over cycles has no solution.")
+            raise Infeasible("model is infeasible: its relaxation over cycles has no solution.")
         if found.status != 0:
             raise RuntimeError(f"linprog found no solution: {found.message}")
         # Any multipliers of the right sign give a bound.

@@ -146,7 +146,6 @@ class EdgesProblem:
         self.best.offer(labels)
 
     def finished(self, messages, marginals):
-        self.best.repair()
         return self.best.labels
 
     def fractional(self, marginals):

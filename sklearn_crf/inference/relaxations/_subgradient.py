@@ -7,6 +7,7 @@ import numpy as np
 from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._relaxed_problem import (
     check_not_below,
     consistent,
@@ -85,7 +86,7 @@ class Run(ABC):
     def note(self, value):
         """The dual has a new value."""
         if np.isneginf(value):
-            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+            raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         self.present, self.bound = value, min(self.bound, value)
         check_not_below(self.bound, self.least)
 
@@ -121,7 +122,6 @@ class SubgradientMap(Inference):
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
                 f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
             )
-        run.best.repair()
         found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
         return found._replace(bound=max(run.bound, found.score))
 
