@@ -18,7 +18,7 @@ from sklearn_crf.estimators._training_examples import (
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import GraphSummary
 from sklearn_crf.objectives import ShardedRisk
-from sklearn_crf.potentials import FeatureMoments, FeatureScaling
+from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 
 
 def gather(field, shards: Shards, y, sample_weight, node_weight):
@@ -68,11 +68,16 @@ class ShardedExamples:
         graphs, moments = zip(*self.shards.map(_summarise, self._plan), strict=True)
         self.graphs = GraphSummary.joined(graphs)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
-        self.scaling = scaling_for_training(field, whole, potentials)
+        self.scaling = scaling_for_training(field, whole, potentials, self._bulk)
         if not self.scaling.is_identity:
             self.shards.map(_drop_all, None)
             self._plan = self._plan._replace(scaling=self.scaling)
         return potentials
+
+    def _bulk(self, scaling):
+        """Bulk of the features of nodes and of edges that have other units."""
+        parts = self.shards.map(_measure_bulk, (self._plan, scaling))
+        return tuple(map(FeatureBulk.joined, zip(*parts, strict=True)))
 
     def risk(self, field, objective, potentials, seed):
         """The empirical risk, which the shards work out."""
@@ -167,6 +172,11 @@ def _summarise(shard, plan):
     _drop_all(shard, None)
     batches = _shard_batches(shard, plan)
     return summary_of(plan.field, batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
+
+
+def _measure_bulk(shard, request):
+    plan, scaling = request
+    return scaling.bulk(_shard_batches(shard, plan), plan.potentials)
 
 
 def _shard_risk(plan, graphs, objective, seed, shard):

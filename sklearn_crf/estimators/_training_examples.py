@@ -90,7 +90,9 @@ class TrainingExamples:
         self.graphs = summary_of(field, self.batches, potentials)
         field._check_batches(self.batches, self.graphs)
         moments = FeatureScaling.moments(self.batches, potentials, field.n_jobs)
-        self.scaling = scaling_for_training(field, moments, potentials)
+        self.scaling = scaling_for_training(
+            field, moments, potentials, lambda scaling: scaling.bulk(self.batches, potentials)
+        )
         self.batches = self.scaling.scaled(self.batches)
         return potentials
 
@@ -102,11 +104,12 @@ class TrainingExamples:
         """Release memory that only training needs."""
 
 
-def scaling_for_training(field, moments, potentials):
+def scaling_for_training(field, moments, potentials, bulk_of):
     """Units that suit the training examples; the penalty of the potentials is for these from now on."""
+    # bulk_of(scaling): the bulk of those features of nodes and edges that have other units
     if moments is not None:
         warn_of_minute_features(moments[0], field.C)
-    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept)
+    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, bulk_of)
     scaling.rescale_penalty(potentials)
     return scaling
 

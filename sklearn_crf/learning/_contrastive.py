@@ -10,8 +10,9 @@ from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
 from sklearn_crf.learning._growing_sets import GrowingSets
-from sklearn_crf.learning._solvers import SGD, Solver, warn_of_lbfgs
+from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
 from sklearn_crf.optimize import minimize_lbfgs
 
@@ -161,6 +162,9 @@ def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tup
     return chosen
 
 
+_STILL_NEW = "STOP: max_rounds reached while the sets still grew"
+
+
 def _train_in_rounds(problem, generate, sets, solver, run, report):
     record, generators = problem.record, problem.risk.objective.generators
     n_rounds = sets.max_rounds if generators else 0
@@ -172,9 +176,10 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         record.round_starts.append(record.n_iter)
         problem.visit(record.coef)
         max_iter = run.max_iter if is_last else n_short
-        found = minimize_lbfgs(
-            problem.evaluate, record.coef, callback=lambda p: problem.visit(p.x), max_iter=max_iter, tol=run.tol
-        )
+        options = {"tol": run.tol, "callback": lambda point: problem.visit(point.x)}
+        n_left = partial(_n_left, record, record.n_iter + max_iter)
+        found = minimize_lbfgs(problem.evaluate, record.coef, max_iter=max_iter, **options)
+        found = minimize_in_bulk(minimize_lbfgs, problem, found, n_left, **options)
         record.coef = found.x
         round_ends.append(record.n_iter - 1)
         if generators and run.held_out is not None:
@@ -192,12 +197,18 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         # Weights of a round cut short may miss what better ones find.
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
+    if generators and found.success and not record.converged:
+        record.stop_reason = "STOP: by the callback" if len(record.n_generated) < n_rounds else _STILL_NEW
     if not found.success:
         record.converged = False
         record.warn = partial(warn_of_lbfgs, found, problem)
     if generators and run.held_out is not None and not record.converged:
         run.held_out.choose(record)
         record.best_iter = round_ends[record.best_iter]
+
+
+def _n_left(record, last):
+    return last - record.n_iter
 
 
 def _train_by_epochs(problem, generate, sets, solver, run, report):

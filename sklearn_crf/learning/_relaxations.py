@@ -17,9 +17,10 @@ from sklearn_crf.inference import (
     TRWMessagePassing,
     convergence_left_to_caller,
 )
+from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
 from sklearn_crf.learning._formulation import Formulation
 from sklearn_crf.learning._solvers import REMEDY, SGD, DualAscent, Solver
-from sklearn_crf.learning._training import PenalisedRisk, have_cycles, warn_unconverged
+from sklearn_crf.learning._training import PenalisedRisk, have_cycles
 from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
 from sklearn_crf.optimize import minimize_pqn
 
@@ -345,9 +346,8 @@ class _TreesByTurns(Solver):
                     both.visit(coef)
                 n_left = max(run.max_iter + 1 - record.n_iter, 1)
                 most = min(n_left, _STEPS_OF_A_TREE) if is_growing else n_left
-                found = minimize_pqn(
-                    both.evaluate, coef, project=risk.project, max_iter=most, tol=run.tol, callback=callback
-                )
+                options = {"project": risk.project, "tol": run.tol, "callback": callback}
+                found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
                 # Without a step another tree would be the same one again.
                 goes_on = found.success or (is_growing and found.nit > 0)
@@ -358,6 +358,14 @@ class _TreesByTurns(Solver):
                 if is_growing:
                     risk, coef = grown, with_new
                 elif found.success:
+                    found = minimize_in_bulk(
+                        minimize_pqn,
+                        both,
+                        found,
+                        lambda: -1 if is_stopped else run.max_iter + 1 - record.n_iter,
+                        **options,
+                    )
+                    coef = found.x
                     break
             record.coef, record.best_iter = coef[:n_weights], record.n_iter - 1
             record.stop_reason = found.message

@@ -12,13 +12,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.learning._convergence import minimize_in_bulk, retract_if_left, warn_of_lbfgs, warn_unconverged
 from sklearn_crf.learning._training import (
     PenalisedRisk,
     Selection,
     TrainingRecord,
     TrainingRun,
     scaling_at,
-    warn_unconverged,
 )
 from sklearn_crf.objectives import DualBlock
 from sklearn_crf.optimize import (
@@ -178,6 +178,9 @@ class LBFGS(Solver):
                 # Weights have converged only if they have with an inner problem at its final accuracy; where the line
                 # search fails, that was solved too roughly.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
+            options.pop("scaling", None)
+            left = lambda: -1 if is_stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
+            result = minimize_in_bulk(minimize, problem, result, left, **options)
             settled = exact or not _diverges(record.errors)
             record.coef, record.best_iter, record.stop_reason = result.x, record.n_iter - 1, result.message
             record.converged = bool(result.success and record.inference_converged and settled)
@@ -281,6 +284,8 @@ class GradientSteps(Solver):
             is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
             record.stop_reason = result.message
             record.converged = bool(result.success and (smooth or (is_fixed and not draws)))
+            if record.converged:
+                retract_if_left(problem, result.x, run.tol)
             if is_fixed and draws:
                 record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
@@ -365,6 +370,8 @@ class SGD(Solver):
             record.converged = bool(result.success and record.inference_converged)
             if problem.risk.is_exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
+            elif record.converged:
+                retract_if_left(problem, result.x, run.tol)
             record.choose(selection)
         return problem.record
 
@@ -591,8 +598,3 @@ def _warn_of_inner_problem(problem):
         f"The marginals of training did not converge, so the loss is not quite convex: {problem.remedy}",
         problem,
     )
-
-
-def warn_of_lbfgs(result, problem):
-    """Warn that L-BFGS ended before it had converged."""
-    warn_unconverged(f"L-BFGS ended with {result.message!r}: increase max_iter, or scale the features", problem)

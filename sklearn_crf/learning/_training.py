@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import RandomState
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_array
 
-from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import Batch, Example, class_weights
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
+from sklearn_crf.learning._convergence import minimize_in_bulk
 from sklearn_crf.learning._few_labels import subgraph
 from sklearn_crf.objectives import Likelihood, Piecewise
-from sklearn_crf.optimize import minimize_lbfgs, scaling_by_differences
+from sklearn_crf.optimize import least_subgradient, minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling
 
 
@@ -270,6 +269,24 @@ class PenalisedRisk:
         return self.l1_ratio * self._strength * self.penalty / np.where(units > 0, units, 1.0)
 
     @property
+    def tails(self):
+        """Unit of the feature of each weight over the spread of its bulk, (n_coef,): 1 without outlying values."""
+        return self.risk.potentials.tails
+
+    @property
+    def is_precise(self):
+        """Whether values and gradients are those of one function up to rounding."""
+        return self.risk.is_exact and not self.risk.objective.noise
+
+    def value(self, coef):
+        """The value of f, its L1 penalty included."""
+        return self._at(coef)[1] + float(np.sum(self.l1 * np.abs(coef)))
+
+    def least_subgradient(self, coef):
+        """The subgradient of f of least norm, (n_coef,): with an L1 penalty, else the gradient."""
+        return least_subgradient(coef, self._at(coef)[2], np.asarray(self.l1, dtype=np.float64))
+
+    @property
     def curvature(self):
         """Roughly the curvature of f along each weight during training, (n_coef,); None where none is known."""
         at_zero = self.risk.curvature
@@ -334,7 +351,7 @@ class PenalisedRisk:
         """Enter an iterate in the record; free if it is the one evaluated last."""
         latest, value, gradient, result = self._at(coef)
         if value is not None:
-            value += float(np.sum(self.l1 * np.abs(coef)))
+            value = self.value(coef)
         latest = latest[: self._n_weights]
         record = self.record
         record.loss.append(None if value is None else value * self.scale)
@@ -434,12 +451,6 @@ class HeldOutScores:
             record.stop_reason = f"STOP: no better validation score in {self._n_iter_no_change} iterations"
 
 
-def warn_unconverged(message, problem):
-    """Warn of weights that are not optimal; the message says what happened and what to change."""
-    norm = problem.record.gradient_norm[-1]
-    warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
-
-
 def initial_weights(init, risk, run):
     """Weights where training starts.
 
@@ -457,7 +468,15 @@ def initial_weights(init, risk, run):
     # Logistic regression on the nodes alone; pairwise weights stay zero. Rules without a smooth loss have no penalty,
     # but the start is finite only with one.
     problem = PenalisedRisk(risk.derived(_risk_of_nodes), run.C if risk.objective.smooth else 1.0, run.max_iter)
-    return minimize_lbfgs(problem.evaluate, np.zeros(n_coef), max_iter=run.max_iter, tol=run.tol).x
+    n_left = run.max_iter
+
+    def count(point):
+        nonlocal n_left
+        n_left -= 1
+
+    options = {"tol": run.tol, "callback": count}
+    found = minimize_lbfgs(problem.evaluate, np.zeros(n_coef), max_iter=run.max_iter, **options)
+    return minimize_in_bulk(minimize_lbfgs, problem, found, lambda: n_left, **options).x
 
 
 def _risk_of_nodes(risk):

@@ -100,7 +100,7 @@ def minimize_owlqn(
     curve, n_evaluations = [value], 1
     message, success = AT_LIMIT, False
     for _ in range(max_iter):
-        slope = _least_subgradient(x, gradient, l1)
+        slope = least_subgradient(x, gradient, l1)
         if largest(slope) <= tol:
             message, success = "CONVERGENCE: subgradient within tol", True
             break
@@ -125,7 +125,7 @@ def minimize_owlqn(
         if fall <= 0:
             message, success = "CONVERGENCE: the value no longer changes", True
             break
-    slope = _least_subgradient(x, gradient, l1)
+    slope = least_subgradient(x, gradient, l1)
     x.flags.writeable = True
     return OptimizeResult(
         x=x,
@@ -158,7 +158,7 @@ def _evaluated(fun, x, l1):
     return float(value) + penalty, np.asarray(gradient, dtype=np.float64)
 
 
-def _least_subgradient(x, gradient, l1):
+def least_subgradient(x, gradient, l1):
     """The subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient

@@ -2,6 +2,7 @@
 
 from sklearn_crf.potentials._factor_types import FactorType, check_factors, factor_types
 from sklearn_crf.potentials._factors import FactorPotentials
+from sklearn_crf.potentials._feature_bulk import FeatureBulk
 from sklearn_crf.potentials._feature_columns import FeatureColumns, FeaturePairs, feature_columns
 from sklearn_crf.potentials._feature_scaling import FeatureMoments, FeatureScaling, warn_of_minute_features
 from sklearn_crf.potentials._linear import LinearPotentials

@@ -101,6 +101,11 @@ class FactorPotentials:
         return np.concatenate((self.pairwise.penalty, np.ones(self.n_coef - self._ends[0])))
 
     @property
+    def tails(self):
+        """(n_coef,) float64: as of :class:`LinearPotentials`."""
+        return np.concatenate((self.pairwise.tails, np.ones(self.n_coef - self._ends[0])))
+
+    @property
     def on_edges(self):
         """(n_coef,) bool: weights of the pairwise tables and of factors."""
         return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))

@@ -1,6 +1,6 @@
 """Features in units that suit training: moments, the change of units, and weights on both sides of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows
+from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
 _FAR = 10.0
@@ -21,6 +22,9 @@ _SMALL, _LARGE = 1e-2, 10.0
 _MINUTE = 1e-3
 
 _ROWS = 8192
+
+# A feature has outlying values where its unit is this many times the spread of its bulk.
+_LONG_TAIL = 10.0
 
 
 class FeatureMoments(NamedTuple):
@@ -193,6 +197,8 @@ class FeatureScaling:
         m and s of the features of nodes; None where no feature is in need.
     edge_scale : ndarray of shape (n_edge_types, n_edge_features), or None
         s of the features of edges, whose m are 0.
+    tail, edge_tail : ndarray of the shapes of ``scale`` and ``edge_scale``, or None
+        Units of the features over the spread of their bulk: 1 but for features with outlying values.
 
     Examples
     --------
@@ -216,6 +222,7 @@ class FeatureScaling:
         self.center = center
         self.scale = scale
         self.edge_scale = edge_scale
+        self.tail = self.edge_tail = None
 
     @staticmethod
     def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
@@ -239,7 +246,11 @@ class FeatureScaling:
 
     @classmethod
     def for_training(
-        cls, moments: tuple[FeatureMoments, FeatureMoments] | None, C: float, fit_intercept: bool = True
+        cls,
+        moments: tuple[FeatureMoments, FeatureMoments] | None,
+        C: float,
+        fit_intercept: bool = True,
+        bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
     ) -> "FeatureScaling":
         """The units that suit some training data.
 
@@ -251,6 +262,8 @@ class FeatureScaling:
             Inverse strength of the penalty.
         fit_intercept : bool, default=True
             Whether intercepts can take up what centred features lack.
+        bulk_of : callable, optional
+            ``bulk_of(scaling)``: the :meth:`bulk` of the features of nodes and of edges, where some have other units.
 
         Returns
         -------
@@ -267,7 +280,34 @@ class FeatureScaling:
         edge_scale = _units(edges, np.hypot(edges.mean, edges.deviation), penalty)
         if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
             return cls()
-        return cls(center, scale, edge_scale)
+        scaling = cls(center, scale, edge_scale)
+        if bulk_of is not None:
+            scaling._measure_tails(*bulk_of(scaling), penalty, fit_intercept)
+        return scaling
+
+    def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
+        """Bulk of those features of nodes and of edges that have other units.
+
+        Parameters
+        ----------
+        batches : list of Batch
+            In units of X.
+        potentials : LinearPotentials or FactorPotentials
+
+        Returns
+        -------
+        tuple of FeatureBulk
+        """
+        wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
+        of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
+        return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
+
+    def _measure_tails(self, nodes, edges, penalty, fit_intercept):
+        """Find the features with outlying values, and centre these where their bulk is."""
+        self.tail, self.edge_tail = _tails(self.scale, nodes, penalty), _tails(self.edge_scale, edges, penalty)
+        if fit_intercept:
+            is_far = np.abs(nodes.center) > _FAR * self.scale / self.tail
+            self.center = np.where(self.tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
 
     @property
     def is_identity(self) -> bool:
@@ -283,6 +323,7 @@ class FeatureScaling:
         """
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
+        linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:
         """Batches in these units.
@@ -386,6 +427,12 @@ def _units(moments, deviation, penalty):
     """Units of features: the square root of the curvature along their weights where that is far from 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
+
+
+def _tails(scale, bulk, penalty):
+    """Units of features over the spread of their bulk where that is much less, else 1."""
+    tail = scale / np.hypot(bulk.spread, np.sqrt(penalty))
+    return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 
 
 def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:

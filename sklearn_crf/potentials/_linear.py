@@ -73,6 +73,8 @@ class LinearPotentials:
     feature_scale = None
     #: (n_edge_types, n_edge_features) or None: those of edges.
     edge_scale = None
+    #: Of the same shapes, or None: these units over the spread of the bulk of the feature.
+    feature_tail = edge_tail = None
 
     def __init__(
         self,
@@ -200,6 +202,15 @@ class LinearPotentials:
             self.unpack(factors).coef[...] /= self.feature_scale[:, np.newaxis] ** 2
             self.unpack(factors).edge_coef[...] /= self.edge_scale[..., np.newaxis] ** 2
         return factors
+
+    @property
+    def tails(self):
+        """(n_coef,) float64: unit of the feature of each weight over the spread of its bulk, 1 without outliers."""
+        lengths = np.ones(self.n_coef)
+        if self.feature_tail is not None:
+            self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]
+            self.unpack(lengths).edge_coef[...] *= self.edge_tail[..., np.newaxis]
+        return lengths
 
     @property
     def on_edges(self):

@@ -106,6 +106,10 @@ class WeightsAndOthers:
         return self._padded(self.weights.penalty)
 
     @property
+    def tails(self):
+        return np.maximum(self._padded(self.weights.tails), 1.0)
+
+    @property
     def on_edges(self):
         return self._padded(self.weights.on_edges)
 

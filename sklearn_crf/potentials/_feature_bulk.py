@@ -1,0 +1,152 @@
+"""Centre and spread of features that outlying values hardly move."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf.encoding import SharedRows
+
+
+class FeatureBulk(NamedTuple):
+    """Centre and spread of the bulk of some features, which up to a quarter of outlying values hardly move.
+
+    They are those of some thousand nodes or edges, spread evenly over all.
+
+    Attributes
+    ----------
+    number : ndarray of shape (n_types,)
+        Nodes or edges that were looked at.
+    center : ndarray of shape (n_types, n_features)
+        Medians.
+    spread : ndarray of shape (n_types, n_features)
+        About the standard deviations that the bulk has; inf where nothing varies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, make_batches
+    >>> from sklearn_crf.potentials import FeatureBulk
+    >>> X = np.random.default_rng(0).normal(1000, 5, size=(100, 1, 1))
+    >>> X[:10] = 1e12
+    >>> bulk = FeatureBulk.of_nodes(make_batches(encode_X(X)), 1, np.array([True]))
+    >>> bulk.center.round().tolist(), bulk.spread.round().tolist()
+    ([[1001.0]], [[6.0]])
+    """
+
+    number: np.ndarray
+    center: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def of_nodes(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
+        """Bulk of the features of nodes.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        n_types : int
+            Types of nodes.
+        wanted : ndarray of shape (n_features,), bool
+            The features to look at.
+
+        Returns
+        -------
+        FeatureBulk
+        """
+        parts = [(each.example.node_features, each.example.node_type) for each in batches]
+        if isinstance(parts[0][0], SharedRows):
+            # Nodes of every type have the same rows.
+            alone = cls._of([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
+            return cls(*(np.repeat(each, n_types, axis=0) for each in alone))
+        return cls._of(parts, n_types, wanted, _differences)
+
+    @classmethod
+    def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
+        """Bulk of the features of edges, whose spread is their distance from 0: they have no intercept.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        n_types : int
+            Types of edges.
+        wanted : ndarray of shape (n_features,), bool
+            The features to look at.
+
+        Returns
+        -------
+        FeatureBulk
+        """
+        featured = (each.example for each in batches if each.example.edge_features is not None)
+        return cls._of([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
+
+    @classmethod
+    def _of(cls, parts, n_types, wanted, distances):
+        shape = n_types, len(wanted)
+        found = cls(np.zeros(n_types), np.zeros(shape), np.full(shape, np.inf))
+        if not wanted.any():
+            return found
+        rows, kinds = _sample(parts, wanted)
+        for t in range(n_types):
+            columns = np.ascontiguousarray(rows[kinds == t].T)
+            if not columns.size:
+                continue
+            found.number[t] = columns.shape[1]
+            found.center[t, wanted] = np.median(columns, axis=1)
+            # Where most values are equal, those that differ tell the spread.
+            apart = np.sort(distances(columns), axis=1)
+            n_equal = np.count_nonzero(apart == 0, axis=1)
+            varies = np.flatnonzero(n_equal < apart.shape[1])
+            quartile = apart[varies, (3 * n_equal + apart.shape[1])[varies] // 4]
+            found.spread[t, np.flatnonzero(wanted)[varies]] = _NORMAL_QUARTILE * quartile
+        return found
+
+    @classmethod
+    def joined(cls, parts: "Sequence[FeatureBulk]") -> "FeatureBulk":
+        """Bulk of all nodes or edges from those of parts: weighted medians.
+
+        Parameters
+        ----------
+        parts : sequence of FeatureBulk
+
+        Returns
+        -------
+        FeatureBulk
+        """
+        number, center, spread = (np.array(each) for each in zip(*parts, strict=True))
+        weight = np.broadcast_to(number[..., np.newaxis], center.shape)
+        return cls(number.sum(axis=0), _weighted_median(center, weight), _weighted_median(spread, weight))
+
+
+# Nodes or edges that are looked at, fewer where they have very many features.
+_SAMPLE, _MOST_SAMPLED = 4096, 2**22
+
+# The standard deviation of normal numbers over the lower quartile of the distances of two.
+_NORMAL_QUARTILE = 2.219
+
+
+def _sample(parts, wanted):
+    """Rows of some features in float64, evenly spread over all parts, and their types."""
+    n_rows = sum(len(values) for values, _ in parts)
+    step = -(-n_rows // int(np.clip(_MOST_SAMPLED // np.count_nonzero(wanted), 64, _SAMPLE)))
+    rows, kinds, first = [], [], 0
+    for values, kind in parts:
+        chosen = slice(-first % max(step, 1), None, max(step, 1))
+        rows.append(np.asarray(values[chosen], dtype=np.float64)[:, wanted])
+        kinds.append(np.zeros(len(rows[-1]), dtype=np.int32) if kind is None else kind[chosen])
+        first += len(values)
+    return (np.concatenate(rows), np.concatenate(kinds)) if rows else (np.zeros((0, 0)), np.zeros(0))
+
+
+def _differences(columns):
+    """Distances between the nodes of the first half and those of the second."""
+    half = columns.shape[1] // 2
+    return np.abs(columns[:, :half] - columns[:, half : 2 * half])
+
+
+def _weighted_median(values, weight):
+    """Along the first axis; weights are not negative."""
+    order = np.argsort(values, axis=0, kind="stable")
+    values, weight = np.take_along_axis(values, order, 0), np.cumsum(np.take_along_axis(weight, order, 0), axis=0)
+    place = np.argmax(2 * weight >= weight[-1], axis=0)
+    return np.take_along_axis(values, place[np.newaxis], 0)[0]
