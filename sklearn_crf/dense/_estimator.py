@@ -18,7 +18,7 @@ from sklearn_crf.dense._examples import read_fitting_examples, read_training_exa
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
 from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
-from sklearn_crf.encoding import class_weights, encode_y, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import class_weights, counts_of_nodes, encode_y, summable_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
 from sklearn_crf.optimize import minimize_lbfgs
@@ -339,7 +339,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _tasks(self, data, labels, sample_weight):
         class_weight = np.ones(len(labels.classes_))
         if self.class_weight is not None:
-            class_weight = class_weights(self.class_weight, labels)
+            counts = counts_of_nodes(labels.labels, summable_weight(sample_weight))
+            class_weight = class_weights(self.class_weight, labels, counts)
         tasks = []
         for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
             known = own >= 0

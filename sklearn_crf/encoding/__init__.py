@@ -13,6 +13,7 @@ from sklearn_crf.encoding._batches import (
 from sklearn_crf.encoding._classes import (
     ENTITY_SCHEMES,
     class_weights,
+    counts_of_nodes,
     invalid_transitions,
     labels_from_objects,
     named_classes,

@@ -149,7 +149,7 @@ def class_weights(class_weight, labels, weights=None):
         all classes that occur have the same sum.
     labels : EncodedLabels
     weights : list of ndarray of shape (n_nodes,), optional
-        How much each node counts where classes are balanced; None is 1.
+        How much each node counts where classes are balanced; None is ``labels.weights``.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def class_weights(class_weight, labels, weights=None):
     Raises
     ------
     InvalidParameterError
-        If a class is unknown, or its weight is not a finite number of at least 0.
+        If a class is unknown, its weight is not a finite number of at least 0, or all are 0.
 
     Examples
     --------
@@ -171,6 +171,7 @@ def class_weights(class_weight, labels, weights=None):
     found = np.ones(len(classes))
     if isinstance(class_weight, str):
         parts = labels.labels if isinstance(labels.labels, list) else [labels.labels]
+        weights = labels.weights if weights is None else weights
         counts = np.zeros(len(classes))
         for i, columns in enumerate(parts):
             known = columns >= 0
@@ -186,7 +187,43 @@ def class_weights(class_weight, labels, weights=None):
                 f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."
             )
         found[classes.index(name)] = weight
+    if not found.any():
+        raise InvalidParameterError("class_weight is 0 for every class: at least one needs a positive weight.")
     return found
+
+
+def counts_of_nodes(labels, weight, node_weight=None):
+    """How much each node counts among those of its class, for balanced weights of classes.
+
+    Parameters
+    ----------
+    labels : list of ndarray of shape (n_nodes,), or ndarray of shape (n,)
+        As of :class:`EncodedLabels`.
+    weight : ndarray of shape (n_examples,) or None
+        Weights of examples; None is one.
+    node_weight : list of ndarray of shape (n_nodes,), optional
+        Weights of the nodes of each example.
+
+    Returns
+    -------
+    list of ndarray of shape (n_nodes,), or None
+        One array for all plain rows; None where all nodes count alike.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import counts_of_nodes
+    >>> labels = [np.array([0, 1, 1]), np.array([1, 0])]
+    >>> [counts.tolist() for counts in counts_of_nodes(labels, np.array([1.0, 3.0]))]
+    [[1.0, 1.0, 1.0], [3.0, 3.0]]
+    """
+    if weight is None and node_weight is None:
+        return None
+    if isinstance(labels, np.ndarray):
+        counts = np.ones(len(labels)) if node_weight is None else np.concatenate(node_weight)
+        return [counts if weight is None else weight * counts]
+    counts = [np.ones(len(own)) for own in labels] if node_weight is None else node_weight
+    return counts if weight is None else [one * own for one, own in zip(weight, counts, strict=True)]
 
 
 #: Prefixes of the labels of each scheme of entities.

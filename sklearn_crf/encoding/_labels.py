@@ -25,6 +25,8 @@ class EncodedLabels(NamedTuple):
         One array per example; one for all plain rows.
     classes_ : ndarray of shape (n_classes,)
         The classes, sorted.
+    weights : list of ndarray of shape (n_nodes,), or None
+        How much each node counts where classes are balanced, by example (one array for all plain rows); None is 1.
 
     Examples
     --------
@@ -37,6 +39,7 @@ class EncodedLabels(NamedTuple):
 
     labels: list | np.ndarray
     classes_: np.ndarray
+    weights: list | None = None
 
 
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):

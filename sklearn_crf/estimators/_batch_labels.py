@@ -167,7 +167,8 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
     rule : {"mpm", "map", "marginals"}
         Whether nodes have labels of the most gain, all have the best labeling, or marginals are asked for.
     gain_of : callable, optional
-        Gains of labels by node marginals, of the first rule; None where these are the gains.
+        Gains of labels by node marginals and the first nodes of chains, of the first rule; None where marginals are the
+        gains.
 
     Returns
     -------
@@ -185,8 +186,8 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
     if labeler is None:
         return None
 
-    def use(marginals):
-        return marginals if rule == "marginals" else _of_largest(gain_of(marginals))
+    def use(marginals, ptr):
+        return marginals if rule == "marginals" else _of_largest(gain_of(marginals, ptr))
 
     def label(batch):
         nodes = nodes_of(batch)
@@ -202,9 +203,9 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
                 labels = labeler.labels(unary, ptr)
             else:
                 marginals = labeler.node_marginals(unary, ptr)
-                labels = None if marginals is None else use(marginals.astype(np.float64, copy=False))
+                labels = None if marginals is None else use(marginals.astype(np.float64, copy=False), ptr)
         if labels is None or rule == "marginals" or potentials.forbidden is None:
             return labels
-        return labeler.allowed_labels(unary, ptr, labels, np.asarray if gain_of is None else gain_of)
+        return labeler.allowed_labels(unary, ptr, labels, gain_of)
 
     return label

@@ -150,12 +150,13 @@ class FieldClassifier(TrainableField):
     def _labels_by_marginals(self, batches, potentials, voters, inference):
         """The labels of every batch by its node marginals, which are never all in memory."""
         chosen = self._able("marginals", inference)
-        gain_of = None if self.cost is None else self._gain
+        is_plain = self.cost is None and getattr(self, "decision_weight_", None) is None
+        gain_of = None if is_plain else self._gain
 
         def run(batch, n_threads):
             model, marginals = self._mean_of_voters(potentials, voters, batch, chosen, n_threads)
             with batch.named_in_errors():
-                return labels_of_most_gain(model, self._gain(marginals), n_threads)
+                return labels_of_most_gain(model, self._gain(marginals, batch.node_ptr), n_threads)
 
         quick = labels_of_chains(self, batches, potentials, voters, chosen, "mpm", gain_of)
         return self._mapped(run, quick, batches, chosen)
@@ -177,9 +178,21 @@ class FieldClassifier(TrainableField):
         with single_threaded_blas():
             return map_coarse(either, batches, self.n_jobs, takes_turns=takes_turns)
 
-    def _gain(self, probability):
-        """What each label of a node is worth: its marginal probability, or less its expected cost."""
+    def _gain(self, probability, node_ptr):
+        """What each label of a node is worth: its weighed marginal probability, or less its expected cost."""
+        probability = self._weighed(probability, np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self._checked_cost(len(self.classes_)).T)
+
+    def _weighed(self, probability, sizes):
+        """Marginals times the weights of their classes, of examples with these numbers of nodes."""
+        weight = getattr(self, "decision_weight_", None)
+        # The marginals of a single node are those of a training whose examples weigh as much as their classes.
+        is_weighed = np.repeat(sizes > 1, sizes)
+        if weight is None or not is_weighed.any():
+            return probability
+        weighed = probability * np.where(is_weighed[:, None], weight, 1.0)
+        # A class of weight 0 is predicted where no other is possible.
+        return np.where(weighed.any(axis=1, keepdims=True), weighed, probability)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.
@@ -198,6 +211,11 @@ class FieldClassifier(TrainableField):
         -------
         ndarray
             Of the shape of X without its last axis; for a list, a 1-D object array of arrays; for Shards a list.
+
+        Notes
+        -----
+        Where each node has its likeliest state, marginals are first multiplied by ``decision_weight_``, if there is
+        one: see :ref:`weights`.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence, inference=inference)

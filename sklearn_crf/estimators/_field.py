@@ -17,7 +17,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import class_weights, encode_X, encode_y, make_batches, tie_constant_edges
+from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
 from sklearn_crf.estimators._partial_fit import partial_fit
 from sklearn_crf.estimators._sharded import gather
 from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses
@@ -188,6 +188,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Whether objectives of shards need their encoded examples besides the batches made of them.
     _keeps_encoded = False
     _takes_parts = False
+    # Whether class_weight is in a matrix of costs, and nowhere else.
+    _has_costs_of_classes = False
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -232,9 +234,13 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _check_parameters(self):
         """Raise ValueError where parameters do not go together, before any work is done."""
 
-    def _class_weight(self, labels):
-        """Factor of the nodes of each class in a loss that is a sum over nodes, (K,); None is one for all."""
-        return None if self.class_weight is None else class_weights(self.class_weight, labels)
+    def _weighs_nodes(self):
+        """Whether the loss is a sum over nodes or has costs of nodes, so that class_weight is a factor of each node.
+
+        A joint likelihood has neither: class_weight is then a factor of each example, by the mean over its nodes, and
+        of the marginals by which nodes are labelled.
+        """
+        return False
 
     def _check_shards(self):
         """Raise ValueError where training goes through single examples in memory, before any shard is loaded."""
@@ -305,7 +311,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             One weight per example.
         node_weight : sequence of array-like, optional
             For each example an array of the shape of its labels: factors of the loss of each node, or of its cost. Only
-            where the loss is a sum over nodes (pseudolikelihood) or has a cost of nodes.
+            where the loss is a sum over nodes (pseudolikelihood, pieces of nodes) or has a cost of nodes.
 
         Returns
         -------
@@ -407,7 +413,12 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Fitted attributes that prediction needs."""
         classes = examples.labels.classes_
         weights = self._weight_layout(classes, examples.encoded.lattice_ndim).attributes(potentials, coef)
-        return {"classes_": classes, **weights, **self._chosen(examples.graphs)}
+        return {"classes_": classes, **weights, **self._chosen(examples.graphs), **self._decision_weight(examples)}
+
+    def _decision_weight(self, examples):
+        """Factors of the marginals by which ``predict`` decides."""
+        in_the_loss = self._has_costs_of_classes or examples.encoded.lattice_ndim == 0 or self._weighs_nodes()
+        return {"decision_weight_": None if in_the_loss else examples.class_weight}
 
     def _former_weights(self, encoded, labels, potentials):
         """Flat weights of the last fit for a warm start; None for a cold one."""

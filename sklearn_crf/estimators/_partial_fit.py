@@ -62,7 +62,11 @@ def partial_fit(field, X, y, classes, sample_weight):
     if is_first:
         examples.encoded.record(field)
     field.classes_ = classes
-    attributes = {**layout.attributes(potentials, state["average"]), **field._chosen(examples.graphs)}
+    attributes = {
+        **layout.attributes(potentials, state["average"]),
+        **field._chosen(examples.graphs),
+        **field._decision_weight(examples),
+    }
     for name, value in attributes.items():
         setattr(field, name, value)
     if hasattr(field, "voters_"):

@@ -6,9 +6,18 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import EncodedLabels, Outline, class_weights, encode_y, found_labels, sorted_classes
+from sklearn_crf.encoding import (
+    EncodedLabels,
+    Outline,
+    class_weights,
+    encode_y,
+    found_labels,
+    sorted_classes,
+    validate_sample_weight,
+)
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
+    count_of_classes,
     require_allowed,
     risk_of,
     scaling_for_training,
@@ -32,7 +41,7 @@ def gather(field, shards: Shards, y, sample_weight, node_weight):
 class ShardedExamples:
     """Examples that are encoded where their shards are; this object holds their common properties."""
 
-    weighted_by: str | None = None
+    node_weight: list | None = None
     are_sharded = True
 
     def __init__(self, field, shards: Shards):
@@ -51,9 +60,14 @@ class ShardedExamples:
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
         self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)
-        self.class_weight = self._field.class_weight = _weight_of_classes(field.class_weight, found, classes)
-        if field._class_weight(self.labels) is not None and self.encoded.lattice_ndim != 0:
-            self.weighted_by = "class_weight"
+        self.class_weight = None
+        if field.class_weight is not None:
+            one_of_each = EncodedLabels([np.arange(len(classes))], classes)
+            if field.class_weight == "balanced":
+                counts = np.sum(shards.map(_count_of_classes, (self._field, classes)), axis=0)
+                one_of_each = one_of_each._replace(weights=[counts])
+            self.class_weight = class_weights(field.class_weight, one_of_each)
+            self._field.class_weight = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
         if self.encoded.has_factors or self.encoded.has_sparse_edges:
             what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
@@ -99,7 +113,6 @@ class _Survey(NamedTuple):
     name: str
     outline: Outline
     labels: list
-    counts: tuple | None  # classes, and the number of nodes of each, where classes are balanced
     vector_level: str
 
 
@@ -118,25 +131,18 @@ def _survey(shard, field):
     with shard.named_in_errors():
         encoded = field._encode(X, reset=True)
         labels = found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
-        counts = None
-        if field.class_weight == "balanced":
-            own = encode_y(y, encoded, missing_label=field.missing_label, classes=field.classes)
-            columns = own.labels if isinstance(own.labels, np.ndarray) else np.concatenate(own.labels)
-            counts = own.classes_, np.bincount(columns[columns >= 0], minlength=len(own.classes_))
     distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
-    return _Survey(shard.name, Outline.of(encoded), distinct, counts, VECTOR_LEVEL)
+    return _Survey(shard.name, Outline.of(encoded), distinct, VECTOR_LEVEL)
 
 
-def _weight_of_classes(class_weight, found, classes):
-    """The weights of classes by their names; those of balanced ones by the labels of all shards."""
-    if class_weight != "balanced":
-        return class_weight
-    counts = np.zeros(len(classes))
-    for part in found:
-        own, numbers = part.counts
-        counts[np.searchsorted(classes, own)] += numbers
-    each = class_weights(class_weight, EncodedLabels([np.arange(len(classes))], classes), [counts])
-    return dict(zip(classes.tolist(), each.tolist(), strict=True))
+def _count_of_classes(shard, request):
+    """Weight of the nodes of each class in a shard, (K,)."""
+    field, classes = request
+    X, y, weight = shard.load()
+    with shard.named_in_errors():
+        encoded = field._encode(X, reset=True)
+        labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
+        return count_of_classes(labels, validate_sample_weight(weight, encoded.n_examples))
 
 
 def _by_kind(labels):

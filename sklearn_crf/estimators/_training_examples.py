@@ -4,8 +4,16 @@ from functools import partial
 
 import numpy as np
 
-from sklearn_crf.encoding import encode_y, make_batches, tie_constant_edges, validate_sample_weight
-from sklearn_crf.learning import GraphSummary, have_cycles, have_factors, with_class_weights, with_node_weights
+from sklearn_crf.encoding import (
+    class_weights,
+    counts_of_nodes,
+    encode_y,
+    make_batches,
+    summable_weight,
+    tie_constant_edges,
+    validate_sample_weight,
+)
+from sklearn_crf.learning import GraphSummary, checked_node_weights, have_cycles, have_factors, with_node_weights
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -34,8 +42,8 @@ class TrainingExamples:
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None
     # reset: whether the field has not seen any before
-    # class_weight: as of the field; on shards balanced weights come by their classes
-    # weighted_by: name of the argument or parameter that gives weights of nodes, or None
+    # class_weight: (K,), or None where the field has none; on shards balanced weights come by their classes
+    # node_weight: (n_nodes,) of each example, or None
     # scaling: units of the features in the batches, once there are potentials
     # are_sharded: whether the examples are in shards, and not here
 
@@ -43,32 +51,37 @@ class TrainingExamples:
 
     def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
         encoded = field._encode(X, reset=reset)
-        self.labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
-        self.encoded = field._with_edge_features(encoded, self.labels.classes_)
-        self._weight = sample_weight
-        self._node_weight = node_weight
-        self.class_weight = field.class_weight
-        self.weighted_by = None
+        labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
+        self.encoded = field._with_edge_features(encoded, labels.classes_)
+        self._weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        self.node_weight = checked_node_weights(node_weight, encoded)
+        self.labels = labels._replace(
+            weights=counts_of_nodes(labels.labels, summable_weight(self._weight), self.node_weight)
+        )
+        self.class_weight = None if field.class_weight is None else class_weights(field.class_weight, self.labels)
 
     def prepare(self, field, layout, whole=None, packing=None):
         """Put examples into batches, in the form that suits the examples of all shards."""
         # whole: outline of all shards, if these are the examples of one
         # packing: maximum sizes of batches by their names in ``make_batches``; None leaves them to the field
-        weight = validate_sample_weight(self._weight, self.encoded.n_examples)
-        class_weight = field._class_weight(self.labels)
-        if class_weight is not None and self.encoded.layout == "nodes":
-            # A row is an example of one node.
-            weight = (1.0 if weight is None else weight) * np.append(class_weight, 1.0)[self.labels.labels]
-            class_weight = None
+        weight, node_weight = self._weight, self.node_weight
+        if self.class_weight is not None and not field._has_costs_of_classes:
+            of_nodes = _weights_of_labels(self.class_weight, self.labels.labels)
+            if self.encoded.layout != "nodes" and field._weighs_nodes():
+                if node_weight is not None:
+                    of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
+                node_weight = of_nodes
+            else:
+                means = _means_of_labelled(of_nodes, self.labels.labels)
+                weight = means if weight is None else weight * means
+            if whole is None and not _counts_any(self.labels.labels, weight, node_weight):
+                raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
         packing = self._packing(field) if packing is None else packing
         batches = make_batches(
             self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=field.n_jobs, **packing
         )
-        batches = with_node_weights(self._node_weight, self.encoded, batches)
-        if self._node_weight is not None or class_weight is not None:
-            self.weighted_by = "class_weight" if self._node_weight is None else "node_weight"
-        self.batches = batches if class_weight is None else with_class_weights(class_weight, batches)
+        self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
 
     def _packing(self, field):
         """Largest sizes of batches: those of the field, fewer nodes where sparse features come with many classes."""
@@ -121,12 +134,46 @@ def risk_of(objective, potentials, batches, n_jobs, seed):
 
 def require_node_losses(field, examples, objective):
     """Raise ValueError where nodes have weights, but the loss is not a sum over nodes."""
-    if examples.weighted_by is not None and not objective.weighs_nodes:
+    if examples.node_weight is not None and not objective.weighs_nodes:
         raise ValueError(
-            f"{examples.weighted_by} weighs nodes, but the loss of {type(field).__name__} is not a sum over nodes and "
-            "has no cost here: use sample_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
+            f"node_weight weighs nodes, but the loss of {type(field).__name__} is not a sum over nodes and has no cost "
+            "here: use sample_weight or class_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
             "TRWCRF(formulation=Relaxation(cost='hamming'))."
         )
+
+
+def _by_example(labels):
+    """Columns of the labels of each example, of plain rows together."""
+    return [labels] if isinstance(labels, np.ndarray) else labels
+
+
+def count_of_classes(labels, weight):
+    """Weight of the labelled nodes of each class, (K,)."""
+    # labels: EncodedLabels; weight: (n_examples,) or None
+    parts = _by_example(labels.labels)
+    counts = counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
+    columns, counts = np.concatenate(parts), np.concatenate(counts)
+    return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))
+
+
+def _weights_of_labels(class_weight, labels):
+    """The weight of the class of each node, 1 without a label, in the form of the labels."""
+    by_label = np.append(class_weight, 1.0)
+    return [by_label[own] for own in _by_example(labels)]
+
+
+def _means_of_labelled(of_nodes, labels):
+    """Mean over the labelled nodes of each example, 1 for one without any: (n_examples,)."""
+    if isinstance(labels, np.ndarray):
+        return of_nodes[0]
+    labelled = [own >= 0 for own in labels]
+    return np.array([w[known].mean() if known.any() else 1.0 for w, known in zip(of_nodes, labelled, strict=True)])
+
+
+def _counts_any(labels, weight, node_weight):
+    """Whether some labelled node has a positive weight."""
+    counts = counts_of_nodes(labels, weight, node_weight)
+    return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _by_example(labels), strict=True))
 
 
 # With more weights of nodes than this, those of what never occurs in training cost more time than they are worth.

@@ -76,10 +76,10 @@ class ContrastiveCRF(FieldClassifier):
         edges that training chose, the best labeling where that is right on more of these nodes. The paper found "icm"
         better than max-product.
     class_weight : dict, "balanced" or None, default=None
-        Factor of what wrong nodes of each true class cost, "balanced" in inverse proportion to their numbers. It equals
-        the ``node_weight`` of ``fit``: examples with neighbours need the generator
-        :class:`~sklearn_crf.objectives.MostViolated`, which alone has costs; plain rows take it with every generator,
-        as a factor of their loss.
+        Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. With the generator
+        :class:`~sklearn_crf.objectives.MostViolated` they are factors of the costs of nodes, as is the ``node_weight``
+        of ``fit``. Otherwise an example weighs by the mean over its nodes, and ``predict`` weighs marginals: see
+        :ref:`weights`.
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -119,6 +119,8 @@ class ContrastiveCRF(FieldClassifier):
         With a leading axis of node types where examples have several.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
+    decision_weight_ : ndarray of shape (n_classes,) or None
+        Factors of the marginals by which ``predict`` decides, where ``class_weight`` weighs whole examples.
     n_rounds_ : int
         Rounds of generation.
     n_generated_ : ndarray of shape (n_rounds_,)
@@ -229,6 +231,9 @@ class ContrastiveCRF(FieldClassifier):
         if resolve_solver(self.solver).is_stochastic:
             raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
         resolve_sets(self.sets).check_shards()
+
+    def _weighs_nodes(self):
+        return resolve_sets(self.sets).has_costs
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.

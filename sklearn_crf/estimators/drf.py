@@ -65,9 +65,9 @@ class DRFClassifier(FieldClassifier):
         ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
         cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
     class_weight : dict, "balanced" or None, default=None
-        Factor of the loss of the nodes of each true class, "balanced" in inverse proportion to their numbers. It equals
-        the ``node_weight`` of ``fit``, so that nodes with neighbours need ``learning="pl"``, whose loss is a sum over
-        nodes; plain rows, which have none, take it with every rule.
+        Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. With
+        ``learning="pl"`` they are factors of the losses of nodes, as is the ``node_weight`` of ``fit``. Every other
+        rule weighs an example by the mean over its nodes, and ``predict`` weighs marginals: see :ref:`weights`.
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -117,6 +117,8 @@ class DRFClassifier(FieldClassifier):
         Number of edges on which min-cut was not exact, for binary MAP learning.
     coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
         All weights and gradients, flat, for models of few weights; else empty.
+    decision_weight_ : ndarray of shape (n_classes,) or None
+        Factors of the marginals by which ``predict`` decides, where ``class_weight`` weighs whole examples.
     voters_ : ndarray of shape (n_voters, n_coef) or None
         Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
     n_iter_ : int
@@ -271,6 +273,9 @@ class DRFClassifier(FieldClassifier):
     def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
+
+    def _weighs_nodes(self):
+        return self._rule().objective(self._decoding()).weighs_nodes
 
     def _packing(self, encoded):
         rule = self._rule()

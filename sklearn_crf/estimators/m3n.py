@@ -208,6 +208,7 @@ class M3NClassifier(FieldClassifier):
     }
     _objects: ClassVar[dict] = FieldClassifier._objects | {"formulation": "MaxMargin()", "solver": "FrankWolfe()"}
     _has_distribution = False
+    _has_costs_of_classes = True
     _takes_parts = True
 
     def __init__(
@@ -294,11 +295,7 @@ class M3NClassifier(FieldClassifier):
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
         self._training_inference()
-        cost_matrix(self._formulation().cost, self.class_weight, labels)
-
-    def _class_weight(self, labels):
-        # It is in the matrix of costs.
-        return None
+        cost_matrix(self._formulation().cost, None, labels)
 
     def _solver(self, encoded, potentials=None):
         """The solver; None for formulations with steps of their own."""

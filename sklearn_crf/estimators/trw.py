@@ -81,10 +81,10 @@ class TRWCRF(FieldClassifier):
         those that occur for sparse features of edges, and for features of nodes where all were more than 100,000
         weights; not with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or ``partial_fit``.
     class_weight : dict, "balanced" or None, default=None
-        Factor of the loss of the nodes of each true class, "balanced" in inverse proportion to their numbers. It equals
-        the ``node_weight`` of ``fit``: examples with neighbours need a loss that is a sum over nodes,
-        ``formulation="pseudolikelihood"``, or costs, as of ``Relaxation(cost="hamming")``, which it multiplies; plain
-        rows take it with every formulation.
+        Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. With
+        ``formulation="pseudolikelihood"`` or ``"piecewise"`` they are factors of the losses of nodes, with a ``cost``
+        of its errors. Every other formulation weighs an example by the mean over its nodes, and ``predict`` weighs
+        marginals: see :ref:`weights`.
     pairwise : str or PairwiseTables, default="full"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
@@ -145,6 +145,8 @@ class TRWCRF(FieldClassifier):
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     formulation_ : str
         The one that was used.
+    decision_weight_ : ndarray of shape (n_classes,) or None
+        Factors of the marginals by which ``predict`` decides, where ``class_weight`` weighs whole examples.
     has_cycles_ : bool
         Whether a training example has a cycle.
     n_edge_types_ : int
@@ -259,6 +261,10 @@ class TRWCRF(FieldClassifier):
     def _check_parameters(self):
         formulation = self._formulation(False)
         formulation.check(resolve_solver(self.solver), self.fit_intercept)
+
+    def _weighs_nodes(self):
+        formulation = self._formulation(False)
+        return formulation.cost is not None or formulation.likelihood(False, False).weighs_nodes
 
     def _check_labels(self, labels):
         # A bad parameter is named before any work is done.

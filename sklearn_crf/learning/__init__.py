@@ -69,6 +69,7 @@ from sklearn_crf.learning._training import (
     PenalisedRisk,
     TrainingRecord,
     TrainingRun,
+    checked_node_weights,
     cost_matrix,
     have_cycles,
     have_factors,
@@ -76,7 +77,6 @@ from sklearn_crf.learning._training import (
     penalty_factors,
     require_associative,
     restore_units,
-    with_class_weights,
     with_node_weights,
 )
 

@@ -61,6 +61,9 @@ def extend_sets(risk, coef, members=None):
 
 def _extend(risk, i, coef, n_threads):
     batch, objective = risk.batches[i], risk.objective
+    grows = objective.grows[i]
+    if not grows.any():
+        return 0
     model = risk.potentials.model(coef, batch.example, risk.edges_of(i))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
@@ -72,7 +75,8 @@ def _extend(risk, i, coef, n_threads):
                 labels = _generate(generator, batch, objective.node_costs[i], parts, rng, n_threads, latest)
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
-            n_new += objective.sets[i].extend(model, _of_weight(batch, labels), are_drawn=objective.are_drawn)
+            labels = np.where(grows, _of_weight(batch, labels), batch.labels)
+            n_new += objective.sets[i].extend(model, labels, are_drawn=objective.are_drawn)
     return n_new
 
 

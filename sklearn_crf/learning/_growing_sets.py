@@ -74,6 +74,7 @@ INITS = ("pl", "gpl", "observed", "empty")
 
 #: Generators of labelings by name; those that end in "mv" look for violated constraints.
 GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
+_BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
 
 
 class GrowingSets(BaseEstimator):
@@ -198,6 +199,11 @@ class GrowingSets(BaseEstimator):
         several = self.generator if isinstance(self.generator, list) else [self.generator]
         return [item for item in several if item is not None]
 
+    @property
+    def has_costs(self) -> bool:
+        """Whether a generator looks for labelings by what errors cost at each node."""
+        return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
+
     def generators(self, labels) -> list[Generator]:
         """Generators of further labelings, as objects.
 
@@ -263,9 +269,10 @@ class ContrastiveObjective(BatchObjectives):
     # members: list of list of Member, for each batch the parts that generators run on
     # plan: PlannedSets, whose generators extend the sets
     # node_costs: for each batch the costs of its nodes, (N,) or None, for generators of violated constraints
+    # grows: for each batch the nodes of examples whose sets may grow, (N,) of bool
 
-    def __init__(self, families, sets, members, plan, node_costs):
-        self.members, self.node_costs = members, node_costs
+    def __init__(self, families, sets, members, plan, node_costs, grows):
+        self.members, self.node_costs, self.grows = members, node_costs, grows
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
         parts = zip(families, sets, strict=True)
         super().__init__([SumOfObjectives([*family, ContrastiveSets(part)]) for family, part in parts])
@@ -327,7 +334,9 @@ class PlannedSets(Objective):
             blocks = [_blocks_of_batch(options.blocks, encoded, batch, first) for batch in batches]
             families = [[BlockLikelihood(b.example.graph, own)] for b, own in zip(batches, blocks, strict=True)]
         members = [members_of(batch, encoded) for batch in batches]
-        objective = ContrastiveObjective(families, sets, members, self, [batch.node_weight for batch in batches])
+        grows = [_nodes_of_growing_sets(batch, options.init) for batch in batches]
+        node_costs = [batch.node_weight for batch in batches]
+        objective = ContrastiveObjective(families, sets, members, self, node_costs, grows)
         if options.init == "observed":
             observed = observed_labelings(encoded, batches) if self.observed is None else self.observed
             _add_sets([observed], np.ones((1, 1)), encoded, batches, potentials, objective)
@@ -338,6 +347,14 @@ class PlannedSets(Objective):
                 of_place = of_place[:, first : first + encoded.n_examples]
             _add_sets(given, of_place, encoded, batches, potentials, objective, options.given_log_proposal)
         return objective
+
+
+def _nodes_of_growing_sets(batch, init):
+    """Nodes of examples whose sets to begin with are less than the likelihood, which those of nodes alone are."""
+    sizes, has_edges = np.diff(batch.node_ptr), np.full(len(batch.members), init == "empty")
+    first_nodes = batch.example.graph.edges[:, 0]
+    has_edges[np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1] = True
+    return np.repeat(has_edges, sizes)
 
 
 def _add_sets(given, weight, encoded, batches, potentials, objective, log_proposal=None):

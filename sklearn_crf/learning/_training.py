@@ -46,10 +46,11 @@ def have_factors(batches) -> bool:
     return any(batch.example.has_factors for batch in batches)
 
 
-def with_node_weights(node_weight, encoded, batches):
-    """Batches with the weight of each node; ``node_weight`` holds an array of the shape of its labels per example."""
+def checked_node_weights(node_weight, encoded):
+    """The weights of the nodes of each example, (n_nodes,) float64; None for none."""
+    # node_weight: for each example an array of the shape of its labels, or None
     if node_weight is None:
-        return batches
+        return None
     if len(node_weight) != encoded.n_examples:
         raise ValueError(f"node_weight holds arrays for {len(node_weight)} examples, but X has {encoded.n_examples}.")
     weights = [np.asarray(part, dtype=np.float64) for part in node_weight]
@@ -59,30 +60,24 @@ def with_node_weights(node_weight, encoded, batches):
             raise ValueError(f"node_weight[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
         if not np.all(np.isfinite(part) & (part >= 0)):
             raise ValueError(f"node_weight[{i}] must be finite and not negative.")
-    return [
-        replace(batch, node_weight=np.concatenate([np.ravel(weights[i]) for i in batch.members])) for batch in batches
-    ]
+    return [np.ravel(part) for part in weights]
+
+
+def with_node_weights(weights, batches):
+    """Batches with the weight of each node."""
+    # weights: list of ndarray of shape (n_nodes,), of each example
+    return [replace(batch, node_weight=np.concatenate([weights[i] for i in batch.members])) for batch in batches]
 
 
 def cost_matrix(cost, class_weight, labels):
     """Cost of every state of a node given its true class."""
-    # class_weight: factors of the true classes; returns (K, K) float64
+    # class_weight: (K,) factors of the true classes, or None; returns (K, K) float64
     # cost: (K, K), ``cost[a, b]`` of class a where b is true
     n_classes = len(labels.classes_)
     matrix = 1.0 - np.eye(n_classes) if isinstance(cost, str) else _checked(cost, n_classes)
     if isinstance(cost, str) and cost == "weighted":
         matrix = matrix * class_weights("balanced", labels)
-    return matrix if class_weight is None else matrix * class_weights(class_weight, labels)
-
-
-def with_class_weights(weight, batches):
-    """Batches whose nodes weigh as much more as their classes do, by a weight (K,) of each class."""
-    weight = np.append(weight, 1.0)  # the last is that of nodes without a label
-    factors = [weight[batch.labels] for batch in batches]
-    return [
-        replace(batch, node_weight=factor if batch.node_weight is None else batch.node_weight * factor)
-        for batch, factor in zip(batches, factors, strict=True)
-    ]
+    return matrix if class_weight is None else matrix * class_weight
 
 
 def _checked(cost, n_classes):
@@ -510,7 +505,10 @@ def scaling_at(problem: PenalisedRisk, start: np.ndarray) -> np.ndarray | None:
 
 def _risk_of_pieces(risk):
     # Curvature does not depend on the labels, which pieces need.
-    batches = [replace(batch, labels=np.maximum(batch.labels, 0)) for batch in risk.batches[::_SHARE_OF_PIECES]]
+    batches = [
+        replace(batch, labels=np.maximum(batch.labels, 0), node_weight=None)
+        for batch in risk.batches[::_SHARE_OF_PIECES]
+    ]
     return type(risk)(Piecewise(), risk.potentials, batches, n_jobs=risk.n_jobs)
 
 

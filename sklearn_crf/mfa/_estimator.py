@@ -438,7 +438,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             label = y[unknown].tolist()[0]
             raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
         if self.class_weight is not None:
-            weight = weight * class_weights(self.class_weight, y)
+            weight = weight * class_weights(self.class_weight, y, weight)
             labels, X, weight = _of_positive_weight(weight, labels, X, weight)
         return classes, labels, weight, X
 

@@ -8,7 +8,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import missing_nodes, named_classes
+from sklearn_crf.encoding import missing_nodes, named_classes, summable_weight
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
@@ -83,8 +83,13 @@ def check_classes(classes):
         raise InvalidParameterError(str(error)) from error
 
 
-def class_weights(class_weight, y):
+def class_weights(class_weight, y, sample_weight):
     """The weight of each sample by its class; InvalidParameterError for one that is negative or not finite."""
+    # sample_weight: (n_samples,), how much each sample counts where classes are balanced
+    if isinstance(class_weight, str):
+        _, column = np.unique(y, return_inverse=True)
+        counts = np.bincount(column, summable_weight(sample_weight))
+        return (counts.sum() / (len(counts) * counts))[column]
     try:
         weight = compute_sample_weight(class_weight, y).astype(float)
     except (TypeError, ValueError) as error:

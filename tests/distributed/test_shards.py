@@ -142,14 +142,29 @@ def test_classes_are_weighed_by_the_labels_of_all_shards(name):
     assert not np.allclose(weights(one), weights(plain), atol=1e-3)
 
 
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 0.5, 2: 3.0}], ids=str)
+@pytest.mark.parametrize(
+    "field", [DRFClassifier(tol=1e-8), DRFClassifier(learning="pl", tol=1e-8), M3NClassifier(solver="bmrm")], ids=str
+)
+def test_weights_of_classes_are_those_of_all_shards(field, class_weight):
+    # A shard of one class, and weights of examples, which count where classes are balanced.
+    one_class = np.full_like(Y[:2], 1)
+    parts = [(X[:2], one_class, np.array([2.0, 0.5])), (X[2:], Y[2:], np.linspace(0.5, 2, len(Y) - 2))]
+    whole = [np.concatenate(found) for found in zip(*parts, strict=True)]
+    field = clone(field).set_params(class_weight=class_weight)
+    in_memory = clone(field).fit(*whole)
+    sharded = field.fit(Shards.from_arrays(parts))
+    np.testing.assert_allclose(weights(sharded), weights(in_memory), atol=1e-4)
+    for found, expected in zip(sharded.predict(X), in_memory.predict(X), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_weighed_rows_and_what_cannot_be_weighed():
     rows, labels = X.reshape(-1, 3), np.where(Y.ravel() == 2, "b", "a")
     parts = [(rows[:50], labels[:50]), (rows[50:], labels[50:])]
     crf = TRWCRF(class_weight="balanced", classes=["a", "b"], tol=1e-8)
     sharded = clone(crf).fit(Shards.from_arrays(parts))
     np.testing.assert_allclose(weights(sharded), weights(clone(crf).fit(rows, labels)), atol=1e-6)
-    with pytest.raises(ValueError, match="class_weight weighs nodes, but the loss of TRWCRF is not a sum over nodes"):
-        TRWCRF(class_weight="balanced").fit(Shards.from_arrays(PARTS))
     with pytest.raises(ValueError, match="class_weight names the class 7"):
         TRWCRF(class_weight={7: 2.0}).fit(Shards.from_arrays(PARTS))
 

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from field_data import noisy_blobs
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier
-from sklearn_crf.learning import GrowingSets, PiecewiseTraining, Relaxation
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example
+from sklearn_crf.learning import GrowingSets, Relaxation
 from sklearn_crf.objectives import MapGenerator
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -17,6 +19,7 @@ WEIGHT = np.array([0.3, 2.0])
 OF_NODES = {
     "drf": DRFClassifier(learning="pl"),
     "trw_pl": TRWCRF(formulation="pseudolikelihood"),
+    "trw_pieces": TRWCRF(formulation="piecewise"),
     "trw_costs": TRWCRF(formulation=Relaxation(cost="hamming"), max_iter=30),
     "contrastive": ContrastiveCRF(sets=GrowingSets(generator="icm_mv"), random_state=0, max_iter=30),
 }
@@ -70,21 +73,130 @@ def test_rows_without_a_label_count_for_nothing():
     assert_allclose(partly.coef_, only.coef_, atol=1e-5)
 
 
+# Likelihoods of whole examples.
+JOINT = {
+    "drf": DRFClassifier(**TIGHT),
+    "drf spa": DRFClassifier(learning="spa", inference="map", max_iter=20),
+    "trw": TRWCRF(formulation=Relaxation(tol=1e-10), **TIGHT),
+    "trw loopy": TRWCRF(formulation="loopy", **TIGHT),
+    "shared pieces": TRWCRF(formulation="shared_pieces", **TIGHT),
+    "contrastive": ContrastiveCRF(sets=GrowingSets(generator=MapGenerator()), random_state=0, **TIGHT),
+}
+
+
+def layouts():
+    """Labelled examples of each layout, and the weights of the nodes of each by their classes."""
+    X, y = noisy_blobs(4, 6)
+    edges = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
+    graphs = [Example(part.reshape(-1, X.shape[-1])[:4], edges) for part in X]
+    return {
+        "images": (X, y),
+        "list": (list(X), list(y)),
+        "chains": (X[:, 2], y[:, 2]),
+        "graphs": (graphs, [own.reshape(-1)[12:16] for own in y]),
+    }
+
+
+@pytest.mark.parametrize("layout", layouts())
+@pytest.mark.parametrize("field", JOINT.values(), ids=JOINT)
+def test_of_joint_likelihoods_weighs_examples_by_the_mean_of_their_nodes(field, layout):
+    X, y = layouts()[layout]
+    mean = np.array([WEIGHT[own].mean() for own in y])
+    by_class = clone(field).set_params(class_weight=dict(enumerate(WEIGHT))).fit(X, y)
+    by_example = clone(field).fit(X, y, sample_weight=mean)
+    assert_array_equal(by_class.coef_, by_example.coef_)
+    assert_array_equal(by_class.edge_coef_, by_example.edge_coef_)
+
+
+@pytest.mark.parametrize("layout", layouts())
+@pytest.mark.parametrize("name", ["drf", "trw", "trw loopy", "shared pieces"])
+def test_of_joint_likelihoods_weighs_the_marginals_of_decisions(name, layout):
+    X, y = layouts()[layout]
+    field = clone(JOINT[name]).set_params(class_weight={0: 1.0, 1: 30.0}).fit(X, y)
+    assert_array_equal(field.decision_weight_, [1.0, 30.0])
+    changed = 0
+    for found, probability in zip(field.predict(X), field.predict_proba(X), strict=True):
+        assert_array_equal(found, np.argmax(probability * [1.0, 30.0], axis=-1))
+        changed += np.count_nonzero(found != np.argmax(probability, axis=-1))
+    assert changed
+    # A best labeling is one decision about a whole example, whose weight training knows.
+    best = np.concatenate([np.ravel(found) for found in field.predict(X, inference="map")])
+    plain = field.set_params(class_weight=None)
+    assert_array_equal(best, np.concatenate([np.ravel(found) for found in plain.predict(X, inference="map")]))
+
+
+def test_decisions_weigh_costs_and_evidence_as_well():
+    X, y = noisy_blobs(4, 6)
+    cost = np.array([[0.0, 2.0], [1.0, 0.0]])
+    field = DRFClassifier(class_weight={0: 0.0, 1: 5.0}, cost=cost, missing_label=-1).fit(X, y)
+    expected = np.argmin((field.predict_proba(X) * [0.0, 5.0]) @ cost.T, axis=-1)
+    assert_array_equal(field.predict(X), expected)
+    # What is known is predicted, though its class weighs nothing.
+    known = np.where(np.arange(y.size).reshape(y.shape) % 5 == 0, 0, -1)
+    assert np.all(field.predict(X, evidence=known)[known == 0] == 0)
+
+
+def test_examples_of_one_node_are_rows():
+    X, y = make_classification(80, 4, n_classes=3, n_informative=4, n_redundant=0, random_state=0)
+    for field in (DRFClassifier(**TIGHT), TRWCRF(**TIGHT), ContrastiveCRF(random_state=0, **TIGHT)):
+        field.set_params(class_weight="balanced")
+        rows = clone(field).fit(X, y)
+        chains = clone(field).fit(X[:, np.newaxis], y[:, np.newaxis])
+        assert rows.decision_weight_ is None
+        assert_allclose(chains.predict_proba(X[:, np.newaxis])[:, 0], rows.predict_proba(X), atol=1e-5)
+        assert_array_equal(chains.predict(X[:, np.newaxis])[:, 0], rows.predict(X))
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 0.3, 1: 4.0}], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_contrastive_rows_are_logistic_regression(class_weight, n_classes):
+    # With wrong labels in training: generated labelings are in no set besides that of the pseudolikelihood.
+    X, y = make_classification(
+        200, 5, n_informative=4, n_redundant=0, n_classes=n_classes, weights=[0.6, 0.2], flip_y=0.2, random_state=0
+    )
+    theirs = LogisticRegression(class_weight=class_weight, **TIGHT).fit(X, y)
+    for rows in (X, csr_matrix(X)):
+        ours = ContrastiveCRF(class_weight=class_weight, random_state=0, **TIGHT).fit(rows, y)
+        assert_allclose(ours.predict_proba(rows), theirs.predict_proba(X), atol=1e-5)
+        assert ours.converged_
+
+
+def test_pieces_of_nodes_are_weighed():
+    X, y = noisy_blobs(4, 6)
+    field = TRWCRF(formulation="piecewise", pairwise="potts", class_weight="balanced", **TIGHT).fit(X, y)
+    # Nodes and edges are apart: nodes are those of the weighed logistic regression.
+    rows = LogisticRegression(class_weight="balanced", **TIGHT).fit(X.reshape(-1, X.shape[-1]), y.ravel())
+    assert_allclose(field.coef_, rows.coef_, atol=1e-4)
+    assert_allclose(field.intercept_, rows.intercept_, atol=1e-4)
+    plain = clone(field).set_params(class_weight=None).fit(X, y)
+    assert_allclose(field.edge_coef_, plain.edge_coef_, atol=1e-4)
+
+
 @pytest.mark.parametrize(
-    "field",
-    [
-        DRFClassifier(learning="pma"),
-        TRWCRF(),
-        TRWCRF(formulation=PiecewiseTraining()),
-        ContrastiveCRF(sets=GrowingSets(generator=MapGenerator())),
-    ],
-    ids=str,
+    "field", [DRFClassifier(), TRWCRF(), ContrastiveCRF(), TRWCRF(formulation="shared_pieces")], ids=str
 )
-def test_a_loss_that_is_no_sum_over_nodes_refuses_it(field):
+def test_joint_likelihoods_name_what_takes_weights_of_nodes(field):
     X, y = noisy_blobs(2, 4)
-    name = type(field).__name__
-    with pytest.raises(ValueError, match=f"class_weight weighs nodes, but the loss of {name} is not a sum over nodes"):
-        field.set_params(class_weight="balanced").fit(X, y)
+    message = f"node_weight weighs nodes, but the loss of {type(field).__name__}.*use sample_weight or class_weight"
+    with pytest.raises(ValueError, match=message):
+        field.fit(X, y, node_weight=np.ones(y.shape))
+
+
+@pytest.mark.parametrize("field", [DRFClassifier(), DRFClassifier(learning="pl"), TRWCRF(), ContrastiveCRF()], ids=str)
+def test_weights_that_leave_nothing_are_an_error(field):
+    X, y = noisy_blobs(2, 4)
+    field.set_params(class_weight={0: 0.0}, classes=[0, 1])
+    with pytest.raises(ValueError, match="class_weight times sample_weight and node_weight is 0"):
+        field.fit(X, np.zeros_like(y))
+    with pytest.raises(ValueError, match="class_weight is 0 for every class"):
+        field.set_params(class_weight={0: 0.0, 1: 0.0}).fit(X, y)
+
+
+def test_a_class_that_training_lacks_has_weight_1():
+    X, y = noisy_blobs(4, 6)
+    field = TRWCRF(class_weight="balanced", classes=[0, 1, 2]).fit(X, y)
+    assert field.decision_weight_[2] == 1
+    assert field.score(X, y) > 0.5
 
 
 @pytest.mark.parametrize(

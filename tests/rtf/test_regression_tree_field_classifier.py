@@ -155,7 +155,7 @@ def test_balanced_classes_weigh_the_same(weighted):
         ({3: 1.0}, "mse", "class_weight names the class 3, but the classes are"),
         ({0: -1.0}, "mse", "class_weight must be finite and not negative, got -1.0 for the class 0"),
         ({0: np.nan}, "mse", "class_weight must be finite and not negative, got nan for the class 0"),
-        ({0: 0.0, 1: 0.0}, "mse", "sample_weight times class_weight is 0 for all pixels"),
+        ({0: 0.0, 1: 0.0}, "mse", "class_weight is 0 for every class: at least one needs a positive weight"),
         ("balanced", "likelihood", "class_weight needs a loss that is a sum over pixels"),
     ],
 )

@@ -53,8 +53,9 @@ def test_the_classifier_passes_the_checks_of_scikit_learn(loss, expected_failure
 
 
 @pytest.mark.parametrize("split", ["gradient", "residual"])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("Field", BOTH)
-def test_weights_equal_repetition(Field, split):
+def test_weights_equal_repetition(Field, class_weight, split):
     # Every test at every offset, and all factors: then nothing is random.
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
@@ -64,6 +65,10 @@ def test_weights_equal_repetition(Field, split):
     options = {} if Field is RegressionTreeField else {"encoding": "ordinal"}
     options |= {"tol": 1e-7, "max_iter": 500, "random_state": 0}
     weight = rng.integers(0, 4, size=60)
+    if class_weight is not None:
+        if Field is RegressionTreeField:
+            pytest.skip("a regressor has no classes")
+        options["class_weight"] = class_weight
     options |= {"split": Splits(split, n_feature_tests=None, max_samples=None, min_samples_leaf=5), "max_depth": 1}
     weighted = Field(**options).fit(X, y, sample_weight=weight)
     repeated = Field(**options).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))

@@ -68,7 +68,8 @@ class Transitions(NamedTuple):
 
     def allowed_labels(self, unary, ptr, labels, gain_of):
         """Labels of the most gain among those that the table allows; chains whose labels it allows keep them."""
-        # labels: (N,) int32; gain_of: from marginals (N, K) of nodes to gains of their states
+        # labels: (N,) int32
+        # gain_of: from marginals (N, K) of nodes, and the first nodes of chains, to gains, or None
         pairs = self.scores[labels[:-1], labels[1:]]
         pairs[ptr[1:-1] - 1] = 0.0
         if pairs.min(initial=0.0) > -np.inf:
@@ -77,7 +78,8 @@ class Transitions(NamedTuple):
         is_broken[np.searchsorted(ptr, np.flatnonzero(pairs == -np.inf), side="right") - 1] = True
         nodes, ends = np.repeat(is_broken, lengths), np.cumsum([0, *lengths[is_broken]])
         unary = unary[nodes]
-        gain = gain_of(self.node_marginals(unary, ends).astype(np.float64, copy=False))
+        gain = self.node_marginals(unary, ends).astype(np.float64, copy=False)
+        gain = gain if gain_of is None else gain_of(gain, ends)
         gain = np.where(np.isneginf(unary), -np.inf, gain)
         constraints = BestTransitions.of(np.where(np.isneginf(self.scores), -np.inf, 0.0))
         labels[nodes] = constraints.labels(gain, ends)

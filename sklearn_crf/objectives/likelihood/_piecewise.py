@@ -16,37 +16,40 @@ from sklearn_crf.models import (
     FactorGraph,
     FactorStatistics,
     Statistics,
+    add_cells,
     check_labels,
     excess_over_labels,
     labeling_statistics,
     score_terms,
 )
 from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weight
 
 
-def factor_pieces(model):
-    r"""Log-partition of each factor by itself, and the derivative of their sum.
+def factor_pieces(model, factor_weight=None):
+    r"""Log-partition of each factor by itself, and the derivative of their weighted sum.
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
     All joint states that a table does not list have one score; a count of c nodes out of n stands for as many states as
     there are labelings with it. Factors that share a table are worked out once.
     """
-    # returns terms: (F,)
+    # factor_weight: (F,) or None, which is one; returns terms: (F,), without the weights
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
-    terms = _dense_pieces(model, statistics)[model.table_id]
+    weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
+    terms = _dense_pieces(model, weight, statistics)[model.table_id]
     is_dense = model.table_kind[model.table_id] == DENSE
     for factors, scope in model.by_arity():
         others = ~is_dense[factors]
         if others.any():
-            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], statistics)
+            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], weight, statistics)
     return terms, statistics
 
 
-def _dense_pieces(model, statistics):
+def _dense_pieces(model, weight, statistics):
     """Log-partition of each dense table, those of one size at a time."""
     log_z = np.zeros(model.n_tables)
-    counts = np.bincount(model.table_id, minlength=model.n_tables)
+    counts = np.bincount(model.table_id, weight, minlength=model.n_tables)
     size = np.where(model.table_kind == DENSE, np.diff(model.table_ptr), 0)
     for n_cells in np.unique(size[size > 0]):
         tables = np.flatnonzero(size == n_cells)
@@ -57,12 +60,13 @@ def _dense_pieces(model, statistics):
     return log_z
 
 
-def _listed_pieces(model, factors, scope, statistics):
+def _listed_pieces(model, factors, scope, weight, statistics):
     """Log-partition of each of some factors of one arity, with sparse tables or by counts."""
     shape = model.n_states[scope]
     # Count tables may be shared by factors whose nodes differ in their numbers of states.
     key = np.column_stack((model.table_id[factors], shape))
-    _, first, inverse, counts = np.unique(key, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    counts = np.bincount(inverse.ravel(), weight[factors])
     log_z = np.empty(len(first))
     for k, f in enumerate(first):
         table = model.table_id[factors[f]]
@@ -111,7 +115,8 @@ class Piecewise(Objective):
 
     An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation whose entropy counts
     nodes and edges alike (``entropy="factors"``) before scores are shared out between them, and never tighter than
-    that, nor than :class:`SharedPieces`. Of a factor graph every factor is a piece. Unlabelled nodes are rejected.
+    that, nor than :class:`SharedPieces`. Of a factor graph every factor is a piece. Weights of nodes are factors of the
+    pieces of single nodes. Unlabelled nodes are rejected.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
 
@@ -131,11 +136,16 @@ class Piecewise(Objective):
     """
 
     missing = "rejected"
+    weighs_nodes = True
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError("formulation='piecewise' needs a label for every node: pieces have no missing labels.")
+        if node_weight is not None:
+            node_weight = check_node_weight(node_weight, len(labels))
+        if isinstance(model, FactorGraph) and node_weight is not None:
+            return _weighted_loss_of_factors(model, labels, node_weight)
         if isinstance(model, FactorGraph):
             node_terms, free = _of_factors(model)
             return Loss(
@@ -144,6 +154,10 @@ class Piecewise(Objective):
             )
         node_terms, free = _of_nodes_and_edges(model)
         terms, statistics, _ = excess_over_labels(model, labels, free, node_terms)
+        if node_weight is not None:
+            unary = model.unary.astype(np.float64, copy=False)
+            terms = terms + (node_weight - 1) * (_log_sums(unary)[:, 0] - unary[np.arange(len(labels)), labels])
+            statistics = Statistics(statistics.unary * node_weight[:, None].astype(model.dtype), statistics.tables)
         return Loss(statistics=statistics, terms=terms)
 
 
@@ -245,6 +259,27 @@ def _of_factors(model):
     first = np.zeros(model.n_factors, dtype=np.int64)
     first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
     return np.bincount(first, weights=terms, minlength=model.n_nodes), statistics
+
+
+def _weighted_loss_of_factors(model, labels, node_weight):
+    """Loss in which the factor of a single node counts by the weight of the node."""
+    weight = np.ones(model.n_factors)
+    first = np.zeros(model.n_factors, dtype=np.int64)
+    scores = np.empty(model.n_factors)
+    truth = np.zeros(model.log_table.size), np.zeros(model.n_tables)
+    for factors, scope in model.by_arity():
+        if scope.shape[1]:
+            first[factors] = scope[:, 0]
+        if scope.shape[1] == 1:
+            weight[factors] = node_weight[scope[:, 0]]
+        cells = model.cells(factors, labels[scope])
+        stored = cells >= 0
+        scores[factors] = model.table_default[model.table_id[factors]]
+        scores[factors[stored]] = model.log_table[cells[stored]]
+        add_cells(model, factors, cells, weight[factors], *truth)
+    log_z, free = factor_pieces(model, weight)
+    terms = np.bincount(first, weights=weight * (log_z - scores), minlength=model.n_nodes)
+    return Loss(statistics=free.minus(FactorStatistics(*truth)), terms=terms)
 
 
 def _of_nodes_and_edges(model):

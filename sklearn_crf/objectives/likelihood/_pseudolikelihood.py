@@ -36,7 +36,7 @@ def factor_conditionals(model, labels, node_weight=None):
     for part in changed:
         np.add.at(scores, (part.node, part.state), _scores_of(model, part))
     nodes = np.arange(model.n_nodes)
-    weight = np.ones(model.n_nodes) if node_weight is None else _check_weight(node_weight, model.n_nodes)
+    weight = np.ones(model.n_nodes) if node_weight is None else check_node_weight(node_weight, model.n_nodes)
     impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]) & (weight > 0))
     if len(impossible):
         s = impossible[0]
@@ -89,7 +89,7 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
     # ``model.unary``, in its precision, and ``model.tables``, float64
     labels = check_labels(model, labels)
     n_nodes = len(labels)
-    weight = np.empty(0) if node_weight is None else _check_weight(node_weight, n_nodes)
+    weight = np.empty(0) if node_weight is None else check_node_weight(node_weight, n_nodes)
     arguments = local_arguments(model)
     terms = np.empty(n_nodes)
     unary = np.empty_like(model.unary)
@@ -108,7 +108,8 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
     return terms, Statistics(unary, buffers.sum(axis=0))
 
 
-def _check_weight(node_weight, n_nodes):
+def check_node_weight(node_weight, n_nodes):
+    """Weights of nodes as float64, if they are finite and not negative."""
     weight = np.ascontiguousarray(node_weight, dtype=np.float64)
     if weight.shape != (n_nodes,):
         raise ValueError(f"node_weight must have shape ({n_nodes},), got {weight.shape}.")

@@ -54,7 +54,7 @@ class SoftmaxMargin(Objective):
         self.temperature = temperature
         self.needs, self.exact_on = likelihood.needs, likelihood.exact_on
         self.has_value, self.smooth, self.missing = likelihood.has_value, likelihood.smooth, likelihood.missing
-        self.weighs_nodes = cost is not None
+        self.weighs_nodes = cost is not None or likelihood.weighs_nodes
 
     def augmented(self, model, labels, node_weight=None):
         if self.cost is not None:
@@ -73,8 +73,11 @@ class SoftmaxMargin(Objective):
         return self.likelihood.settle(gradient)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+        # Where errors cost, nodes weigh by their costs alone.
+        weighs = self.cost is None and node_weight is not None
+        options = {"node_weight": node_weight} if weighs else {}
         loss = self.likelihood.loss_statistics(
-            self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads
+            self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
         # The temperature that multiplies the loss cancels the one that divides its scores in the derivative.
         terms = None if loss.terms is None else self.temperature * loss.terms

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from field_data import chains, noisy_blobs
 from numpy.testing import assert_allclose
+from scipy.special import logsumexp
 
 from sklearn_crf import TRWCRF, DRFClassifier
 from sklearn_crf.graphs import lattice
 from sklearn_crf.models import PairwiseModel, factor_graph_of
-from sklearn_crf.objectives import Pseudolikelihood
+from sklearn_crf.objectives import Piecewise, Pseudolikelihood
 
 
 def grid_model(seed=0):
@@ -56,5 +57,30 @@ def test_weights_make_nodes_count():
     heavy = np.concatenate([part > 1 for part in weight])
     right = [np.concatenate(list(field.predict(X))) == np.concatenate(list(y)) for field in (plain, weighted)]
     assert right[1][heavy].mean() >= right[0][heavy].mean()
-    with pytest.raises(ValueError, match="use sample_weight, or DRFClassifier"):
+    with pytest.raises(ValueError, match="use sample_weight or class_weight, or DRFClassifier"):
         DRFClassifier().fit(X, y, node_weight=weight)
+
+
+@pytest.mark.parametrize("as_factors", [False, True])
+def test_pieces_weigh_single_nodes_alone(as_factors):
+    rng = np.random.default_rng(0)
+    model = PairwiseModel(lattice((2, 3)), rng.normal(size=(6, 3)), rng.normal(size=(1, 3, 3)))
+    labels, weight = rng.integers(3, size=6).astype(np.int32), rng.uniform(0.2, 3, size=6)
+    found = Piecewise().loss_statistics(model, labels, node_weight=weight)
+    nodes = logsumexp(model.unary, axis=1) - model.unary[np.arange(6), labels]
+    table = model.tables[0, 0]
+    edges = sum(logsumexp(table) - table[labels[a], labels[b]] for a, b in model.graph.edges)
+    assert_allclose(found.terms.sum(), weight @ nodes + edges)
+    expected = weight[:, None] * (
+        np.exp(model.unary - logsumexp(model.unary, axis=1, keepdims=True)) - np.eye(3)[labels]
+    )
+    assert_allclose(found.statistics.unary, expected)
+    if as_factors:
+        factors = factor_graph_of(model)
+        whole = Piecewise().loss_statistics(factors, labels, node_weight=weight)
+        assert_allclose(whole.terms, found.terms)
+        assert_allclose(whole.statistics.log_table[:18].reshape(6, 3), expected)
+        assert_allclose(
+            Piecewise().loss_statistics(factors, labels, node_weight=np.ones(6)).statistics.log_table,
+            Piecewise().loss_statistics(factors, labels).statistics.log_table,
+        )

@@ -1,0 +1,176 @@
+"""A weight of k equals k copies: in every classifier and layout, with and without weights of classes."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DenseCRF,
+    DenseExample,
+    DRFClassifier,
+    Example,
+    M3NClassifier,
+    MultiConditionalMFA,
+)
+from sklearn_crf.learning import (
+    PL,
+    Exact,
+    GrowingSets,
+    MaxMargin,
+    PiecewiseTraining,
+    PseudolikelihoodTraining,
+    Relaxation,
+)
+from sklearn_crf.objectives import MapGenerator, MostViolated
+
+TIGHT = {"tol": 1e-10, "max_iter": 3000}
+COPIES = np.array([1, 3, 2, 1, 4, 2, 1, 3])
+FIELDS = {
+    "drf": DRFClassifier(**TIGHT),
+    "drf pl": DRFClassifier(learning=PL(), **TIGHT),
+    "trw": TRWCRF(formulation=Relaxation(tol=1e-12), **TIGHT),
+    "trw exact": TRWCRF(formulation=Exact(), **TIGHT),
+    "trw pl": TRWCRF(formulation=PseudolikelihoodTraining(), **TIGHT),
+    "trw pieces": TRWCRF(formulation=PiecewiseTraining(), **TIGHT),
+    "trw costs": TRWCRF(formulation=Exact(cost="hamming"), **TIGHT),
+    "contrastive": ContrastiveCRF(sets=GrowingSets(generator=None), random_state=0, **TIGHT),
+    "m3n": M3NClassifier(formulation=MaxMargin(), solver="bmrm", tol=1e-7, max_iter=3000),
+    "m3n weighted": M3NClassifier(formulation=MaxMargin(cost="weighted"), solver="bmrm", tol=1e-7, max_iter=3000),
+}
+CLASS_WEIGHTS = {"none": None, "balanced": "balanced", "dict": {0: 0.4, 2: 3.0}}
+
+
+def rows(rng):
+    y = rng.choice(3, size=8, p=[0.6, 0.3, 0.1])
+    y[:3] = 0, 1, 2
+    return np.eye(3)[y] + rng.normal(size=(8, 3)), y
+
+
+def lattices(shape):
+    def make(rng):
+        y = rng.choice(3, size=(8, *shape), p=[0.6, 0.3, 0.1])
+        return np.eye(3)[y] + rng.normal(size=(*y.shape, 3)), y
+
+    return make
+
+
+def graphs(rng):
+    edges = np.array([[0, 1], [1, 2], [2, 0], [2, 3]])
+    y = rng.choice(3, size=(8, 4), p=[0.6, 0.3, 0.1])
+    return [Example(np.eye(3)[own] + rng.normal(size=(4, 3)), edges) for own in y], list(y)
+
+
+LAYOUTS = {"rows": rows, "chains": lattices((5,)), "images": lattices((3, 2)), "graphs": graphs}
+
+
+def repeated(values, times):
+    found = [value for value, n in zip(values, times, strict=True) for _ in range(n)]
+    return np.array(found) if isinstance(values, np.ndarray) else found
+
+
+def scores_of(field, X):
+    """What two fits are compared by: marginals, or the scores of nodes and tables."""
+    if hasattr(field, "predict_proba"):
+        return field.predict_proba(X)
+    return np.concatenate([field.coef_.ravel(), field.intercept_.ravel(), field.edge_coef_.ravel()])
+
+
+def assert_equal_fits(one, other, X, atol=1e-5):
+    for a, b in zip(scores_of(one, X), scores_of(other, X), strict=True):
+        assert_allclose(a, b, atol=atol)
+
+
+def quiet_fit(field, *arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(field).fit(*arguments)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+@pytest.mark.parametrize("name", FIELDS)
+def test_weights_of_examples_are_copies(name, class_weight, layout):
+    X, y = LAYOUTS[layout](np.random.default_rng(0))
+    field = clone(FIELDS[name]).set_params(class_weight=CLASS_WEIGHTS[class_weight])
+    weighted = quiet_fit(field, X, y, COPIES)
+    copied = quiet_fit(field, repeated(X, COPIES), repeated(y, COPIES))
+    assert_equal_fits(weighted, copied, X, atol=2e-4 if name.startswith("m3n") else 1e-5)
+    if class_weight == "balanced":
+        # The weights of classes depend on those of examples.
+        assert not np.allclose(
+            np.ravel(list(scores_of(weighted, X))), np.ravel(list(scores_of(quiet_fit(field, X, y), X)))
+        )
+
+
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+@pytest.mark.parametrize("name", FIELDS)
+def test_an_example_of_weight_0_is_not_there(name, class_weight):
+    X, y = lattices((5,))(np.random.default_rng(1))
+    y[0] = 1
+    weight = np.ones(8)
+    weight[0] = 0.0
+    field = clone(FIELDS[name]).set_params(class_weight=CLASS_WEIGHTS[class_weight])
+    tolerance = 2e-4 if name.startswith("m3n") else 1e-5
+    assert_equal_fits(quiet_fit(field, X, y, weight), quiet_fit(field, X[1:], y[1:]), X, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["drf", "trw exact"])
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+def test_weights_are_copies_where_labels_are_missing(name, class_weight):
+    X, y = lattices((5,))(np.random.default_rng(2))
+    y[:, 1] = -1
+    y[5] = -1
+    field = clone(FIELDS[name]).set_params(
+        class_weight=CLASS_WEIGHTS[class_weight], missing_label=-1, classes=[0, 1, 2]
+    )
+    weighted = quiet_fit(field, X, y, COPIES)
+    assert_equal_fits(weighted, quiet_fit(field, repeated(X, COPIES), repeated(y, COPIES)), X)
+
+
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+def test_violated_sets_weigh_copies(class_weight):
+    X, y = lattices((5,))(np.random.default_rng(0))
+    generator = MostViolated(MapGenerator(), "weighted")
+    field = ContrastiveCRF(
+        sets=GrowingSets(generator=generator, max_round_iter=None),
+        class_weight=CLASS_WEIGHTS[class_weight],
+        random_state=0,
+        **TIGHT,
+    )
+    weighted = quiet_fit(field, X, y, COPIES)
+    assert_equal_fits(weighted, quiet_fit(field, repeated(X, COPIES), repeated(y, COPIES)), X)
+
+
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+def test_dense_fields_weigh_copies(class_weight):
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, size=(8, 4, 4), p=[0.6, 0.3, 0.1])
+    X = [DenseExample(np.eye(3)[own] + rng.normal(size=(4, 4, 3)), 50.0 * own) for own in y]
+    field = DenseCRF(class_weight=CLASS_WEIGHTS[class_weight], tol=1e-10, max_iter=500)
+    weighted = quiet_fit(field, X, list(y), COPIES)
+    assert_equal_fits(weighted, quiet_fit(field, repeated(X, COPIES), repeated(list(y), COPIES)), X)
+
+
+@pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
+@pytest.mark.parametrize("objective", ["joint", "multi_conditional"])
+def test_mixtures_weigh_copies(class_weight, objective):
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, size=60, p=[0.5, 0.3, 0.2])
+    X = np.eye(3)[y] + rng.normal(size=(60, 3))
+    copies = rng.integers(1, 4, size=60)
+    field = MultiConditionalMFA(
+        n_components=1,
+        n_factors=1,
+        objective=objective,
+        class_weight=CLASS_WEIGHTS[class_weight],
+        random_state=0,
+        tol=1e-13,
+        max_iter=3000,
+    )
+    weighted = quiet_fit(field, X, y, copies)
+    assert_equal_fits(weighted, quiet_fit(field, repeated(X, copies), repeated(y, copies)), X)
