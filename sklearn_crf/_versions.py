@@ -3,6 +3,8 @@
 import os
 import sys
 import warnings
+from functools import cache
+from inspect import signature
 
 import sklearn
 from sklearn.base import BaseEstimator
@@ -38,16 +40,43 @@ def show_versions() -> None:
     sklearn.show_versions()
 
 
+class HoldsOptions(BaseEstimator):
+    """Base of classes with constructor parameters.
+
+    What an older version saved lacks the parameters that came later: they have their defaults.
+    """
+
+    def __setstate__(self, state: dict) -> None:
+        restore_options(self, state)
+
+
+def restore_options(estimator, state):
+    """Set the state of a pickle, with the defaults of constructor parameters that it lacks.
+
+    ``_check_state`` of a class raises ValueError where kernels could not follow the fitted attributes.
+    """
+    BaseEstimator.__setstate__(estimator, _defaults(type(estimator).__init__) | state)
+    if hasattr(estimator, "_check_state"):
+        try:
+            estimator._check_state()
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+            raise ValueError(f"the saved {type(estimator).__name__} is damaged: {error}") from error
+
+
+# Copies are made of options in training too, and a signature takes 20 microseconds.
+@cache
+def _defaults(init):
+    parameters = signature(getattr(init, "deprecated_original", init)).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
 def versioned_state(estimator):
     """State for a pickle, with the version of this package; to be assigned to ``__getstate__`` of a class."""
     return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
 
 
 def restore_versioned_state(estimator, state):
-    """Set the state of a pickle, with a warning if another version made it; to be assigned to ``__setstate__``.
-
-    ``_check_state`` of a class raises ValueError where kernels could not follow the fitted attributes.
-    """
+    """As :func:`restore_options`, with a warning if another version made the pickle; for ``__setstate__``."""
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
     current = sys.modules[__package__].__version__
@@ -60,9 +89,4 @@ def restore_versioned_state(estimator, state):
             ),
             stacklevel=2,
         )
-    BaseEstimator.__setstate__(estimator, state)
-    if hasattr(estimator, "_check_state"):
-        try:
-            estimator._check_state()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise ValueError(f"the saved {type(estimator).__name__} is damaged: {error}") from error
+    restore_options(estimator, state)

@@ -8,6 +8,8 @@ from sklearn import pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._versions import restore_options
+
 __all__ = ["make_pipeline"]
 
 
@@ -53,6 +55,8 @@ class FieldPipeline(pipeline.Pipeline):
     >>> labelings[0].tolist()
     [['A', 'N'], ['N', 'N']]
     """
+
+    __setstate__ = restore_options
 
     @available_if(_last_step_has("predict_topk"))
     def predict_topk(self, X: Any, k: int = 5, **params: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -3,13 +3,13 @@
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.dense._gaussian_kernels import scaled_kernels
 
 
-class BandwidthSearch(BaseEstimator):
+class BandwidthSearch(HoldsOptions):
     r"""Coordinate search over bandwidths, by the loss on examples held out of training.
 
     .. math::
@@ -129,7 +129,7 @@ class BandwidthSearch(BaseEstimator):
             _check_count(self, name)
 
 
-class BandwidthGradient(BaseEstimator):
+class BandwidthGradient(HoldsOptions):
     r"""Descent of the training loss in the logarithms of the bandwidths, by quasi-Newton steps.
 
     .. math::

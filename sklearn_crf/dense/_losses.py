@@ -1,10 +1,11 @@
 """Losses of the marginals that mean field ends with, and their derivatives."""
 
 import numpy as np
-from sklearn.base import BaseEstimator
+
+from sklearn_crf._versions import HoldsOptions
 
 
-class LogLoss(BaseEstimator):
+class LogLoss(HoldsOptions):
     r"""Logarithmic loss of the marginals: the negative log-likelihood of each label under its marginal.
 
     .. math::
@@ -73,7 +74,7 @@ class LogLoss(BaseEstimator):
     needs_totals = False
 
 
-class ExpectedIoU(BaseEstimator):
+class ExpectedIoU(HoldsOptions):
     r"""One minus the mean over classes of the expected intersection over the expected union, times the nodes' weight.
 
     .. math::

@@ -8,11 +8,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import wilcoxon
-from sklearn.base import BaseEstimator, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import read_examples
 from sklearn_crf.encoding import encode_y, found_labels, object_array, sorted_classes
@@ -22,7 +23,7 @@ from sklearn_crf.inference import LoopyBP
 NO_FIELD = "no field"
 
 
-class GridField(BaseEstimator):
+class GridField(HoldsOptions):
     """A field whose edges join neighbouring pixels, for the examples of a dense field.
 
     Its unary scores are linear in the given scores. Edges see a constant and two scales of the similarity of colours.

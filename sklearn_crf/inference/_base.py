@@ -5,12 +5,12 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._numbers import check_choice, check_option
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._constraints import Infeasible, Refuted
@@ -232,7 +232,7 @@ _COMMON_OPTIONS = {
 _SWITCHES = ("climb", "bounded", "search")
 
 
-class Inference(ChecksOwnMethods, BaseEstimator):
+class Inference(ChecksOwnMethods, HoldsOptions):
     """Base of the inference algorithms: options in, results out.
 
     An algorithm holds options only, as constructor parameters (``get_params``, ``clone`` and grid search work);

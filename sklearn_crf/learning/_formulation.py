@@ -4,10 +4,10 @@ from numbers import Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.inference import AutoMarginals, Inference, exact_inference
 from sklearn_crf.learning._solvers import Solver
@@ -18,7 +18,7 @@ from sklearn_crf.objectives import Objective
 FACTOR_FORMULATIONS = ("exact", "relaxation", "piecewise", "pseudolikelihood", "loopy")
 
 
-class Formulation(ChecksOwnMethods, BaseEstimator):
+class Formulation(ChecksOwnMethods, HoldsOptions):
     r"""Base of the formulations: a likelihood, exact or approximate, with costs and at a temperature.
 
     Parameters

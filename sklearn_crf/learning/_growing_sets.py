@@ -5,9 +5,10 @@ from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import require_complete
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ICM, LoopyBP
@@ -77,7 +78,7 @@ GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
 _BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
 
 
-class GrowingSets(BaseEstimator):
+class GrowingSets(HoldsOptions):
     r"""Sets of labelings among which the truth is to be probable, and how they grow.
 
     Parameters

@@ -4,10 +4,10 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import NamedInference
 from sklearn_crf.learning._solvers import Solver
 from sklearn_crf.learning._training import PenalisedRisk
@@ -17,7 +17,7 @@ from sklearn_crf.objectives import EmpiricalRisk, Objective
 INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
 
 
-class LearningRule(ChecksOwnMethods, BaseEstimator):
+class LearningRule(ChecksOwnMethods, HoldsOptions):
     """Base of the learning rules: what stands for the likelihood's expectations, and how weights follow it.
 
     A subclass writes ``objective(decoding)`` and ``solver_for(problem, start)``; ``init`` says where training starts,

@@ -4,10 +4,11 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_crf._own_methods import ChecksOwnMethods, must_be
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AD3, AutoMap, CountingNumbers, IncMP, Inference
 from sklearn_crf.learning._formulations import FORMULATIONS
 from sklearn_crf.learning._relaxations import ENTROPIES
@@ -18,7 +19,7 @@ from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, 
 _ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
 
-class MarginFormulation(ChecksOwnMethods, BaseEstimator):
+class MarginFormulation(ChecksOwnMethods, HoldsOptions):
     """Base of the formulations of max-margin training.
 
     Parameters

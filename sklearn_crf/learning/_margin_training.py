@@ -6,11 +6,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.optimize import OptimizeResult
 from scipy.special import entr
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import progress_reporter, warn_caller
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
@@ -249,7 +250,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
     )
 
 
-class PlaneSolver(BaseEstimator):
+class PlaneSolver(HoldsOptions):
     """Base of the solvers of maxima of planes.
 
     Attributes
@@ -280,9 +281,8 @@ class PlaneSolver(BaseEstimator):
         if isinstance(oracle, ForestPlanes):
             bounded, value = bounded[oracle.places], oracle.value
             limits = limits | self._limits_on_forests(oracle, bounded)
-        return type(self).minimize(
-            oracle, oracle.sizes, value, len(bounded), lower_bounded=bounded, random_state=run.rng, **limits
-        )
+        limits = limits | {"lower_bounded": bounded, "random_state": run.rng}
+        return type(self).minimize(oracle, oracle.sizes, value, len(bounded), **limits)
 
     def _limits_on_forests(self, oracle, bounded):
         """Options for examples whose planes a kernel finds exactly."""

@@ -6,10 +6,10 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._reports import progress_reporter
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, retract_if_left, warn_of_lbfgs, warn_unconverged
@@ -49,7 +49,7 @@ REMEDY = (
 )
 
 
-class Solver(BaseEstimator):
+class Solver(HoldsOptions):
     """Base of the solvers: options, and a method that trains.
 
     A subclass writes ``train``, and minimises in the context of ``_training``.

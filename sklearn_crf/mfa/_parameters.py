@@ -6,11 +6,12 @@ from numbers import Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
+from sklearn_crf._versions import HoldsOptions
 
-class Priors(BaseEstimator):
+
+class Priors(HoldsOptions):
     r"""Gaussian priors on means and loadings, and the least noise variance of `MultiConditionalMFA`.
 
     .. math::

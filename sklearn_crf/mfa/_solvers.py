@@ -12,11 +12,11 @@ from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._threads import checkpoint
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.mfa._criteria import group_sums, value_gradient
 from sklearn_crf.mfa._densities import precisions
 from sklearn_crf.mfa._em import em_steps
@@ -170,7 +170,7 @@ def _checked_ascent(found, objective, start, *arguments):
     return found
 
 
-class MixtureSolver(ChecksOwnMethods, BaseEstimator):
+class MixtureSolver(ChecksOwnMethods, HoldsOptions):
     """Base of the solvers; a subclass writes ``_minimize`` with the arguments of ``minimize``."""
 
     _returns: ClassVar[dict] = {"_minimize": _checked_ascent}

@@ -4,10 +4,11 @@ from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._threads import cached_property, map_tasks
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
 from sklearn_crf.objectives._results import checked_loss, checked_model
@@ -63,7 +64,7 @@ class Loss(NamedTuple):
     gap: float = 0.0
 
 
-class Objective(ChecksOwnMethods, BaseEstimator):
+class Objective(ChecksOwnMethods, HoldsOptions):
     """Base of the learning principles: a subclass writes ``loss_statistics``.
 
     An objective holds options only, as constructor parameters. One that asks an inference has a parameter

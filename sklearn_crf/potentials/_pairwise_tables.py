@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._threads import cached_property
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import ENTITY_SCHEMES, invalid_transitions
 
 
@@ -229,7 +229,7 @@ def pairwise_form(name, n_classes):
     return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
 
 
-class PairwiseTables(BaseEstimator):
+class PairwiseTables(HoldsOptions):
     """Options of the pairwise tables of a field.
 
     Parameters

@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
@@ -306,7 +306,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return tags
 
 
-class _NodeClassifier(ClassifierMixin, BaseEstimator):
+class _NodeClassifier(ClassifierMixin, HoldsOptions):
     """A classifier of plain rows on the nodes of examples: what it returns has the shape of their labels."""
 
     def __init__(self, estimator, missing_label=None):

@@ -3,11 +3,12 @@
 from abc import abstractmethod
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import map_coarse
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import object_array
 
 
@@ -41,7 +42,7 @@ def as_images(X):
     return images
 
 
-class ImageTransformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Features of every pixel of images that have as many channels as those seen in ``fit``."""
 
     def __sklearn_tags__(self):

@@ -4,13 +4,14 @@ from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.base import TransformerMixin, _fit_context, clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import (
     Example,
     OperatorFeatures,
@@ -44,7 +45,7 @@ def _require_transformer(transformer):
     )
 
 
-class NodeTransformer(FrameOutput, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
 
     It is fitted on the nodes of all examples stacked to ``(n_nodes, n_features)``, and what it returns is put back into

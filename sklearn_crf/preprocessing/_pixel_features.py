@@ -5,15 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, sobel
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context
+from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import object_array
 
 SCALES = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
 
-class PixelFeatures(TransformerMixin, BaseEstimator):
+class PixelFeatures(TransformerMixin, HoldsOptions):
     """Nine features a pixel: CIE Lab and the two eigenvalues of the structure tensor of each of its planes.
 
     The structure tensor of a plane ``f`` is ``G_sigma * (grad f grad f')``, a Gaussian average of products of first

@@ -5,11 +5,12 @@ from numbers import Integral, Real
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
+from sklearn_crf._versions import HoldsOptions
 
-class Options(BaseEstimator):
+
+class Options(HoldsOptions):
     """Base of objects that hold constructor parameters and nothing else."""
 
     _parameter_constraints: ClassVar[dict] = {}

@@ -66,7 +66,7 @@ MODELS = {
     "TRWCRF": (TRWCRF(max_iter=5), named_images),
     "M3NClassifier": (M3NClassifier(max_iter=5, random_state=0), images),
     "ContrastiveCRF": (ContrastiveCRF(max_iter=5, random_state=0), images),
-    "DenseCRF": (DenseCRF([Bilateral(2.0, 0.5)], image_channels=1, max_iter=5), scored_images),
+    "DenseCRF": (DenseCRF([Bilateral(2.0, 0.5)], image_channels=1, color_range=(0, 255), max_iter=5), scored_images),
     "MultiLabelField": (MultiLabelField(TRWCRF(pairwise="ising", max_iter=5)), labelled_rows),
     "MultiConditionalMFA": (MultiConditionalMFA(n_factors=1, max_iter=5, random_state=0), rows),
     "RegressionTreeField": (RegressionTreeField(**TREES), real_images),

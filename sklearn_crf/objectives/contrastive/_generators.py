@@ -3,9 +3,9 @@
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from sklearn_crf._own_methods import ChecksOwnMethods
+from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_updates import random_labels
@@ -14,7 +14,7 @@ from sklearn_crf.objectives._results import checked_assignment
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 
-class Generator(ChecksOwnMethods, BaseEstimator):
+class Generator(ChecksOwnMethods, HoldsOptions):
     """Base of what generates assignments: a subclass writes ``__call__``.
 
     Examples
