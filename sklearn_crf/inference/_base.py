@@ -361,6 +361,28 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             algorithms always do; marginals that fit together locally may exist where that takes a search to show.
         """
         self._require("marginals", model)
+        return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
+
+    def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
+        """Marginals whose ``log_z`` has them as its derivative up to smaller errors than theirs.
+
+        Messages that have not quite converged may give a bound on the log-partition at the price of such errors, and of
+        time. Then this is their value without the bound.
+
+        Parameters
+        ----------
+        model : PairwiseModel or FactorGraph
+            One of the types in ``takes``.
+        init : object, optional
+            ``state`` of a former result of the same topology: a warm start.
+        n_threads : int, default=1
+            Threads inside this one model; results do not depend on it.
+
+        Returns
+        -------
+        Marginals
+        """
+        self._require("marginals", model)
         return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
@@ -408,6 +430,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             ``node_marginals(unary, ptr)``, if the rule is the first one, their marginals; None of some scores.
         """
         return None
+
+    def _bounded_marginals(self, model, *, init=None, n_threads=1):
+        return self._marginals(model, init=init, n_threads=n_threads)
 
     def _node_marginals(self, model, n_threads):
         return self._marginals(model, n_threads=n_threads).unary

@@ -39,6 +39,9 @@ FACTOR_BUDGET = 256 * 2**20
 # limit, and exp(-60) in double precision, in which 708 is.
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
+# Range of the scores of a message above which the change of a probability may hide that of its logarithm.
+_WIDE = np.log(100.0)
+
 _VECTOR_BYTES = 16
 
 # The kernel of log-odds reads and writes vectors of up to 32 bytes.
@@ -74,6 +77,7 @@ class Field(NamedTuple):
     tables: np.ndarray  # (T, R, K, K) scores
     edge_weight: np.ndarray  # (E, R) or empty
     appearance: np.ndarray  # (E,) or empty: edge appearance probabilities, none is 1 (belief propagation)
+    is_wide: bool  # whether a message may give a state less than a hundredth
 
     @property
     def width(self):
@@ -113,9 +117,11 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
     # known beforehand; the caller looks at what came out
     incidence = model.graph.incidence
     if maximum or as_scores:
-        semiring, dtype = MAX_SCORE if maximum else SUM_SCORE, model.dtype
+        semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf
     else:
-        semiring, dtype = _kind_of_sum(model, model.graph.largest_degree, unbounded)
+        semiring, dtype, largest = _kind_of_sum(model, model.graph.largest_degree, unbounded)
+        # A message is raised to the probability that scores were divided by.
+        largest *= 1.0 if appearance is None else float(np.max(appearance, initial=0.0))
     scores = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
         for name, values, shape in (
@@ -137,6 +143,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         place=np.zeros((0, 2), dtype=np.int32),
         on=np.zeros(0, dtype=dtype),
         off=np.zeros(0, dtype=dtype),
+        is_wide=bool(largest > _WIDE),
         **scores,
     )
     is_potts = model.is_potts and model.n_columns > 1
@@ -149,9 +156,9 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
 
 def _kind_of_sum(model, largest_degree, unbounded):
-    """Semiring and precision for sums."""
+    """Semiring and precision for sums, and the largest range of the scores of a message."""
     if model.graph.n_edges == 0:
-        return SUM_PROBABILITY, model.dtype
+        return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _ranges_of_tables(model)
     double = np.dtype(np.float64)
     candidates = () if forbids and not unbounded else (double,) if forbids else (model.dtype, double)
@@ -159,8 +166,8 @@ def _kind_of_sum(model, largest_degree, unbounded):
     together = largest_degree * (largest + np.log(model.n_columns)) + largest
     for dtype in candidates:
         if together <= LARGEST_RANGE[dtype]:
-            return SUM_PROBABILITY, dtype
-    return SUM_SCORE, model.dtype
+            return SUM_PROBABILITY, dtype, np.inf if forbids else largest
+    return SUM_SCORE, model.dtype, np.inf
 
 
 def _ranges_of_tables(model):

@@ -1,11 +1,10 @@
 """The linear relaxation of a model: its preparation, bounds of its scores, and results of lowering an upper bound."""
 
 import numpy as np
-from scipy.special import logsumexp
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._constraints import Infeasible
-from sklearn_crf.inference._field import infeasible_at_node
+from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
 from sklearn_crf.models import PairwiseModel, score
 
 # Numbers in the tables of the edges that are looked at together (16 MB).
@@ -83,8 +82,8 @@ def check_not_below(bound, least):
         raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
 
 
-def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_chains=False):
-    r"""Share of each node in an upper bound on the log-partition, or on the best score.
+def rise_to_bound(field, beliefs, messages, fresh, along_chains):
+    r"""Share of each node in what an upper bound on the log-partition is above the value at some messages.
 
     The scores are, exactly and for any messages,
 
@@ -92,20 +91,72 @@ def reweighted_bound_terms(model, messages, probabilities, *, maximum, along_cha
         \mathrm{score}(y) = \sum_s \beta_s(y_s) + \sum_{st} \nu_{st} \lambda_{st}(y_s, y_t),
 
     an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. With constants taken out so that
-    :math:`\log \sum_a \exp \beta_s(a) = 0`, eliminating the nodes of a tree one by one from its leaves adds at most
+    :math:`\sum_a \exp \beta_s(a) = 1`, eliminating the nodes of a tree one by one from its leaves adds at most
 
     .. math::
-        \max_{y_s} \log \sum_{y_t} \exp\big(\lambda_{st}(y_s, y_t) + \beta_t(y_t)\big)
+        \max_{y_s} \log r_{ts}(y_s), \qquad
+        r_{ts}(y_s) = \sum_{y_t} \exp\big(\lambda_{st}(y_s, y_t) + \beta_t(y_t)\big)
 
-    for each edge, t being the end away from the root; for the best score, with maxima for sums. The bound is the
-    average of that, with the worse end for each edge. At a fixed point both are zero.
+    for each edge, t being the end away from the root. The bound is the average of that, with the worse end for each
+    edge. The value has the mean :math:`\sum_{y_s} \exp(\beta_s) \, r_{ts}` in place of the maximum. Up to a constant,
+    :math:`r^{\nu}` is what t would send next, divided by what it has sent. At a fixed point nothing rises.
+    """
+    # beliefs: (N, K) float64, probabilities; messages, fresh: (2E, width), what nodes have sent, and would send at once
+    # along_chains: edge probabilities are those of chains that ascend through the nodes: t is always the later end
+    # returns (N,) float64, an edge counts for its first node
+    n_nodes, n_columns = beliefs.shape
+    receiver = np.repeat(np.arange(n_nodes), np.diff(field.ptr))
+    old, new, own = messages[:, :n_columns], fresh[:, :n_columns], field.unary[:, :n_columns]
+    nothing = 0.0 if field.semiring == SUM_PROBABILITY else -np.inf
+    # A state that its own node rules out is in no labeling.
+    possible = (old > nothing) & (own > nothing)[receiver]
+    change = np.full(old.shape, -np.inf)
+    if field.semiring == SUM_PROBABILITY:
+        np.divide(new, old, out=change, where=possible)
+        np.log(change, out=change, where=change > 0)
+        change[~possible] = -np.inf
+    else:
+        np.subtract(new, old, out=change, where=possible)
+    power = (
+        np.ones(len(old)) if not len(field.appearance) else field.appearance[field.half_edge >> 1].astype(np.float64)
+    )
+    most = change.max(axis=1, initial=-np.inf)
+    if np.isneginf(most).any():
+        raise infeasible_at_node(int(receiver[np.argmin(most)]))
+    below = most[:, None] - change
+    below /= power[:, None]
+    share = beliefs[receiver]
+    mean = np.einsum("ij,ij->i", share, np.exp(-below))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # A mean that underflows is bounded by that of the logarithms.
+        above = np.where(mean > _LEAST_MEAN, -np.log(mean), np.where(share > 0, share * below, 0.0).sum(axis=1))
+    above *= power
+    ends = np.empty_like(above)
+    ends[field.half_edge] = above
+    ends = ends.reshape(-1, 2)
+    numbered = np.empty_like(receiver)
+    numbered[field.half_edge] = receiver
+    first, second = numbered.reshape(-1, 2).T
+    risen = np.where(first < second, *ends.T) if along_chains else ends.max(axis=1)
+    return np.bincount(first, weights=risen, minlength=n_nodes)
+
+
+# Below it numbers lose digits.
+_LEAST_MEAN = 1e-300
+
+
+def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False):
+    r"""Share of each node in an upper bound on the best score.
+
+    It is that of :func:`rise_to_bound` on the log-partition with maxima for sums: with constants taken out so that
+    :math:`\max_a \beta_s(a) = 0`, the average over trees of what their edges add at most.
     """
     # probabilities: (E,)
     # messages: (2E, K), scores by the slot of the receiving node, raised to the power of the edge probability
-    # along_chains: the probabilities are those of chains that ascend through the nodes: t is always the later end
+    # along_chains: the probabilities are those of chains that ascend through the nodes
     # returns (N,) float64, an edge counts for its first node
     graph = model.graph
-    reparameterized = _Reparameterization(model, messages, maximum)
+    reparameterized = _Reparameterization(model, messages)
     terms = reparameterized.constants
     for edges, tables in table_blocks(model):
         ends = reparameterized.largest_on_edges(edges, tables, probabilities[edges])
@@ -123,15 +174,14 @@ class _Reparameterization:
     # nodes: (N, K) float64, beta
     # constants: (N,) float64, what was taken out of beta
 
-    def __init__(self, model, messages, maximum):
+    def __init__(self, model, messages):
         incidence = model.graph.incidence
         self.model = model
-        self.total = np.max if maximum else logsumexp
         self.messages = messages.astype(np.float64)
         self.slot_of_half_edge = np.argsort(incidence.half_edge)
         self.nodes = model.unary.astype(np.float64)
         np.add.at(self.nodes, np.repeat(np.arange(model.graph.n_nodes), model.graph.degree), self.messages)
-        self.constants = self.total(self.nodes, axis=1)
+        self.constants = np.max(self.nodes, axis=1)
         if np.isneginf(self.constants).any():
             raise infeasible_at_node(int(np.argmin(self.constants)))
         self.nodes -= self.constants[:, None]
@@ -147,7 +197,7 @@ class _Reparameterization:
             pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
         pair /= probabilities[:, None, None]
         beliefs = [np.expand_dims(self.nodes[ends[side]], 2 - side) for side in (0, 1)]
-        totals = [self.total(pair + beliefs[side], axis=1 + side) for side in (0, 1)]
+        totals = [np.max(pair + beliefs[side], axis=1 + side) for side in (0, 1)]
         # A state that its own node rules out is in no labeling.
         possible = [self.nodes[ends[1 - side]] > -np.inf for side in (0, 1)]
         return np.stack([np.where(possible[side], totals[side], -np.inf).max(axis=1) for side in (0, 1)])
@@ -206,11 +256,10 @@ def still_falling(algorithm, fall):
 
 def marginals_by_descent(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals there."""
-    # algorithm: with ``max_iter`` and ``tol``, the largest change of the probabilities of a message that counts as
-    # none
+    # algorithm: with ``max_iter`` and ``tol``, the largest change of a message that counts as none
     # run: ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the
     # result with these fields
-    # bound: what the bound is, in the end, of the log-partition
+    # bound: what the bound is of the log-partition
     change, n_iter = np.inf, 0
     while change > algorithm.tol and n_iter < algorithm.max_iter:
         checkpoint()
@@ -222,8 +271,7 @@ def marginals_by_descent(algorithm, run, bound):
             f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
             f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter."
         )
-    kind = "upper" if bound == "exact" and not converged else bound
-    return run.marginals(bound=kind, n_iter=n_iter, converged=converged)
+    return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
 
 def is_coarse(model):

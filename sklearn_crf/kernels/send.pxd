@@ -186,10 +186,18 @@ cdef inline void apply_factor(const Field* f, int32_t half_edge, const floating*
         sum_product(factor, x, n, W, out)
 
 
+cdef inline double count_change(double of_probability, double of_logarithm) noexcept nogil:
+    """The change of a message: that of a probability, or a hundredth of that of its logarithm.
+
+    A probability near 0 hides changes that decide where other messages say the opposite.
+    """
+    return max(of_probability, 0.01 * of_logarithm)
+
+
 cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Workspace* workspace, floating* kept,
                                           Py_ssize_t n, Py_ssize_t n_other, double damping,
                                           double power) noexcept nogil:
-    """A message of sums kept as scores; the largest change of its probabilities (of best 1), or -1 if all are zero."""
+    """A message of sums kept as scores, the best of which is 0; its largest change, or -1 if all are -inf."""
     cdef:
         Py_ssize_t W = f.width, a, b
         floating* cavity = <floating*> workspace.cavity
@@ -198,6 +206,7 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Wor
         floating top
         # Terms lost by underflow do not matter in a sum above this; a smaller sum is done again in scores.
         double least = 1e-30 if floating is float else 1e-290
+        double rounding = 1e-6 if floating is float else 2e-15
         double shift = 0, change, worst = 0
     for a in range(W):
         x[a] = cavity[a]
@@ -221,8 +230,8 @@ cdef inline double replace_sums_in_scores(const Field* f, int32_t half_edge, Wor
     for b in range(n_other if damping >= 0 else 0):
         change = fabs(<double> fresh[b] - x[b])
         # |exp x - exp y| <= |x - y| for x, y <= 0; not a number (both -inf) is no change
-        if change > worst:
-            change = fabs(<double> exp_of(fresh[b]) - exp_of(x[b]))
+        if change > worst and change > -rounding * fresh[b]:
+            change = count_change(fabs(<double> exp_of(fresh[b]) - exp_of(x[b])), change)
             worst = change if change > worst else worst
     return worst
 

@@ -113,7 +113,8 @@ class _QuadraticModel:
         self.turns.clear()
 
     def learn(self, step, turn):
-        if step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
+        # The square of a tiny change may be 0.
+        if turn @ turn > 0 and step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
             self.steps.append(step)
             self.turns.append(turn)
 

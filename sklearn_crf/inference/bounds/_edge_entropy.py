@@ -45,7 +45,7 @@ class EdgeEntropyBP(Inference):
     max_iter : int, default=500
         Most iterations, each of one pass forwards and one back.
     tol : float, default=1e-6
-        Largest change of the probabilities of a message that counts as none.
+        Largest change of a message that counts as none: of its probabilities, or of a hundredth of their logarithms.
     entropy : {"trivial", "factors"}, default="trivial"
         How often the entropy of a node with edges counts besides: ``"trivial"``, c = 0, those of edges alone;
         ``"factors"``, c = 1, as in a graph with a factor at each node, which gives a looser bound.

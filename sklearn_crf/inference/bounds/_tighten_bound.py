@@ -93,8 +93,8 @@ class Tightening:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Gradients are projected already.
-                project=lambda x: x,
+                # Gradients are projected, but combinations of them with large shares are so up to rounding alone.
+                project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,
                 callback=lambda _: checkpoint(),
@@ -102,7 +102,9 @@ class Tightening:
             x, n_iter = found.x, n_iter + found.nit
             trace = np.concatenate((trace[:-1], found.loss_curve))
             tight = _averaged(scores, x, n_iter, trace)
-            if tight.disagreement <= self.tol or not found.success or n_iter >= self.max_iter:
+            # Without a slope at all, no smaller tolerance leads anywhere.
+            is_at_end = not found.success or n_iter >= self.max_iter or found.residual == 0
+            if tight.disagreement <= self.tol or is_at_end:
                 return tight
             # Nodes agree, but a pair still differs by more than its ends do.
             tol *= 0.5 * self.tol / tight.disagreement
@@ -110,6 +112,8 @@ class Tightening:
 
 def _averaged(scores, x, n_iter, trace):
     """Means over trees; they are the derivatives of the bound whether or not the trees agree."""
+    # A sum of log-partitions is a bound only where the scores of the trees add up to the model's.
+    x = scores.project(x)
     at = scores.marginals(x)
     unary, pairs = scores.means.over_nodes(at.unary), scores.means.over_edges(at.tables)
     differences = np.abs(at.unary - unary).max(), np.abs(at.tables - pairs[scores.edge]).max(initial=0.0)

@@ -29,12 +29,15 @@ from sklearn_crf.inference._relaxed_problem import (
     labeling_by_descent,
     marginals_by_descent,
     reweighted_bound_terms,
+    rise_to_bound,
 )
+from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
+from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals
 from sklearn_crf.inference.messages._norm_product import start_messages
-from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, sent_at_once
 from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
@@ -53,11 +56,7 @@ class MessagePassing(EdgeMarginals, Inference):
         """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
         raise NotImplementedError
 
-    def _sum_bound(self, graph):
-        """Side of the log-partition of a fixed point on a graph with cycles."""
-        return None
-
-    def _bounded(self, model, found):
+    def _bounded(self, model, field, messages, found, run):
         """Marginals with a log-partition that is a bound where the algorithm has one."""
         return found
 
@@ -95,24 +94,31 @@ class MessagePassing(EdgeMarginals, Inference):
         return isinstance(model, FactorGraph)
 
     def _marginals(self, model, *, init=None, n_threads=1):
+        return self._marginals_by_messages(model, init, n_threads, bounded=False)
+
+    def _bounded_marginals(self, model, *, init=None, n_threads=1):
+        return self._marginals_by_messages(model, init, n_threads, bounded=True)
+
+    def _marginals_by_messages(self, model, init, n_threads, bounded):
         if self._by_factors(model):
             return self._factor_marginals(model, init)
         field, unary_shift = self._make_field(model, maximum=False)
         with range_runner(n_threads) as run:
             messages, n_iter, converged = self._iterate(model.graph, field, init, run)
-            bound = "exact" if model.graph.is_forest else self._sum_bound(model.graph)
             found = marginals_of(
                 field,
                 model.dtype,
                 unary_shift,
                 messages,
                 run,
-                bound=bound if converged else None,
+                bound="exact" if converged and model.graph.is_forest else None,
                 n_iter=n_iter,
                 converged=converged,
                 state=_state(field, messages),
             )
-        return self._bounded(model, found)
+            # Far from a fixed point the value says nothing.
+            is_bounded = found.bound is not None or (converged and not bounded)
+            return found if is_bounded else self._bounded(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
         # Where tables forbid pairs, the sums over edges may be what finds that a model is infeasible.
@@ -255,8 +261,8 @@ class LoopyBP(MessagePassing):
     max_iter : int, default=100
         Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
     tol : float, default=1e-4
-        Largest change of a message that counts as none: of its probabilities for marginals, of its scores for
-        labels, before damping.
+        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
+        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1); on factor graphs, of its scores.
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
@@ -331,9 +337,9 @@ class TRWMessagePassing(MessagePassing):
 
     with a maximum in place of the sum for labels. All edge probabilities one is belief propagation, exact on forests.
 
-    The fixed point is unique and its ``log_z`` an upper bound, whose derivatives the marginals are; but convergence is
-    not certain, except with ``schedule="convergent"``. Where ``max_iter`` ends it, ``log_z`` is a looser upper bound
-    that holds for any messages, and so is the bound of :meth:`map` on the best score.
+    The fixed point is unique and its value an upper bound, whose derivatives the marginals are; but convergence is
+    not certain, except with ``schedule="convergent"``. ``log_z`` is an upper bound that holds for any messages, tight
+    at the fixed point, and so is the bound of :meth:`map` on the best score.
 
     Parameters
     ----------
@@ -347,8 +353,8 @@ class TRWMessagePassing(MessagePassing):
     max_iter : int, default=200
         Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
     tol : float, default=1e-4
-        Largest change of a message that counts as none: of its probabilities for marginals, of its scores for
-        labels, before damping.
+        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
+        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
         message's logarithm.
@@ -434,9 +440,6 @@ class TRWMessagePassing(MessagePassing):
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
         return make_field(model._with_edge_weight(key, weights), maximum, probabilities)
 
-    def _sum_bound(self, graph):
-        return "upper"
-
     def _extrapolates(self):
         return not self.damping and self.schedule not in ("residual", "convergent")
 
@@ -460,12 +463,17 @@ class TRWMessagePassing(MessagePassing):
         return not follows_chains(graph, edge_probabilities_of(graph, self.edge_probabilities))
 
     def _factor_marginals(self, model, init):
-        run, bound = start_messages(model, "trw", self.edge_probabilities, 1, init, self.tol)
+        run, bound = self._started(model, 1, init, self.tol)
         return marginals_by_descent(self, run, bound)
 
     def _factor_labeling(self, model, init):
-        run, _ = start_messages(model, "trw", self.edge_probabilities, 0, init)
+        run, _ = self._started(model, 0, init)
         return labeling_by_descent(self, model, run)
+
+    def _started(self, model, temperature, init, tol=-1.0):
+        layered = LayeredModel(model)
+        node, factor, bound = counting_numbers_of("trw", layered, self.edge_probabilities)
+        return start_messages(layered, node, factor, temperature, init, tol), bound
 
     def _edge_marginals(self, model, edges, init, n_threads):
         if self._by_factors(model):
@@ -479,21 +487,20 @@ class TRWMessagePassing(MessagePassing):
         if self.schedule == "convergent" and self.damping:
             raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
 
-    def _bounded(self, model, found):
-        graph = model.graph
-        is_descent = self.schedule == "convergent" and not graph.is_forest
-        if found.converged and not is_descent:
-            return found
-        terms = self._bound_terms(model, found.state, maximum=False, along_chains=is_descent)
+    def _bounded(self, model, field, messages, found, run):
+        # A fixed point is a bound, but messages are near one at best.
+        fresh = sent_at_once(model.graph, field, messages, run)
+        share = found.unary.astype(np.float64)
+        terms = found.log_z_terms + rise_to_bound(field, share, messages, fresh, self._is_descent(model.graph))
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
-    def _bound_terms(self, model, state, **how):
-        with np.errstate(divide="ignore"):
-            messages = state.values if state.as_scores else np.log(state.values)
-        return reweighted_bound_terms(
-            model, messages, edge_probabilities_of(model.graph, self.edge_probabilities), **how
-        )
+    def _is_descent(self, graph):
+        """Whether edge probabilities are those of chains that ascend through the nodes, of which sweeps make use."""
+        return self.schedule == "convergent" and not graph.is_forest
 
     def _max_bound(self, model, state):
-        is_descent = self.schedule == "convergent" and not model.graph.is_forest
-        return float(self._bound_terms(model, state, maximum=True, along_chains=is_descent).sum())
+        with np.errstate(divide="ignore"):
+            messages = state.values if state.as_scores else np.log(state.values)
+        probabilities = edge_probabilities_of(model.graph, self.edge_probabilities)
+        terms = reweighted_bound_terms(model, messages, probabilities, along_chains=self._is_descent(model.graph))
+        return float(terms.sum())

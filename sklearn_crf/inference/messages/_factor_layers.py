@@ -89,7 +89,7 @@ class LayeredModel:
     # layers: with maxima off and scales of one; order: (N,), node of the model at each place; constant: what factors
     # without nodes say; graph: of a pairwise model
     # components: (n_components, 2) int32, first place of each component, and the one behind its last
-    # factors: (F,), numbers of the factors of two nodes or more
+    # factors: (F,), numbers of the factors of two nodes or more, in the order of ``layers``: by arity
     # node_scores: (N, K) float64, what smaller factors say of each place's states, -inf past their number
 
     def __init__(self, model):
@@ -98,13 +98,14 @@ class LayeredModel:
         model = model if self.graph is None else factor_graph_of(model)
         self.model = model
         arity = model.arity
-        self.factors = np.flatnonzero(arity >= 2)
+        by_arity = np.argsort(arity, kind="stable")
+        self.factors = by_arity[arity[by_arity] >= 2]
         self.is_forest = is_forest_of_factors(model) if self.graph is None else self.graph.is_forest
         component = model.component if self.graph is None else self.graph.component
         if not self.is_forest:
             self.order = np.argsort(component, kind="stable")
         elif self.graph is None:
-            self.order = _from_roots(model, self.factors)
+            self.order = _from_roots(model, np.sort(self.factors))
         else:
             self.order = self.graph.forest.order
         self.components = _runs(component[self.order])

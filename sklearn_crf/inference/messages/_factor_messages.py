@@ -233,17 +233,25 @@ def bethe_labeling(algorithm, model, init):
     return found._replace(bound=found.score) if is_forest else found
 
 
+def run_over_forest(layered, temperature, init):
+    """Messages of belief propagation that are exact where factors and nodes form no cycle."""
+    run = MessageRun(layered, _bethe_split(layered), temperature, init)
+    # From the leaves to the roots and back, and each node once more.
+    run.iterate()
+    run.iterate()
+    return run
+
+
+def _bethe_split(layered):
+    layers = layered.layers
+    return Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
+
+
 def _propagated(algorithm, layered, temperature, init):
     """Messages by the counting numbers of the Bethe approximation, number of iterations, converged?"""
-    layers = layered.layers
-    split = Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
-    settling = () if layered.is_forest else (algorithm.damping, algorithm.tol)
-    run = MessageRun(layered, split, temperature, init, *settling)
     if layered.is_forest:
-        # From the leaves to the roots and back, and each node once more.
-        run.iterate()
-        run.iterate()
-        return run, 2, True
+        return run_over_forest(layered, temperature, init), 2, True
+    run = MessageRun(layered, _bethe_split(layered), temperature, init, algorithm.damping, algorithm.tol)
     for n_iter in range(1, algorithm.max_iter + 1):
         checkpoint()
         change = run.iterate()

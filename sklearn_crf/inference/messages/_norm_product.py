@@ -5,7 +5,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._factor_messages import MessageRun
+from sklearn_crf.inference.messages._factor_messages import MessageRun, run_over_forest
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
@@ -50,10 +50,11 @@ class NormProductBP(Inference):
         T of :meth:`map`. If it is positive, the bound is smooth and messages do not get stuck where maxima do; it comes
         within T times the largest entropy of the relaxation.
     max_iter : int, default=500
-        Most iterations, each of one sweep forwards and one back.
+        Most iterations, each of one sweep forwards and one back. Marginals of ``"trw"`` and ``"bethe"`` on forests
+        take two.
     tol : float, default=1e-6
-        For marginals, largest change of the probabilities of a message that counts as none; for labels, fall of the
-        bound in ten iterations, relative to its size (at least one).
+        For marginals, largest change of a message that counts as none: of its probabilities, or of a hundredth of
+        their logarithms; for labels, fall of the bound in ten iterations, relative to its size (at least one).
 
     See Also
     --------
@@ -115,22 +116,26 @@ class NormProductBP(Inference):
         check_option(self.map_temperature, "map_temperature", lambda value: value >= 0, "not be negative")
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        run, bound = self._start(model, self.temperature, init, self.tol)
+        layered, node, factor, bound = self._counted(model)
+        if bound == "exact":
+            # The same entropy, in terms of which two sweeps find the maximum.
+            run = run_over_forest(layered, self.temperature, init)
+            bound = bound if self.temperature == 1 else "upper" if self.temperature > 1 else None
+            return run.marginals(bound=bound, n_iter=2, converged=True)
         if self.temperature != 1:
             bound = "upper" if bound and self.temperature > 1 else None
+        run = start_messages(layered, node, factor, self.temperature, init, self.tol)
         return marginals_by_descent(self, run, bound)
 
     def _map(self, model, *, init=None, n_threads=1):
-        run, _ = self._start(model, self.map_temperature, init)
-        return labeling_by_descent(self, model, run)
+        layered, node, factor, _ = self._counted(model)
+        return labeling_by_descent(self, model, start_messages(layered, node, factor, self.map_temperature, init))
 
-    def _start(self, model, temperature, init, tol=-1.0):
-        return start_messages(model, self.counting_numbers, self.edge_probabilities, temperature, init, tol)
+    def _counted(self, model):
+        layered = LayeredModel(model)
+        return layered, *counting_numbers_of(self.counting_numbers, layered, self.edge_probabilities)
 
 
-def start_messages(model, counting_numbers, edge_probabilities, temperature, init, tol=-1.0):
-    """Messages at their start, whose components rest by ``tol``, and what the approximation of the entropy is."""
-    layered = LayeredModel(model)
-    node, factor, bound = counting_numbers_of(counting_numbers, layered, edge_probabilities)
-    split = split_counting_numbers(layered, node, factor)
-    return MessageRun(layered, split, temperature, init, tol=tol), bound
+def start_messages(layered, node, factor, temperature, init, tol=-1.0):
+    """Messages at their start, for numbers of nodes and factors; components rest by ``tol``."""
+    return MessageRun(layered, split_counting_numbers(layered, node, factor), temperature, init, tol=tol)

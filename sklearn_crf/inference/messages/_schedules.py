@@ -116,6 +116,26 @@ def checkerboard(graph, field, messages, damping, tol, run):
     return sweep
 
 
+def sent_at_once(graph, field, messages, run):
+    """Return what all nodes would send at once, each having received ``messages``."""
+    nodes, ptr = graph.colouring
+    colour, unranked = np.empty(graph.n_nodes, dtype=np.int32), np.zeros(0, dtype=np.int32)
+    colour[nodes] = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    of_sender = colour[field.neighbor]
+    slots = np.split(np.argsort(of_sender, kind="stable"), np.cumsum(np.bincount(of_sender, minlength=len(ptr) - 1)))
+    fresh, current = np.empty_like(messages), messages.copy()
+    for (start, stop), written in zip(pairwise(ptr), slots[:-1], strict=True):
+        members = nodes[start:stop]
+
+        def part(first, last, members=members):
+            field.send(current, members, unranked, 0, 0.0, first, last, field.workspace())
+
+        run(part, len(members))
+        fresh[written] = current[written]
+        current[written] = messages[written]
+    return fresh
+
+
 def blocks(graph, field, messages, damping, tol, run):
     """Blocks of consecutive nodes, every second at once: each goes forwards through its nodes, then backwards.
 

@@ -1,13 +1,15 @@
 """Sweeps of belief propagation: every message of some nodes renewed in a given order."""
 
 from cython cimport floating
+from libc.math cimport fabs, fabsf
 from libc.stdint cimport int32_t, int64_t
 
-from sklearn_crf.kernels.field cimport Field, open_field
+from sklearn_crf.kernels.field cimport SUM_PROBABILITY, Field, open_field
 from sklearn_crf.kernels.rows cimport prefetch
 from sklearn_crf.kernels.send cimport (
     FEW_EDGES,
     Workspace,
+    count_change,
     is_short,
     partition_workspace,
     send_message,
@@ -25,12 +27,21 @@ cdef enum:
     FIT_A_CACHE = 1 << 18
 
 
+cdef inline floating fabs_of(floating x) noexcept nogil:
+    if floating is float:
+        return fabsf(x)
+    else:
+        return fabs(x)
+
+
 cdef struct Sweep:
     Field* field
     Workspace* workspace
     const int32_t* nodes  # in the order of sending
     const int32_t* rank  # position of each node in a whole order, read if direction is not 0
     double damping  # share of the old message that is kept; below 0: there are no old messages
+    void* former  # (width,) of floating
+    bint by_logarithms  # whether probabilities may be too small to show how they change
     bint in_registers  # asked once, not for every message: half the time of one between nodes of two states
     bint comes_back  # whether an edge's own table serves both directions: it is then read in the order of storage
     bint asks_ahead  # whether messages are more than a cache holds
@@ -45,7 +56,7 @@ def send(
     double damping,  # share of the old message that is kept; below 0: there are no old messages
     Py_ssize_t start,
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
-    double[::1] work,  # workspace ((5 + K) * width,)
+    double[::1] work,  # workspace ((6 + K) * width,)
 ):
     """Let nodes send messages in turn; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
@@ -53,9 +64,10 @@ def send(
         Workspace workspace
         Sweep sweep
         double change
+        bint is_wide = field.is_wide
     open_field(field, &f, &messages[0, 0] if messages.shape[0] else NULL)
     partition_workspace(&f, &work[0], &workspace)
-    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping)
+    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping, is_wide)
     with nogil:
         change = send_nodes(&sweep, &messages[0, 0] if messages.shape[0] else NULL, direction, start, stop)
     return change
@@ -69,7 +81,7 @@ def renew(
     double damping,  # share of the old message that is kept
     const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
     double[::1] changes,  # OUT (m,) the largest change of a message, or -1 - t if no state is left to node t
-    double[::1] work,  # workspace ((5 + K) * width,)
+    double[::1] work,  # workspace ((6 + K) * width,)
 ):
     """Let the nodes of some ranges send messages, forwards through each and then backwards."""
     cdef:
@@ -78,10 +90,11 @@ def renew(
         Sweep sweep
         Py_ssize_t k
         double back
+        bint is_wide = field.is_wide
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
     partition_workspace(&f, &work[0], &workspace)
-    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping)
+    open_sweep(&sweep, &f, &workspace, messages, nodes, rank, damping, is_wide)
     with nogil:
         for k in range(ranges.shape[0]):
             changes[k] = send_nodes(&sweep, values, 1, ranges[k, 0], ranges[k, 1])
@@ -97,9 +110,12 @@ def renew(
 
 cdef inline void open_sweep(
     Sweep* sweep, Field* f, Workspace* workspace, floating[:, ::1] messages, const int32_t[::1] nodes,
-    const int32_t[::1] rank, double damping
+    const int32_t[::1] rank, double damping, bint is_wide
 ) except *:
     sweep.field, sweep.workspace, sweep.damping = f, workspace, damping
+    # Behind the rows of the factor.
+    sweep.former = <void*> (<double*> workspace.factor + f.n_columns * f.width)
+    sweep.by_logarithms = is_wide and damping >= 0 and f.semiring == SUM_PROBABILITY
     sweep.nodes = &nodes[0] if nodes.shape[0] else NULL
     sweep.rank = &rank[0] if rank.shape[0] else NULL
     sweep.in_registers = f.appearance == NULL and is_short(f, <floating*> NULL)
@@ -130,7 +146,9 @@ cdef double send_nodes(
         for q in range(first, last):
             if direction != 0 and direction * (sweep.rank[f.neighbor[q]] - place) < 0:
                 continue
-            if sweep.in_registers and last - first <= FEW_EDGES:
+            if sweep.by_logarithms:
+                change = renew_by_logarithms(sweep, s, q, values, worst)
+            elif sweep.in_registers and last - first <= FEW_EDGES:
                 change = send_short_message(f, s, q, values, sweep.damping, False)
             else:
                 change = send_message(f, s, q, values, sweep.damping, sweep.workspace)
@@ -156,7 +174,7 @@ cdef double send_back(const Sweep* sweep, floating* values, Py_ssize_t start, Py
         for r in range(f.ptr[t + 1] - 1, f.ptr[t] - 1, -1):
             s = f.neighbor[r]
             if i < sweep.rank[s] < stop:
-                change = send_along(sweep, s, f.reverse[r], values)
+                change = send_along(sweep, s, f.reverse[r], values, worst)
                 if change < 0:
                     return -1.0 - t
                 worst = change if change > worst else worst
@@ -165,18 +183,50 @@ cdef double send_back(const Sweep* sweep, floating* values, Py_ssize_t start, Py
         s = sweep.nodes[i]
         for q in range(f.ptr[s], f.ptr[s + 1]):
             if sweep.rank[f.neighbor[q]] < start:
-                change = send_along(sweep, s, q, values)
+                change = send_along(sweep, s, q, values, worst)
                 if change < 0:
                     return -1.0 - f.neighbor[q]
                 worst = change if change > worst else worst
     return worst
 
 
-cdef inline double send_along(const Sweep* sweep, Py_ssize_t s, Py_ssize_t q, floating* values) noexcept nogil:
+cdef inline double send_along(const Sweep* sweep, Py_ssize_t s, Py_ssize_t q, floating* values,
+                              double worst) noexcept nogil:
     """The message of a node along one of its slots, whatever it has sent before."""
     if sweep.field.ptr[s + 1] - sweep.field.ptr[s] > FEW_EDGES:
         total_messages(sweep.field, s, <const floating*> values, sweep.workspace)
+    if sweep.by_logarithms:
+        return renew_by_logarithms(sweep, s, q, values, worst)
     return send_message(sweep.field, s, q, values, sweep.damping, sweep.workspace)
+
+
+cdef double renew_by_logarithms(const Sweep* sweep, Py_ssize_t s, Py_ssize_t q, floating* values,
+                                double worst) noexcept nogil:
+    """Renew the message along a slot of a node; its change if that exceeds ``worst``, or -1 if no state is left."""
+    cdef:
+        Field* f = sweep.field
+        Py_ssize_t a, n_worse = 0
+        double change
+        floating* kept = values + <Py_ssize_t> f.reverse[q] * f.width
+        floating* former = <floating*> sweep.former
+        floating limit, larger, share = <floating> (count_change(0, 1) / (1 - sweep.damping))
+    for a in range(f.width):
+        former[a] = kept[a]
+    change = send_message(f, s, q, values, sweep.damping, sweep.workspace)
+    if change < 0:
+        return change
+    # A relative change is that of a logarithm, as long as it is small.
+    limit = <floating> max(change, worst)
+    for a in range(f.width):
+        larger = kept[a] if kept[a] > former[a] else former[a]
+        n_worse += share * fabs_of(kept[a] - former[a]) > limit * larger
+    if n_worse == 0:
+        return change
+    for a in range(f.width):
+        larger = kept[a] if kept[a] > former[a] else former[a]
+        if larger > 0:
+            change = max(change, <double> (share * fabs_of(kept[a] - former[a]) / larger))
+    return change
 
 
 def send_by_residual(
@@ -188,20 +238,24 @@ def send_by_residual(
     double tol,  # stop when no priority is above it
     double damping,
     Py_ssize_t n_nodes,  # nodes to let send at most
-    double[::1] work,  # workspace ((5 + K) * width,)
+    double[::1] work,  # workspace ((6 + K) * width,)
 ):
     """Let nodes send, always the one whose input changed most; the highest priority left, or -1 - t."""
     cdef:
         Field f
         Workspace workspace
+        Sweep sweep
         Py_ssize_t _, s, q, t
         double change, worst
         int failed = -1
+        bint is_wide = field.is_wide
+        const int32_t[::1] nodes = heap
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
     open_field(field, &f, values)
     partition_workspace(&f, &work[0], &workspace)
     if priority.shape[0] == 0:
         return 0.0
+    open_sweep(&sweep, &f, &workspace, messages, nodes, nodes, damping, is_wide)
     with nogil:
         for _ in range(n_nodes):
             s = heap[0]
@@ -214,7 +268,10 @@ def send_by_residual(
                 total_messages(&f, s, <const floating*> values, &workspace)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 t = f.neighbor[q]
-                change = send_message(&f, s, q, values, damping, &workspace)
+                if sweep.by_logarithms:
+                    change = renew_by_logarithms(&sweep, s, q, values, worst)
+                else:
+                    change = send_message(&f, s, q, values, damping, &workspace)
                 if change < 0:
                     failed = <int> t
                     break

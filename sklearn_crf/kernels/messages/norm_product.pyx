@@ -14,6 +14,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.messages.layer_messages cimport advance, begin, emit, retreat, weigh_leaves
 from sklearn_crf.kernels.messages.layers cimport Layers, is_last, n_after, open_layers
+from sklearn_crf.kernels.send cimport count_change
 
 cdef struct Numbers:
     double unit  # temperature, or 1 for maxima
@@ -146,7 +147,7 @@ cdef inline double normalise(const Layers* f, double divisor, Py_ssize_t n, doub
 
 cdef inline double largest_change(const Layers* f, const double* fresh, const double* old, Py_ssize_t n,
                                   double scale, double worst) noexcept nogil:
-    """Of the scores of a message for maxima, else of its probabilities, the best of which is 1; or ``worst`` so far."""
+    """Of the scores of a message for maxima, else of its probabilities and logarithms; or ``worst`` so far."""
     cdef:
         Py_ssize_t a
         double top = -INFINITY, old_top = -INFINITY, x, y, change, log_worst = log(worst)
@@ -159,9 +160,9 @@ cdef inline double largest_change(const Layers* f, const double* fresh, const do
         if not f.maximum:
             # Of most states it is clear without exponentials that they have not changed most.
             x, y, change = scale * x, scale * y, scale * change
-            if change <= worst or (x <= log_worst and y <= log_worst):
+            if change <= worst:
                 continue
-            change = fabs(exp(x) - exp(y))
+            change = count_change(0 if x <= log_worst and y <= log_worst else fabs(exp(x) - exp(y)), change)
         if change > worst:
             worst = change
             log_worst = log(worst)

@@ -16,6 +16,7 @@ from libc.math cimport NAN, copysign, fabs, log, tanh
 from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.rows cimport exponentiate_all, logarithms, odds_from_node
+from sklearn_crf.kernels.send cimport count_change
 
 # Messages that are done at once; a multiple of the numbers in a vector.
 cdef enum:
@@ -48,7 +49,7 @@ def send_odds(
     Py_ssize_t stop,  # the nodes nodes[start:stop] send
     floating[::1] fresh,  # workspace (largest degree + PADDING,)
 ):
-    """Let nodes send messages in turn; the largest change of a probability that one stands for."""
+    """Let nodes send messages in turn; the largest change of one."""
     cdef:
         Sweep sweep
         double change
@@ -73,7 +74,7 @@ def renew_odds(
     const int32_t[::1] rank,  # IN (N,) position of each node in that order
     double damping,  # share of the old message that is kept
     const int64_t[:, ::1] ranges,  # IN (m, 2) first and last of nodes that send to each other, and to no others
-    double[::1] changes,  # OUT (m,) the largest change of a probability that a message stands for
+    double[::1] changes,  # OUT (m,) the largest change of a message
     floating[::1] fresh,  # workspace (largest degree + PADDING,)
 ):
     """Let the nodes of some ranges send messages, forwards through each and then backwards."""
@@ -132,7 +133,7 @@ cdef double send_nodes(
             # The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
             change = fabs(<double> new - old) / 4
             if change > worst:
-                change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
+                change = count_change(fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2, fabs(<double> new - old))
                 worst = change if change > worst else worst
     return worst
 

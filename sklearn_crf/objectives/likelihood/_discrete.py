@@ -114,10 +114,10 @@ class MaximumMarginal(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
-        free = self.inference.marginals(model, n_threads=n_threads)
+        free = self.inference.marginals_for_learning(model, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:
-            labels = _largest(self.inference.marginals(observed, n_threads=n_threads).unary)
+            labels = _largest(self.inference.marginals_for_learning(observed, n_threads=n_threads).unary)
         predicted = _largest(free.unary)
         return Loss(
             statistics=_difference(model, predicted, labels)[1],

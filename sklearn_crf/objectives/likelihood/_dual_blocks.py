@@ -121,7 +121,7 @@ class DualBlock:
         """
         unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
         model = replace(self._model, unary=unary, tables=tables)
-        found = self._likelihood.inference.marginals(model, init=self._state)
+        found = self._likelihood.inference.marginals_for_learning(model, init=self._state)
         self._state = found.state
         marginals = _vector(found.statistics)
         return marginals, found.log_z - float(parameters @ marginals)

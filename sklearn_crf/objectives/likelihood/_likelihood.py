@@ -109,7 +109,7 @@ class Likelihood(Objective):
         # gives the same at any start.
         exact = self.is_exact_for(model)
         first, second = state if exact and state is not None else (None, None)
-        free = self.inference.marginals(model, init=first, n_threads=n_threads)
+        free = self.inference.marginals_for_learning(model, init=first, n_threads=n_threads)
         loss = loss_of_marginals(model, labels, free)
         if loss is not None:
             return loss._replace(state=(free.state, None) if exact else None)
@@ -119,7 +119,7 @@ class Likelihood(Objective):
             if free.log_z_terms is not None:
                 truth_terms = score_terms(model, labels)
         else:
-            fixed = self.inference.marginals(observed, init=second, n_threads=n_threads)
+            fixed = self.inference.marginals_for_learning(observed, init=second, n_threads=n_threads)
             truth, truth_terms, second = fixed.statistics, fixed.log_z_terms, fixed.state
             converged = free.converged and fixed.converged
         return Loss(
@@ -198,7 +198,7 @@ class RelaxedLikelihood(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
         free_state, fixed_state = (None, None) if state is None else state
-        free = self.inference.marginals(model, init=free_state, n_threads=n_threads)
+        free = self.inference.marginals_for_learning(model, init=free_state, n_threads=n_threads)
         loss = loss_of_marginals(model, labels, free)
         if loss is not None:
             return loss._replace(state=(free.state, fixed_state))
@@ -207,7 +207,7 @@ class RelaxedLikelihood(Objective):
         if observed is None:
             truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
         else:
-            fixed = self.inference.marginals(observed, init=fixed_state, n_threads=n_threads)
+            fixed = self.inference.marginals_for_learning(observed, init=fixed_state, n_threads=n_threads)
             fixed_state = fixed.state
             truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, converged and fixed.converged
         return Loss(

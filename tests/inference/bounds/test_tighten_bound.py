@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from model_strategies import TABLE_KINDS, models, random_model
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, lattice
 from sklearn_crf.inference import BruteForce, TightenBound, TRWMessagePassing, convergence_left_to_caller
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
-from sklearn_crf.inference.bounds._tighten_bound import mutual_information
+from sklearn_crf.inference.bounds._tighten_bound import SOLVERS, mutual_information
 from sklearn_crf.models import PairwiseModel, score
 
 PENDANT = Graph(6, [[0, 1], [2, 1], [2, 0], [2, 3], [4, 3], [5, 4]])
@@ -236,3 +237,40 @@ def test_a_start_by_messages_that_diverge():
         assert not plain.converged
         assert plain.log_z > 1.1 * even.log_z
         assert found.log_z <= damped.log_z * (1 + 1e-4) < even.log_z
+
+
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0])
+def test_bounds_of_strong_scores_are_bounds(scale, solver):
+    for seed in range(12):
+        model = random_model(
+            Graph(4, [[s, t] for s in range(4) for t in range(s)]), 2, "untied", scale=scale, seed=seed
+        )
+        exact = BruteForce().marginals(model).log_z
+        with convergence_left_to_caller():
+            for trees in ("minimal", "uniform"):
+                found = TightenBound(trees, solver, max_iter=60).marginals(model)
+                assert found.bound == "upper"
+                assert found.log_z >= exact - 1e-9 * (1 + abs(exact))
+
+
+@pytest.mark.parametrize("solver", ["spg", "pqn"])
+def test_no_tolerance_ends_after_max_iter(solver):
+    for seed in range(6):
+        model = random_model(lattice((2, 3)), 2, "untied", scale=10.0, seed=seed)
+        with convergence_left_to_caller():
+            found = TightenBound(solver=solver, tol=0, max_iter=40).marginals(model)
+        assert found.n_iter <= 40
+        assert found.log_z >= BruteForce().marginals(model).log_z - 1e-9
+
+
+def test_a_bound_is_that_of_scores_that_add_up_wherever_the_solver_ends(monkeypatch):
+    model = random_model("grid", 2, "untied", seed=0)
+    monkeypatch.setitem(
+        SOLVERS,
+        "spg",
+        lambda fun, x, **_: OptimizeResult(x=x - 7.0, nit=1, success=False, residual=1.0, loss_curve=np.zeros(2)),
+    )
+    with convergence_left_to_caller():
+        found = TightenBound().marginals(model)
+    assert found.log_z >= BruteForce().marginals(model).log_z

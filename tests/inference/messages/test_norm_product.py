@@ -421,3 +421,44 @@ def random_triples(scale):
     factors = [((s,), scale * rng.normal(size=3)) for s in range(8)]
     factors += [(tuple(rng.choice(8, 3, replace=False).tolist()), scale * rng.normal(size=(3,) * 3)) for _ in range(8)]
     return FactorGraph.from_factors([3] * 8, factors)
+
+
+@pytest.mark.parametrize("counting_numbers", ["trw", "trivial", "factors"])
+def test_factors_of_mixed_arities_have_their_own_numbers(counting_numbers):
+    for seed in range(40):
+        # The largest factors come first.
+        rng = np.random.default_rng(seed)
+        n_states = rng.integers(2, 4, size=5)
+        scopes = [(0, 1, 2), (1, 2), (2, 3, 4), (0, 3), (3, 4), (4,), (1, 4)]
+        factors = [(scope, 3 * rng.normal(size=n_states[list(scope)])) for scope in scopes]
+        model = FactorGraph.from_factors(n_states, factors)
+        exact = BruteForce().marginals(model).log_z
+        with convergence_left_to_caller():
+            found = NormProductBP(counting_numbers).marginals(model)
+        assert found.bound == "upper"
+        assert found.log_z >= exact - 1e-9 * abs(exact)
+    numbers = 1.0 + np.arange(7.0)
+    layered = LayeredModel(model)
+    _, factor, _ = counting_numbers_of(CountingNumbers(0.0, numbers), layered, "auto")
+    arity = layered.layers.arity
+    assert_array_equal(arity, model.arity[layered.factors])
+    assert_array_equal(factor, numbers[layered.factors])
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0, 1000.0])
+@pytest.mark.parametrize("make", [lambda seed: random_model("chain", 3, "untied", seed=seed), factor_tree])
+def test_forests_are_exact_at_any_scale(make, scale):
+    for seed in range(10):
+        model = make(seed)
+        model = (
+            replace(model, log_table=scale * model.log_table)
+            if isinstance(model, FactorGraph)
+            else replace(model, unary=scale * model.unary, tables=scale * model.tables)
+        )
+        exact = BruteForce().marginals(model)
+        for counting_numbers in ("trw", "bethe"):
+            found = NormProductBP(counting_numbers).marginals(model)
+            assert found.bound == "exact"
+            assert found.converged
+            assert found.log_z == pytest.approx(exact.log_z, rel=1e-12)
+            assert_allclose(found.unary, exact.unary, atol=1e-9)

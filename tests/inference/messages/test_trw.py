@@ -7,12 +7,22 @@ from hypothesis import strategies as st
 from model_strategies import TABLE_KINDS, models, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, covering_trees, disjoint_union, effective_resistances, lattice
-from sklearn_crf.inference import BruteForce, TreeInference, TRWMessagePassing, convergence_left_to_caller
+from sklearn_crf.inference import (
+    BruteForce,
+    EdgeEntropyBP,
+    LoopyBP,
+    NormProductBP,
+    TreeInference,
+    TRWMessagePassing,
+    convergence_left_to_caller,
+)
 from sklearn_crf.inference._field import initial_messages, make_field
 from sklearn_crf.inference.messages import _schedules
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
 
@@ -206,3 +216,66 @@ def test_warm_start_ends_where_it_began(seed):
     again = algorithm.marginals(model, init=first.state)
     assert again.n_iter <= 2
     assert_allclose(again.unary, first.unary, atol=1e-7)
+
+
+CLIQUE = Graph(4, [[s, t] for s in range(4) for t in range(s)])
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 300.0, 1000.0])
+@pytest.mark.parametrize("inference", [TRWMessagePassing(), NormProductBP(), EdgeEntropyBP(), LoopyBP()])
+def test_converged_messages_are_near_a_fixed_point_at_any_scale(inference, scale):
+    n_converged = 0
+    for seed in range(12):
+        for graph in (CLIQUE, "grid"):
+            model = random_model(graph, 2 + seed % 2, "untied", scale=scale, seed=seed)
+            with convergence_left_to_caller():
+                found = inference.marginals(model)
+            if not found.converged:
+                continue
+            n_converged += 1
+            onwards = clone(inference).set_params(tol=1e-12, max_iter=50)
+            with convergence_left_to_caller():
+                end = onwards.marginals(model, init=found.state)
+            assert_allclose(found.unary, end.unary, atol=0.01)
+            assert found.log_z == pytest.approx(end.log_z, abs=0.05)
+            if found.bound == "upper":
+                exact = BruteForce().marginals(model).log_z
+                assert found.log_z >= exact - 1e-9 * abs(exact)
+    assert n_converged > 10
+
+
+@pytest.mark.parametrize("edge_probabilities", ["auto", "chains", "covering"])
+@pytest.mark.parametrize("max_iter", [1, 3, 200])
+def test_log_z_is_the_value_of_a_dual_at_any_messages(max_iter, edge_probabilities):
+    # The same number as that of a sum over all pairs of states.
+    for seed in range(10):
+        for dtype, n_columns, scale in ((np.float64, 3, 1.0), (np.float64, 2, 100.0), (np.float32, 3, 3.0)):
+            model = random_model("grid", n_columns, "untied", scale=scale, dtype=dtype, seed=seed)
+            inference = TRWMessagePassing(edge_probabilities, max_iter=max_iter)
+            with convergence_left_to_caller():
+                found = inference.marginals(model)
+            with np.errstate(divide="ignore"):
+                messages = found.state.values if found.state.as_scores else np.log(found.state.values)
+            expected = dual_value(model, messages, edge_probabilities_of(model.graph, edge_probabilities))
+            tol = 1e-5 if dtype == np.float32 else 1e-9
+            assert found.bound == "upper"
+            assert found.log_z == pytest.approx(expected, abs=tol * (1 + scale) * 10, rel=tol)
+            exact = BruteForce().marginals(model).log_z
+            assert found.log_z >= exact - tol * abs(exact)
+
+
+def dual_value(model, messages, probabilities):
+    """The reference of the bound: log-partitions of nodes, and of edges given each end, the worse of the two."""
+    incidence = model.graph.incidence
+    slot = np.argsort(incidence.half_edge)
+    nodes = model.unary.astype(np.float64)
+    np.add.at(nodes, np.repeat(np.arange(model.graph.n_nodes), model.graph.degree), messages.astype(np.float64))
+    total = logsumexp(nodes, axis=1).sum()
+    nodes = nodes - logsumexp(nodes, axis=1, keepdims=True)
+    for e, (i, j) in enumerate(model.graph.edges):
+        first, second = messages[slot[2 * e]].astype(float), messages[slot[2 * e + 1]].astype(float)
+        pair = (model.edge_tables([e])[0] - first[:, None] - second[None]) / probabilities[e]
+        given_first = logsumexp(pair + nodes[j][None], axis=1).max()
+        given_second = logsumexp(pair + nodes[i][:, None], axis=0).max()
+        total += probabilities[e] * max(given_first, given_second)
+    return total
