@@ -88,11 +88,11 @@ class MarginalsWithFallback(Inference):
                     return found._replace(state=(found.state, of_fallback, False), method=self._method)
                 # Messages that diverged are not a useful start.
                 of_messages = None
-            found = self._damped.marginals(model, init=of_messages, n_threads=n_threads)
+            found = self._damped.marginals_for_learning(model, init=of_messages, n_threads=n_threads)
             if found.converged:
                 return found._replace(state=(found.state, of_fallback, True))
         with out_of_turn():
-            found = self.fallback.marginals(model, init=of_fallback, n_threads=n_threads)
+            found = self.fallback.marginals_for_learning(model, init=of_fallback, n_threads=n_threads)
         return found._replace(state=(None, found.state, True))
 
 
