@@ -133,7 +133,8 @@ cdef double send_nodes(
             # The slope of a probability by its log-odds is at most 1/4, so that few have to be worked out.
             change = fabs(<double> new - old) / 4
             if change > worst:
-                change = count_change(fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2, fabs(<double> new - old))
+                change = fabs(tanh(<double> new / 2) - tanh(<double> old / 2)) / 2
+                change = count_change(change, fabs(<double> new - old))
                 worst = change if change > worst else worst
     return worst
 
