@@ -20,6 +20,12 @@ C_INTERVAL = Interval(Real, 1e-100, 1e100, closed="both")
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
+def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
+    """Product of numbers of states in float64, inf where it is too large."""
+    with np.errstate(over="ignore"):
+        return np.prod(n_states, axis=axis, dtype=np.float64)
+
+
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
     """A number as int, if it is an integer within the two bounds."""
     # name: what errors call it

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.datasets._text import LARGEST, MAX_BYTES, naming, read_numbers_of, write_text
 from sklearn_crf.datasets._uai import PathLike, as_factor_graph, log_of, potentials_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
@@ -85,7 +86,7 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
 
 
 def _table(entries, shape, f, path):
-    size = np.prod(shape, dtype=float)
+    size = n_joint_states(shape)
     if size > _MAX_CELLS:
         raise ValueError(f"{path}: factor {f} has more than 2**53 joint states.")
     number, potentials = entries.T

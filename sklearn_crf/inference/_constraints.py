@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, states_of_cells
 
 # Nodes that an error lists.
@@ -137,7 +138,7 @@ class _Builder:
         )
 
     def _reserve(self, n_entries):
-        self.n_entries += int(n_entries)
+        self.n_entries += float(n_entries)
         if self.n_entries > _MOST_ENTRIES:
             raise TooManyConstraints
 
@@ -203,7 +204,7 @@ class _Builder:
             cells, is_allowed = model.table_cell[slice(*model.table_ptr[table : table + 2])], ~np.isneginf(scores)
         lists_all = kind == DENSE or np.isneginf(default)
         if len(n_states) == 2:
-            self._reserve(n_states.prod(dtype=float))
+            self._reserve(n_joint_states(n_states))
             pairs = np.full(n_states, not lists_all)
             pairs[tuple(states_of_cells(cells, n_states).T)] = is_allowed
             self._add_pairs(scopes, pairs)

@@ -149,7 +149,10 @@ class LocalPolytope:
                 runs.append((c, c, float(score)))
         if not runs:
             raise Infeasible(f"model is infeasible: factor {f} forbids every joint state that its nodes allow.")
-        self.pieces.append(CountPiece(nodes, place, runs))
+        if nodes:
+            self.pieces.append(CountPiece(nodes, place, runs))
+        else:
+            self.constant += runs[0][2]
 
     def bound(self, messages):
         """Upper bound on the score of every labeling, whatever the messages."""
@@ -164,7 +167,8 @@ class LocalPolytope:
         scores = {node: own.copy() for node, own in self.unary.items()}
         for piece, message in zip(self.pieces, messages, strict=True):
             for node, moved in zip(piece.nodes, message, strict=True):
-                scores[node] -= moved
+                # A state that is forbidden moves -inf, and its own score stays -inf.
+                scores[node] -= np.where(moved > -np.inf, moved, 0.0)
         return scores
 
     def rounded(self, messages, confidence):

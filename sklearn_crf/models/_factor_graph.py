@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
-from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._numbers import as_integers, as_scores, n_joint_states
 from sklearn_crf._threads import cached_property
 from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
 
@@ -105,7 +105,7 @@ def _check_scopes(graph, factors, scope):
     sized = np.flatnonzero(graph.table_kind[graph.table_id[factors]] != COUNT)
     factors, shape = factors[sized], graph.n_states[scope[sized]]
     tables = graph.table_id[factors]
-    n_cells = shape.prod(axis=1, dtype=np.float64)
+    n_cells = n_joint_states(shape, axis=1)
     if np.any(n_cells > MAX_CELLS):
         raise ValueError(f"factor {factors[np.argmax(n_cells)]} has more than 2**62 joint states.")
     length = np.diff(graph.table_ptr)[tables]
@@ -425,7 +425,7 @@ class FactorGraph:
         values = self.log_table[self.table_ptr[table] : self.table_ptr[table + 1]]
         if self.table_kind[table] == DENSE:
             return values.reshape(shape)
-        n_cells = np.prod(shape, dtype=float)
+        n_cells = n_joint_states(shape)
         if n_cells > _MAX_DENSE_CELLS:
             raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, more than can be written out in full.")
         dense = np.full(shape, self.table_default[table])

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer, as_integers, as_reals
+from sklearn_crf._numbers import as_integer, as_integers, as_reals, n_joint_states
 
 DENSE, SPARSE, COUNT = 0, 1, 2
 
@@ -212,7 +212,7 @@ def _flat(table, shape, f):
 
 def _numbered(table, shape, f):
     states = as_integers(table.states, f"states of factors[{f}]", dtype=np.int64).reshape(-1, len(shape))
-    if np.prod(shape, dtype=float) > MAX_CELLS:
+    if n_joint_states(shape) > MAX_CELLS:
         raise ValueError(f"factors[{f}] has more than 2**62 joint states, too many for a SparseTable.")
     outside = ((states < 0) | (states >= shape)).any(axis=1)
     if outside.any():

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.encoding import Encoded
 from sklearn_crf.models import (
     DENSE,
@@ -307,7 +308,7 @@ def _graph_of_type(kind, weights, found, n_states):
     """The factors of one type: one table, or one for each factor with features."""
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)
-    is_dense = kind.n_listed == np.prod(kind.n_states, dtype=float)
+    is_dense = kind.n_listed == n_joint_states(kind.n_states)
     return FactorGraph(
         n_states=n_states,
         scope=found.scope.ravel(),

@@ -8,8 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from test_inference_contract import ALGORITHMS
 
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import LinearProgram, TreeBestLabelings, TreeInference
-from sklearn_crf.models import PairwiseModel, factor_graph_of, score
+from sklearn_crf.inference import AutoMap, BruteForce, LinearProgram, TreeBestLabelings, TreeInference
+from sklearn_crf.models import CountTable, FactorGraph, PairwiseModel, SparseTable, factor_graph_of, score
 
 FOREST_ONLY = (TreeInference, TreeBestLabelings)
 # Algorithms that share scores out among trees weigh tables by a few times the number of edges of a node.
@@ -56,3 +56,35 @@ def test_linear_programs_are_scaled_for_the_solver(take):
     scaled = LinearProgram().map(take(PairwiseModel(model.graph, model.unary / 1e98, model.tables / 1e98)))
     assert np.array_equal(found.labels, scaled.labels)
     assert found.certified
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-310, 5e-324])
+@pytest.mark.parametrize("cls", [cls for cls in ALGORITHMS if "map" in cls.tasks])
+def test_scores_next_to_zero(cls, scale):
+    for shape in [(4,)] if cls in FOREST_ONLY else [(4,), (2, 3)]:
+        model = extreme_model(np.float64, shape, scale)
+        for given in [model, factor_graph_of(model)] if FactorGraph in cls.takes else [model]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                found = cls().map(given)
+            assert abs(found.score - score(model, found.labels)) <= 1e-300
+            assert found.bound >= found.score - 1e-12 * abs(found.score)
+
+
+def test_a_model_of_more_labelings_than_float64_can_count():
+    rng, n = np.random.default_rng(0), 1200
+    factors = [(range(s, s + 3), rng.normal(size=(2, 2, 2))) for s in range(n - 2)]
+    states = rng.integers(2, size=(5, n))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = FactorGraph.from_factors([2] * n, factors)
+        assert AutoMap().map(model).certified
+        with pytest.raises(ValueError, match="more than max_labelings"):
+            BruteForce().map(model)
+        counted = FactorGraph.from_factors([2] * n, [(range(n), CountTable([0.0, 1.0], default=-1.0))])
+        assert AutoMap().map(counted).score == 1.0
+        with pytest.raises(ValueError, match="more than can be written out"):
+            counted.dense_table(0)
+        with pytest.raises(ValueError, match="too many for a SparseTable"):
+            FactorGraph.from_factors([2] * n, [(range(n), SparseTable(states, np.zeros(5), 0.0))])

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._reduction import Reduction
@@ -138,7 +139,7 @@ class _Factors:
         self.problem = problem = Reduction(model)
         self.component, self.n_components = component, n_components
         self.edges = _pairs(problem.scopes)
-        sizes = [float(np.prod(problem.n_states[scope])) * len(scope) for scope in problem.scopes]
+        sizes = [float(n_joint_states(problem.n_states[scope])) * len(scope) for scope in problem.scopes]
         owners = [self.component[scope[0]] for scope in problem.scopes if scope]
         sizes = [size for size, scope in zip(sizes, problem.scopes, strict=True) if scope]
         self.n_entries = 2.0 * np.bincount(owners, sizes, self.n_components)

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference._constraints import Infeasible, Refuted
 from sklearn_crf.inference.automatic._affordable import affordable_components, exact_inference
@@ -315,7 +316,7 @@ class AutoMap(Inference):
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
                 return LoopyBP()
-            is_small = np.prod(model.n_states, dtype=float) <= self.enumerates
+            is_small = n_joint_states(model.n_states) <= self.enumerates
             return BruteForce() if is_small else None
         if model.graph.is_forest:
             return TreeInference()

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells
@@ -63,7 +64,7 @@ class BruteForce(Inference):
         component, n_states, parts_of, score_of = _view(model)
         for c in range(int(component.max(initial=-1)) + 1):
             nodes = np.flatnonzero(component == c)
-            n_labelings = np.prod(n_states[nodes], dtype=float)
+            n_labelings = n_joint_states(n_states[nodes])
             if n_labelings > self.max_labelings:
                 raise ValueError(
                     f"The component of node {nodes[0]} has {n_labelings:.3g} labelings, more than "
@@ -149,7 +150,7 @@ def scored_labelings(model):
 
 def _enumerated(n_states):
     # np.indices stops at 64 axes, which nodes of one state reach.
-    labelings = np.empty((int(np.prod(n_states, dtype=float)), len(n_states)), dtype=np.int32)
+    labelings = np.empty((int(n_joint_states(n_states)), len(n_states)), dtype=np.int32)
     number = np.arange(len(labelings))
     for k in range(len(n_states) - 1, -1, -1):
         number, labelings[:, k] = np.divmod(number, n_states[k])

@@ -110,8 +110,8 @@ class LinearProgram(Inference):
         return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
-# Costs of up to 2^40 go to the solver as they are.
-_COST_BITS = 40
+# Costs of up to 2^40 go to the solver as they are, and in a second try, where HiGHS fails, those of up to 2^10.
+_COST_BITS = (40, 10)
 
 
 def _n_variables(model):
@@ -166,15 +166,14 @@ class _Program:
         forbidden = np.isposinf(self.cost)
         self.cost[forbidden] = 0.0
         upper = np.where(forbidden, 0.0, np.inf)
-        # HiGHS takes costs from 1e20 on for infinite. Powers of two change no digit.
-        scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - _COST_BITS, 0.0)
-        result = linprog(
-            self.cost / scale,
-            **self.equal.arrays("eq", self.n_variables),
-            **self.below.arrays("ub", self.n_variables),
-            bounds=np.stack((np.zeros(self.n_variables), upper), axis=1),
-            method=method,
-        )
+        rows = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
+        bounds = np.stack((np.zeros(self.n_variables), upper), axis=1)
+        for bits in _COST_BITS:
+            # Powers of two change no digit.
+            scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - bits, 0.0)
+            result = linprog(self.cost / scale, **rows, bounds=bounds, method=method)
+            if result.status in (0, 2):
+                break
         if result.status == 2:
             raise Infeasible("model is infeasible: its linear relaxation has no solution.")
         if result.status != 0:

@@ -5,6 +5,7 @@ from itertools import count
 
 import numpy as np
 
+from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller, proving_bound
 from sklearn_crf.inference._reduction import Reduction
@@ -197,7 +198,7 @@ def _table_sizes(model):
     if isinstance(model, PairwiseModel):
         pairs = float(model.n_columns**2)
         return pairs, model.unary.size + model.graph.n_edges * pairs
-    cells = [model.n_states[scope].prod(axis=1, dtype=np.float64) for _, scope in model.by_arity()]
+    cells = [n_joint_states(model.n_states[scope], axis=1) for _, scope in model.by_arity()]
     return max((part.max(initial=1.0) for part in cells), default=1.0), sum(part.sum() for part in cells)
 
 

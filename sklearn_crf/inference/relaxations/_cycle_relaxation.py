@@ -18,7 +18,7 @@ from sklearn_crf.models import PairwiseModel, score
 _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this: tolerances of the solver are absolute.
-_LARGEST_COST = 2.0**10
+_LARGEST_COST, _LEAST_WEIGHT = 2.0**10, 1e-300
 
 # Nodes from which distances to all others are held at once.
 _SOURCES = 200
@@ -215,6 +215,8 @@ class _Cuts:
                 continue
             order, before = breadth_first_order(changes, root, directed=False)
             labels[root] = 0
+            if len(order) == 1:
+                continue
             steps = np.asarray(changes[before[order[1:]], order[1:]]).ravel() - 1
             for node, parent, step in zip(order[1:].tolist(), before[order[1:]].tolist(), steps.tolist(), strict=True):
                 labels[node] = labels[parent] ^ int(step)
@@ -227,7 +229,9 @@ class _CycleProgram:
     def __init__(self, cuts):
         self.cuts = cuts
         self.rows = set(_short_cycles(cuts))
-        self.scale = _LARGEST_COST / np.abs(cuts.weight).max(initial=0.0) if cuts.weight.any() else 1.0
+        largest = float(np.abs(cuts.weight).max(initial=0.0))
+        # Of weights below the least normal number the quotient may be infinite.
+        self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
         self.lower, self.upper = np.zeros(len(cuts.weight)), np.ones(len(cuts.weight))
         if cuts.has_root:
             first = len(cuts.weight) - cuts.n_nodes

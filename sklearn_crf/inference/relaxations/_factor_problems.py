@@ -161,7 +161,9 @@ class FactorsProblem:
         self.constant = self.polytope.constant
         self.pieces = pieces_of_polytope(self.polytope)
         scores = np.concatenate((self.pieces.unary[np.isfinite(self.pieces.unary)], self.pieces.score))
-        self.spread = float(np.std(scores)) if len(scores) and np.ptp(scores) > 0 else 1.0
+        # Squares of scores below 1e-160 vanish.
+        spread = float(np.std(scores)) if len(scores) and np.ptp(scores) > 0 else 0.0
+        self.spread = spread if spread > 0 else 1.0
         self.least = self.constant + sum(part.min() for part in self._parts())
         self.free = np.array(self.polytope.free_nodes, dtype=np.int64)
         self.labels = self.seen = None

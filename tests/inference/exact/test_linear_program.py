@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, LinearProgram
 from sklearn_crf.inference._local_polytope import LocalPolytope
+from sklearn_crf.inference.exact import _linear_program as module
 from sklearn_crf.inference.exact._linear_program import _n_variables, _Program
 from sklearn_crf.models import (
     CountTable,
@@ -213,3 +214,19 @@ def test_errors():
 def test_a_labeling_of_forbidden_score_is_not_certified():
     found = LinearProgram().map(random_model("grid", seed=0))
     assert not found._replace(score=-np.inf).certified
+
+
+def test_costs_are_scaled_down_where_the_solver_fails(monkeypatch):
+    largest, linprog = [], module.linprog
+
+    def failing(cost, **problem):
+        largest.append(np.abs(cost).max())
+        found = linprog(cost, **problem)
+        if len(largest) == 1:
+            found.status = 4
+        return found
+
+    monkeypatch.setattr(module, "linprog", failing)
+    model = random_model("grid", 3, seed=0, scale=1e9)
+    assert LinearProgram().map(model).score == pytest.approx(JunctionTree().map(model).score)
+    assert largest[0] > 2**20 > 2**10 >= largest[1]

@@ -229,3 +229,27 @@ def test_warm_start_and_infeasible_factor_graphs():
 def test_wrong_penalty():
     with pytest.raises(ValueError, match="penalty must be positive"):
         AD3(penalty=0).map(random_model("grid", seed=0))
+
+
+def test_a_count_of_a_state_that_no_node_has_is_a_constant():
+    rng = np.random.default_rng(0)
+    factors = [((s,), rng.normal(size=2)) for s in range(4)]
+    factors += [((s, (s + 1) % 3), rng.normal(size=(2, 2))) for s in range(3)]
+    model = FactorGraph.from_factors([2] * 4, [*factors, (range(4), CountTable([5.0, 1.0], default=3.0, state=7))])
+    without = FactorGraph.from_factors([2] * 4, factors)
+    for algorithm in (AD3(), LinearProgram()):
+        found = algorithm.map(model)
+        assert found.certified
+        assert found.score == pytest.approx(BruteForce().map(without).score + 5.0)
+
+
+def test_states_that_a_factor_forbids_given_fixed_nodes(recwarn):
+    # Node 0 has one state left, so that the factor forbids two states of node 1 alone.
+    table = np.zeros((2, 3, 2))
+    table[1, :2] = -np.inf
+    factors = [((0,), [-np.inf, 0.0]), ((1,), [2.0, 1.0, 0.0]), ((2,), [0.0, 1.0]), ((0, 1, 2), table)]
+    factors += [((1, 2), np.random.default_rng(0).normal(size=(3, 2)))]
+    model = FactorGraph.from_factors([2, 3, 2], factors)
+    found = AD3(max_iter=20).map(model)
+    assert found.score == pytest.approx(BruteForce().map(model).score)
+    assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]

@@ -111,3 +111,15 @@ def test_automatic_choices_prove_grids_of_spins(field):
         assert proven.certified
         assert proven.n_iter < 30  # linear programs, not sweeps
         assert proven.score == pytest.approx(found.score)
+
+
+@pytest.mark.parametrize("graph", [Graph(3, [[0, 1]]), Graph(5, [[1, 2], [2, 3], [1, 3]]), Graph(4, [[0, 1], [2, 3]])])
+def test_nodes_without_edges(graph):
+    for field in (0.0, 1.0):
+        unary = np.tile([0.0, field], (graph.n_nodes, 1))
+        model = PairwiseModel(graph, unary, -np.eye(2)[None])
+        best = BruteForce().map(model).score
+        for algorithm in (CycleRelaxation(), ClusterTightening()):
+            found = algorithm.map(model)
+            assert found.certified
+            assert found.score == pytest.approx(best)
