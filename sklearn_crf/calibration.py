@@ -1,5 +1,6 @@
 """Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
 
+from copy import copy
 from numbers import Integral
 from typing import ClassVar
 
@@ -10,9 +11,10 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import label_array, missing_nodes, object_array
+from sklearn_crf.encoding import decode, label_array, missing_nodes, object_array
 from sklearn_crf.inference import Inference, convergence_left_to_caller
-from sklearn_crf.model_selection import example_splits, take_examples
+from sklearn_crf.metrics import node_accuracy_score
+from sklearn_crf.model_selection import example_splits, field_and_input, take_examples
 from sklearn_crf.objectives import at_temperature
 
 __all__ = ["TemperatureScaling"]
@@ -31,8 +33,9 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         T = \arg\min_T \; - \sum_{i, s} \log p_T(y_{is} \mid x_i)
 
     Marginals of the field whose scores are all divided by T; the sum is over the labelled nodes of examples that the
-    weights were not learned from. Rules that look at best labelings alone (SPA, MMA, max-margin) leave the scale of
-    their weights open, and with it how sure they are. Classifiers without scores on a graph, such as
+    weights were not learned from. Labels that the estimator chooses by marginals are then chosen by these. Rules that
+    look at best labelings alone (SPA, MMA, max-margin) leave the scale of their weights open, and with it how sure they
+    are. Classifiers without scores on a graph, such as
     :class:`~sklearn_crf.mfa.MultiConditionalMFA`, have the logarithms of their probabilities divided.
 
     scikit-learn's ``CalibratedClassifierCV`` takes one label for each example only.
@@ -133,16 +136,27 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _left_out(self, fitted, X, y):
+        field, X = field_and_input(fitted, X)
         # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
-        if hasattr(fitted, "_able"):
-            return _Models(fitted, X, y, self._marginals_of(fitted))
+        if hasattr(field, "_able"):
+            return _Models(field, X, y, field._able("marginals") if self.inference is None else clone(self.inference))
         return _Probabilities(fitted, X, y)
 
-    def _marginals_of(self, fitted):
-        return fitted._able("marginals") if self.inference is None else clone(self.inference)
+    def _at_temperature(self, X):
+        """The field whose scores are divided by the temperature, and X as it takes it; None of other classifiers."""
+        check_is_fitted(self)
+        field, X = field_and_input(self.estimator_, X)
+        if not hasattr(field, "_able"):
+            return None, X
+        field = copy(field)
+        field._further_temperature = self.temperature_
+        return field, X
 
     def predict(self, X):
-        """Labels by the estimator, which the temperature does not change where they are a best labeling.
+        """Labels at the temperature found, by the decoding of the estimator.
+
+        An estimator that labels each node by its marginals does so by those of ``predict_proba``: the largest one, or
+        the least expected ``cost``. Best labelings do not depend on the temperature.
 
         Parameters
         ----------
@@ -154,8 +168,19 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             As the estimator gives.
         """
-        check_is_fitted(self)
-        return self.estimator_.predict(X)
+        field, of_field = self._at_temperature(X)
+        if field is None:
+            cost = getattr(self.estimator_, "cost", None)
+            return self.estimator_.predict(X) if cost is None else self._of_least_cost(X, np.asarray(cost))
+        return field.predict(of_field, inference=self.inference if field._decides_by_marginals(None) else None)
+
+    def _of_least_cost(self, X, cost):
+        """Labels of the least expected cost under the probabilities at the temperature found."""
+        # cost: (K, K), cost[a, b] of predicting class a where b is true
+        probability = self.predict_proba(X)
+        if probability.dtype == object:
+            return object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
+        return self.classes_[np.argmin(probability @ cost.T, axis=-1)]
 
     def predict_proba(self, X):
         """Marginal probability of each class at every node, at the temperature found.
@@ -170,19 +195,14 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         ndarray
             As ``predict`` gives, with a last axis of ``n_classes``.
         """
-        check_is_fitted(self)
-        if not hasattr(self.estimator_, "_able"):
+        field, of_field = self._at_temperature(X)
+        if field is None:
             return _flattened(self.estimator_.predict_proba(X), self.temperature_)
-        labels, inference = self.estimator_.predict(X), self._marginals_of(self.estimator_)
-        found = [
-            _marginals(model, inference, self.temperature_, len(self.classes_)) for model in self.estimator_.models(X)
-        ]
-        if labels.dtype == object and labels.ndim == 1 and isinstance(labels[0], np.ndarray):
-            return object_array([part.reshape(*np.shape(of), -1) for part, of in zip(found, labels, strict=True)])
-        return np.concatenate(found).reshape(*labels.shape, -1)
+        encoded, batches, marginals = field._mean_marginals(of_field, None, self.inference)
+        return decode(encoded, marginals, batches)
 
-    def score(self, X, y):
-        """The estimator's own score.
+    def score(self, X, y, sample_weight=None):
+        """Share of labelled nodes that ``predict`` labels right.
 
         Parameters
         ----------
@@ -190,13 +210,18 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Examples.
         y : array-like or list of array-like
             Labels.
+        sample_weight : array-like, optional
+            One weight for each example.
 
         Returns
         -------
         float
         """
-        check_is_fitted(self)
-        return self.estimator_.score(X, y)
+        field, of_field = self._at_temperature(X)
+        if field is not None and self.inference is None:
+            return field.score(of_field, y, sample_weight)
+        missing = getattr(self.estimator_ if field is None else field, "missing_label", None)
+        return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 
 
 class _LeftOut:

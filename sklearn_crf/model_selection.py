@@ -2,18 +2,21 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import signature
 from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.stats import wilcoxon
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import BaseCrossValidator, KFold, check_cv
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Bunch, check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
-from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array
+from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array, require_same_kind
 from sklearn_crf.inference import resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
@@ -278,8 +281,8 @@ def _spread(value, columns, n_classes, method):
     return spread
 
 
-# Resamples of the differences of a pair, and the share of them that an interval holds.
-_N_RESAMPLES, _COVERAGE = 2000, 0.95
+# Random signs of the differences of two pairs, and the share of audits of equal pairs that are to find no difference.
+_N_DRAWS, _COVERAGE = 2000, 0.95
 
 
 def coupling_audit(
@@ -288,8 +291,9 @@ def coupling_audit(
     y,
     *,
     inference: Mapping,
+    groups=None,
     cv=None,
-    scoring: Callable | None = None,
+    scoring: str | Callable | None = None,
     n_jobs: int | None = None,
     random_state=None,
 ) -> Bunch:
@@ -297,30 +301,40 @@ def coupling_audit(
 
     Every estimator is fitted once for each fold and predicts the examples left out by every inference. Of each pair
     there are a score for each example, the log-loss of its marginals, the seconds of both, and a comparison with the
-    best pair over the same examples: a bootstrap interval of the mean difference and Wilcoxon's signed-rank test, its
-    p-values corrected by Holm's method,
+    best pair. The best pair is found by the same scores, so the comparison allows for its choice: it is simultaneous
+    for all differences of two of the m pairs,
 
-    .. math:: \tilde p_{(k)} = \max_{j \le k} \min \bigl( 1, (m - j + 1) \, p_{(j)} \bigr).
+    .. math::
+        t_{jk} = \frac{\bar d_{jk}}{\mathrm{se}(d_{jk})}, \qquad
+        p_k = P \Bigl( \max_{i < j} |t^*_{ij}| \ge |t_{\mathrm{best}, k}| \Bigr),
+
+    where :math:`d_{jk}` are the differences of the scores of the same examples. The distribution of :math:`t^*` is that
+    under random signs of the examples: where two pairs are equally good, a difference is as likely as its negative.
+    The probability to find any pair worse where all are equally good is thereby at most 5 %.
 
     Parameters
     ----------
     estimators : mapping of str to field classifier
-        Each one way of learning; cloned for each fold.
+        Each one way of learning, or a pipeline that ends in one; cloned for each fold.
     X : array-like or list
         Examples.
     y : array-like or list of array-like
         Their labels.
     inference : mapping of str to str or Inference
         What predicts: as the parameter ``inference`` of an estimator.
-    cv : int or splitter, optional
-        Folds of examples; None is 5. Every example is to be left out once.
-    scoring : callable(y_true, y_pred) -> float, optional
-        Score of the labels of one example, more is better; None is the share of right labels. Both arguments are flat
-        and hold the labelled nodes only.
+    groups : array-like of shape (n_examples,), optional
+        For splitters that use them. Examples of a group then have one random sign, since they depend on each other.
+    cv : int, splitter or iterable of (train, test), optional
+        Folds of examples; None is 5. Every example is to be left out at least once; the scores of an example that is
+        left out several times are averaged.
+    scoring : str or callable, optional
+        Score of the labels of one example, more is better; None is the share of right labels. A scorer of labels, of
+        scikit-learn by its name or of :data:`~sklearn_crf.metrics.NODE_SCORERS`, or a function
+        ``(y_true, y_pred) -> float``. Labels are flat, of the labelled nodes only.
     n_jobs : int, optional
         Folds at once.
     random_state : int, RandomState instance or None, default=None
-        Draws the resamples.
+        Draws the signs.
 
     Returns
     -------
@@ -329,19 +343,25 @@ def coupling_audit(
         their names; ``matched``, whether the estimator predicts by that inference itself; ``mean_test_score`` and
         ``std_test_score`` over examples; ``mean_log_loss``, NaN where an estimator has no marginals;
         ``mean_fit_time`` and ``mean_predict_time``, in seconds over folds; ``rank_test_score``; ``difference`` to the
-        best pair, ``difference_low`` and ``difference_high``, the ends of its interval of 95 %, ``p_value`` and
-        ``p_holm``. ``scores``: (n_pairs, n_examples), NaN for examples without labels.
+        best pair, ``difference_low`` and ``difference_high``, the ends of its simultaneous interval of 95 % (infinite
+        where there are too few examples to tell), and ``p_value``, also under the earlier name ``p_holm``. ``scores``:
+        (n_pairs, n_examples), NaN for examples without labels.
 
     Raises
     ------
     ValueError
-        If a mapping is empty, or an example is left out by no fold or by several.
+        If a mapping is empty, an example is left out by no fold, or ``scoring`` needs more than labels.
+
+    Notes
+    -----
+    The comparison is of the pairs as they were fitted: other training examples may give other weights. An
+    example is one observation of the test, however often it is left out.
 
     References
     ----------
     S. Kumar, J. August, M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
-    Fields: An Empirical Study. EMMCVPR 2005. S. Holm. A Simple Sequentially Rejective Multiple Test Procedure.
-    Scandinavian Journal of Statistics 6, 1979.
+    Fields: An Empirical Study. EMMCVPR 2005. P. H. Westfall, S. S. Young. Resampling-Based Multiple Testing. Wiley
+    1993. J. C. Hsu. Multiple Comparisons. Chapman and Hall 1996.
 
     Examples
     --------
@@ -362,30 +382,40 @@ def coupling_audit(
     for name, mapping in (("estimators", estimators), ("inference", inference)):
         if not isinstance(mapping, Mapping) or not mapping:
             raise ValueError(f"{name} must map names to at least one object, got {mapping!r}.")
-    first = next(iter(estimators.values()))
+    for name, estimator in estimators.items():
+        last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+        if not hasattr(last, "_decoding"):
+            raise ValueError(
+                f"estimators[{name!r}] must be a field classifier, or a pipeline that ends in one, got {estimator!r}."
+            )
+    score = _score_of_labels(scoring)
     n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
-    folds = example_splits(cv, first, y, n_examples)
-    left_out = np.concatenate([test for _, test in folds])
-    if not np.array_equal(np.sort(left_out), np.arange(n_examples)):
-        raise ValueError("coupling_audit needs every example in exactly one test set of cv.")
+    folds = example_splits(cv, next(iter(estimators.values())), y, n_examples, groups)
+    times = np.bincount(np.concatenate([test for _, test in folds]), minlength=n_examples)
+    if not times.all():
+        raise ValueError(
+            f"coupling_audit needs every example in at least one test set of cv, but example {np.argmin(times)} is in "
+            "none."
+        )
     tasks = [(name, fold) for name in estimators for fold in range(len(folds))]
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_audit_fold)(clone(estimators[name]), X, y, *folds[fold], inference, scoring) for name, fold in tasks
+        delayed(_audit_fold)(clone(estimators[name]), X, y, *folds[fold], inference, score) for name, fold in tasks
     )
     pairs = [(learning, decoding) for learning in estimators for decoding in inference]
-    scores = np.full((len(pairs), n_examples), np.nan)
-    log_loss, seconds = np.full((len(pairs), n_examples), np.nan), np.zeros((len(pairs), len(folds), 2))
-    matched = np.zeros(len(pairs), dtype=bool)
+    scores, log_loss = np.zeros((len(pairs), n_examples)), np.zeros((len(pairs), n_examples))
+    seconds, matched = np.zeros((len(pairs), len(folds), 2)), np.zeros(len(pairs), dtype=bool)
     for (learning, fold), parts in zip(tasks, found, strict=True):
+        test = folds[fold][1]
         for decoding, part in parts.items():
-            k, test = pairs.index((learning, decoding)), folds[fold][1]
-            scores[k, test], log_loss[k, test] = part.scores, part.log_loss
+            k = pairs.index((learning, decoding))
+            scores[k, test] += part.scores / times[test]
+            log_loss[k, test] += part.log_loss / times[test]
             seconds[k, fold], matched[k] = part.seconds, part.matched
     results = {
         "learning": np.array([learning for learning, _ in pairs]),
         "inference": np.array([decoding for _, decoding in pairs]),
         "matched": matched,
-        **_summary(scores, check_random_state(random_state)),
+        **compare_with_best(scores, check_random_state(random_state), groups),
         "mean_log_loss": np.array([_mean(row) for row in log_loss]),
         "mean_fit_time": seconds[:, :, 0].mean(axis=1),
         "mean_predict_time": seconds[:, :, 1].mean(axis=1),
@@ -393,25 +423,65 @@ def coupling_audit(
     return Bunch(results=results, scores=scores)
 
 
-def _audit_fold(estimator, X, y, train, test, inference, scoring):
+def field_and_input(estimator, X):
+    """The last step of a fitted pipeline, and X as that step takes it; any other estimator and X as they are."""
+    if not isinstance(estimator, Pipeline):
+        return estimator, X
+    return estimator[-1], (estimator[:-1].transform(X) if len(estimator) > 1 else X)
+
+
+def _audit_fold(estimator, X, y, train, test, inference, score):
     """Scores of the examples left out by every inference."""
     start = time.perf_counter()
     estimator.fit(take_examples(X, train), take_examples(y, train))
     fit_seconds = time.perf_counter() - start
-    X_test, truth = take_examples(X, test), take_examples(y, test)
-    own = repr(estimator._decoding())
+    truth = take_examples(y, test)
+    start = time.perf_counter()
+    field, X_test = field_and_input(estimator, take_examples(X, test))
+    transform_seconds = time.perf_counter() - start
+    own = repr(field._decoding())
     parts = {}
     for name, decoding in inference.items():
         start = time.perf_counter()
-        predicted = estimator.predict(X_test, inference=decoding)
-        seconds = fit_seconds, time.perf_counter() - start
+        predicted = field.predict(X_test, inference=decoding)
+        seconds = fit_seconds, transform_seconds + time.perf_counter() - start
         parts[name] = Bunch(
-            scores=_scores(estimator, truth, predicted, scoring or _accuracy),
-            log_loss=_log_losses(estimator, X_test, truth, decoding),
+            scores=_scores(field, truth, predicted, score),
+            log_loss=_log_losses(field, X_test, truth, decoding),
             seconds=seconds,
             matched=repr(resolve_inference(decoding)) == own,
         )
     return parts
+
+
+class _Labelled(ClassifierMixin, BaseEstimator):
+    """An estimator whose predictions for X are X: what scorers of scikit-learn score."""
+
+    def __init__(self, classes):
+        self.classes_ = classes
+
+    def predict(self, X):
+        return X
+
+
+def _score_of_labels(scoring):
+    """Function of true and predicted labels of one example."""
+    if scoring is None:
+        return _accuracy
+    if isinstance(scoring, str):
+        scoring = get_scorer(scoring)
+    elif not callable(scoring):
+        raise ValueError(f"scoring must be None, the name of a scorer or callable, got {scoring!r}.")
+    if next(iter(signature(scoring).parameters), "") != "estimator":
+        return scoring
+    return partial(_scored_by, scoring)
+
+
+def _scored_by(scorer, truth, predicted):
+    try:
+        return float(scorer(_Labelled(np.union1d(truth, predicted)), predicted, truth))
+    except AttributeError as error:
+        raise ValueError(f"scoring={scorer!r} needs more than labels: take a scorer of labels.") from error
 
 
 def _accuracy(truth, predicted):
@@ -419,22 +489,25 @@ def _accuracy(truth, predicted):
 
 
 def _labelled(estimator, labels):
-    flat = label_array(labels).ravel()
-    return flat, ~missing_nodes(flat, estimator.missing_label)
+    flat = np.asarray(labels).ravel()
+    return flat, ~missing_nodes(flat, getattr(estimator, "missing_label", None))
 
 
 def _scores(estimator, truth, predicted, scoring):
     scores = []
     for labels, found in zip(truth, predicted, strict=True):
         flat, known = _labelled(estimator, labels)
-        scores.append(scoring(flat[known], np.ravel(found)[known]) if known.any() else np.nan)
-    return scores
+        true, own = flat[known], np.ravel(found)[known]
+        true = labels_from_objects(true, "y") if true.dtype == object else true
+        require_same_kind(true, own, "y", "the predicted labels")
+        scores.append(scoring(true, own) if known.any() else np.nan)
+    return np.array(scores)
 
 
 def _log_losses(estimator, X, truth, decoding):
     """Mean negative log-probability of the labels of each example; NaN without marginals."""
     if not hasattr(estimator, "predict_proba"):
-        return np.nan
+        return np.full(len(truth), np.nan)
     classes, losses = estimator.classes_, []
     for labels, probability in zip(truth, estimator.predict_proba(X, inference=decoding), strict=True):
         flat, known = _labelled(estimator, labels)
@@ -442,41 +515,85 @@ def _log_losses(estimator, X, truth, decoding):
         columns = np.searchsorted(classes, flat[known])
         of_truth = np.reshape(probability, (-1, len(classes)))[np.flatnonzero(known), columns]
         losses.append(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)).mean() if known.any() else np.nan)
-    return losses
+    return np.array(losses)
 
 
 def _mean(values):
     return np.nanmean(values) if np.isfinite(values).any() else np.nan
 
 
-def _summary(scores, rng):
-    """Means, and comparisons with the best pair over the same examples."""
-    scores = scores[:, ~np.isnan(scores).any(axis=0)]
-    if not scores.size:
+def compare_with_best(scores, rng, groups=None):
+    """Means, and comparisons with the best pair over the same examples that allow for its choice."""
+    # scores: (n_pairs, n_examples), NaN for examples that have none; groups: (n_examples,) or None
+    # returns a dict of arrays (n_pairs,)
+    scored = ~np.isnan(scores).any(axis=0)
+    if not scored.any():
         raise ValueError("y has no labelled node: there is nothing to score.")
+    scores = scores[:, scored]
+    group = np.arange(scores.shape[1])
+    if groups is not None:
+        group = np.unique(np.asarray(groups)[scored], return_inverse=True)[1]
     mean = scores.mean(axis=1)
     best = int(np.argmax(mean))
-    difference = scores - scores[best]
-    drawn = rng.randint(scores.shape[1], size=(_N_RESAMPLES, scores.shape[1]))
-    tails = 100 * (1 - _COVERAGE) / 2
-    ends = np.array([np.percentile(row[drawn].mean(axis=1), [tails, 100 - tails]) for row in difference])
-    p_value = np.array([wilcoxon(row).pvalue if row.any() else 1.0 for row in difference])
+    first, second = np.triu_indices(len(scores), 1)
+    # Sums over groups: examples of a group are one observation.
+    summed = np.array([np.bincount(group, row) for row in scores - scores.mean(axis=0)])
+    share, critical = _share_of_extremes(summed, first, second, rng)
+    difference = mean - mean[best]
+    of_best = summed - summed[best]
+    square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
+    # Of the mean over examples, whose groups may differ in size.
+    error = np.sqrt(np.maximum(square - of_best.sum(axis=1) ** 2 / n_groups, 0) * n_groups / max(n_groups - 1, 1))
+    error /= scores.shape[1]
+    is_equal = square <= _ROUNDING * (scores**2).sum()
+    half = np.where(is_equal, 0.0, np.inf if np.isinf(critical) else critical * error)
+    own_ratio = np.abs(of_best.sum(axis=1)) / np.sqrt(np.where(is_equal, 1.0, n_groups * square))
+    p_value = np.where(is_equal, 1.0, share(own_ratio))
     return {
         "mean_test_score": mean,
         "std_test_score": scores.std(axis=1),
         "rank_test_score": 1 + (mean[:, None] < mean).sum(axis=1),
-        "difference": difference.mean(axis=1),
-        "difference_low": ends[:, 0],
-        "difference_high": ends[:, 1],
+        "difference": difference,
+        "difference_low": difference - half,
+        "difference_high": difference + half,
         "p_value": p_value,
-        "p_holm": _holm(p_value, best),
+        "p_holm": p_value,
     }
 
 
-def _holm(p_value, best):
-    """P-values corrected for as many comparisons as there are rivals of the best pair."""
-    rivals = np.delete(np.arange(len(p_value)), best)
-    order = rivals[np.argsort(p_value[rivals], kind="stable")]
-    corrected = np.ones(len(p_value))
-    corrected[order] = np.maximum.accumulate(np.minimum(1.0, np.arange(len(order), 0, -1) * p_value[order]))
-    return corrected
+# Sums of squares of differences up to this share of those of scores are rounding.
+_ROUNDING = 1e-24
+
+
+def _share_of_extremes(summed, first, second, rng):
+    """Distribution of the largest difference of two pairs under random signs of the groups.
+
+    A sign of each group leaves the sum of squares of a difference as it is, so that the ratio of its sum to their root
+    tells as much as Student's t.
+    """
+    # summed: (n_pairs, n_groups); first, second: pairs of pairs
+    # returns a function from ratios to the share of draws that are as large, and the critical value of t
+    n_groups = summed.shape[1]
+    squares = summed @ summed.T
+    square = np.diag(squares)
+    square = square[first] + square[second] - 2 * squares[first, second]
+    differs = square > _ROUNDING * max(float(np.diag(squares).sum()), np.finfo(np.float64).tiny)
+    largest = np.zeros(_N_DRAWS)
+    if differs.any():
+        signs = rng.choice([-1.0, 1.0], size=(_N_DRAWS, n_groups))
+        sums = signs @ summed.T
+        for start in range(0, _N_DRAWS, 100):
+            part = sums[start : start + 100]
+            ratio = np.abs(part[:, first] - part[:, second])[:, differs] / np.sqrt(n_groups * square[differs])
+            largest[start : start + 100] = ratio.max(axis=1)
+    largest.sort()
+
+    def share(ratio):
+        # The signs as they are count as one more draw.
+        at_least = _N_DRAWS - np.searchsorted(largest, ratio * (1 - 1e-9), side="left")
+        return (1 + at_least) / (1 + _N_DRAWS)
+
+    # The largest ratio that is no star.
+    ratio = largest[int(np.ceil(_COVERAGE * (_N_DRAWS + 1))) - 1]
+    critical = np.inf if ratio >= 1 - 1e-9 else ratio * np.sqrt((n_groups - 1) / (1 - ratio**2))
+    return share, critical

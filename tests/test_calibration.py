@@ -9,11 +9,16 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import StandardScaler
 
-from sklearn_crf import TRWCRF, DenseCRF, DRFClassifier, M3NClassifier
+from sklearn_crf import TRWCRF, DenseCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
 from sklearn_crf.calibration import TemperatureScaling
+from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning import SPA
 from sklearn_crf.mfa import MultiConditionalMFA
+from sklearn_crf.pipeline import make_pipeline
+from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.preprocessing import NodeTransformer
 
 
 class Overconfident(TRWCRF):
@@ -127,3 +132,77 @@ def test_of_a_dense_field_by_its_probabilities():
     field = TemperatureScaling(DenseCRF(image_channels=1, max_iter=30, tol=0.1), cv=2).fit(X, y)
     assert field.log_loss_[1] <= field.log_loss_[0]
     np.testing.assert_allclose(field.predict_proba(X).sum(axis=-1), 1)
+
+
+COST = np.array([[0.0, 3.0], [1.0, 0.0]])
+# Of decisions that a temperature may change: best marginals of strong edges, costs, weights of classes.
+DECIDING = {
+    "pma": DRFClassifier(inference="mpm"),
+    "pl": DRFClassifier(learning="pl", inference="mpm", pairwise=PairwiseTables(C=0.1)),
+    "spa": DRFClassifier(learning="spa", inference="mpm"),
+    "trw": TRWCRF(),
+    "cost": DRFClassifier(cost=COST),
+    "class weight": TRWCRF(class_weight={0: 1.0, 1: 4.0}),
+    "pipeline": make_pipeline(NodeTransformer(StandardScaler()), DRFClassifier(cost=COST)),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.1, 50.0])
+@pytest.mark.parametrize("make_list", [False, True])
+@pytest.mark.parametrize("name", DECIDING)
+def test_labels_are_those_of_the_probabilities_at_the_temperature(name, make_list, temperature):
+    X, y = noisy_blobs(8, 5)
+    X = X + np.random.default_rng(0).normal(scale=2.0, size=X.shape)
+    X, y = (list(X), list(y)) if make_list else (X, y)
+    found = TemperatureScaling(DECIDING[name], cv=2).fit(X, y)
+    found.temperature_ = temperature
+    right = total = changed = 0
+    for labels, probability, before, truth in zip(
+        found.predict(X), found.predict_proba(X), found.estimator_.predict(X), y, strict=True
+    ):
+        if name in ("cost", "pipeline"):
+            expected = np.argmin(probability @ COST.T, axis=-1)
+        elif name == "class weight":
+            expected = np.argmax(probability * [1.0, 4.0], axis=-1)
+        else:
+            expected = np.argmax(probability, axis=-1)
+        assert_array_equal(labels, expected)
+        right, total = right + np.sum(labels == truth), total + labels.size
+        changed += np.sum(labels != before)
+    assert found.score(X, y) == pytest.approx(right / total)
+    if name in ("cost", "class weight", "pipeline"):
+        assert changed
+
+
+def test_labels_by_another_inference_are_those_of_its_probabilities():
+    X, y = noisy_blobs(6, 4)
+    found = TemperatureScaling(TRWCRF(), cv=2, inference=LoopyBP()).fit(X, y)
+    assert_array_equal(found.predict(X), np.argmax(found.predict_proba(X), axis=-1))
+
+
+def test_best_labelings_do_not_depend_on_the_temperature():
+    X, y = noisy_blobs(6, 4)
+    for field in (M3NClassifier(random_state=0), DRFClassifier(inference="map")):
+        found = TemperatureScaling(field, cv=2).fit(X, y)
+        assert_array_equal(found.predict(X), found.estimator_.predict(X))
+
+
+def test_forbidden_pairs_are_not_predicted_at_any_temperature():
+    rng = np.random.default_rng(0)
+    y = np.tile([0, 1, 2, 0, 1, 2], (12, 1))
+    X = np.eye(3)[y] + rng.normal(size=(12, 6, 3))
+    forbidden = [(0, 0), (1, 1), (2, 2), (0, 2)]
+    found = TemperatureScaling(TRWCRF(pairwise=PairwiseTables(forbidden=forbidden)), cv=2).fit(X, y)
+    for temperature in (0.1, 30.0):
+        found.temperature_ = temperature
+        labels = found.predict(X)
+        assert not {*zip(labels[:, :-1].ravel().tolist(), labels[:, 1:].ravel().tolist(), strict=True)} & {*forbidden}
+
+
+def test_costs_of_a_tree_field_are_of_probabilities_at_the_temperature():
+    X, y = noisy_blobs(6, 4)
+    field = RegressionTreeFieldClassifier("multinomial", max_depth=1, cost=COST, random_state=0)
+    found = TemperatureScaling(field, cv=2).fit(X, y)
+    found.temperature_ = 5.0
+    assert_array_equal(found.predict(X), np.argmin(found.predict_proba(X) @ COST.T, axis=-1))
+    assert found.score(X, y) == pytest.approx(np.mean(found.predict(X) == y))

@@ -74,7 +74,7 @@ def report(name, results):
             f"  {learning:21} {inference:4} {'matched' if results['matched'][k] else '':8}"
             f"{results['mean_test_score'][k]:7.4f}  {results['difference'][k]:+.4f} "
             f"[{results['difference_low'][k]:+.4f}, {results['difference_high'][k]:+.4f}]  "
-            f"p {results['p_holm'][k]:.1g}  log-loss {results['mean_log_loss'][k]:.3f}  "
+            f"p {results['p_value'][k]:.1g}  log-loss {results['mean_log_loss'][k]:.3f}  "
             f"fit {results['mean_fit_time'][k]:.1f} s, predict {results['mean_predict_time'][k]:.2f} s",
             flush=True,
         )
@@ -100,7 +100,7 @@ def main():
         print(f"  {time.process_time() - start:.0f} CPU seconds", flush=True)
         if arguments.save is not None:
             arguments.save.mkdir(parents=True, exist_ok=True)
-            kept = {key: values.tolist() for key, values in audit.results.items()}
+            kept = {key: values.tolist() for key, values in audit.results.items()} | {"scores": audit.scores.tolist()}
             write_record(arguments.save / f"{name}.json", kept)
 
 

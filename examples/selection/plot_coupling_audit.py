@@ -42,7 +42,7 @@ estimators = {
 }
 inference = {"MAP": "map", "MPM": "mpm", "ICM": "icm"}
 audit = coupling_audit(estimators, X, y, inference=inference, cv=3, random_state=0)
-columns = ("learning", "inference", "mean_test_score", "p_holm")
+columns = ("learning", "inference", "mean_test_score", "p_value")
 rows = zip(*(audit.results[name] for name in columns), strict=True)
 for learning, decoding, score, p in rows:
     print(
@@ -51,8 +51,8 @@ for learning, decoding, score, p in rows:
     )
 
 # %%
-# Pairs that match are framed; a star marks those that are worse than the best by Holm's
-# test.
+# Pairs that match are framed; a star marks those that are worse than the best at 5 %,
+# by a test that allows for the choice of the best pair among all.
 CouplingAuditDisplay.from_results(audit.results)
 plt.show()
 

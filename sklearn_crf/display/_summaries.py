@@ -175,7 +175,7 @@ class CouplingAuditDisplay:
         return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
-        """Draw. Stars mark the pairs that are worse than the best by Holm's test at 5 %.
+        """Draw. Stars mark the pairs that are worse than the best at 5 %, whichever is the best.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class CouplingAuditDisplay:
         middle = (scores.min() + scores.max()) / 2
         for k, score in enumerate(scores.flat):
             row, column = divmod(k, len(inference))
-            star = "*" if results["p_holm"][k] < 0.05 else ""
+            star = "*" if results["p_value"][k] < 0.05 else ""
             ax.text(column, row, f"{score:.3f}{star}", ha="center", va="center", color="wk"[int(score > middle)])
             if results["matched"][k]:
                 ax.plot(

@@ -81,6 +81,30 @@ def marginals_of(field, potentials, weights, batch, inference, n_threads):
     return model, unary.astype(np.float64, copy=False)
 
 
+def weighed_marginals(marginals, class_weight, sizes):
+    """Marginals times the weights of their classes.
+
+    The marginals of an example of one node are not weighed: in training such an example weighs as much as its class.
+
+    Parameters
+    ----------
+    marginals : ndarray of shape (N, n_classes)
+    class_weight : ndarray of shape (n_classes,) or None
+    sizes : ndarray of shape (n_members,), int
+        Numbers of nodes of the examples.
+
+    Returns
+    -------
+    ndarray of shape (N, n_classes)
+    """
+    is_weighed = np.repeat(sizes > 1, sizes)
+    if class_weight is None or not is_weighed.any():
+        return marginals
+    found = marginals * np.where(is_weighed[:, np.newaxis], class_weight, 1.0)
+    # A class of weight 0 is predicted where no other is possible.
+    return np.where(found.any(axis=1, keepdims=True), found, marginals)
+
+
 def labels_of_most_gain(model, gain, n_threads=1):
     """The labels that maximise a sum of gains of nodes among the labelings that a model allows.
 

@@ -23,7 +23,13 @@ from sklearn_crf.encoding import (
     summable_weight,
     validate_sample_weight,
 )
-from sklearn_crf.estimators._batch_labels import labels_of, labels_of_chains, labels_of_most_gain, marginals_of
+from sklearn_crf.estimators._batch_labels import (
+    labels_of,
+    labels_of_chains,
+    labels_of_most_gain,
+    marginals_of,
+    weighed_marginals,
+)
 from sklearn_crf.estimators._certificates import (
     Certificates,
     LogLikelihood,
@@ -42,6 +48,7 @@ from sklearn_crf.inference import (
     resolve_inference,
 )
 from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
+from sklearn_crf.objectives import at_temperature
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -74,12 +81,16 @@ class FieldClassifier(TrainableField):
         voters = getattr(self, "voters_", None)
         return [weights] if voters is None else list(voters)
 
-    # By which scores are divided.
-    _temperature = 1.0
+    # By which scores are divided: that of the distribution that was learned, and one of TemperatureScaling.
+    _learned_temperature = _further_temperature = 1.0
+
+    @property
+    def _temperature(self):
+        return self._learned_temperature * self._further_temperature
 
     def _scores(self, potentials, weights, batch):
         """Model of a batch for prediction."""
-        return potentials.inference_model(weights, batch.example)
+        return at_temperature(potentials.inference_model(weights, batch.example), self._temperature)
 
     def _model(self, potentials, weights, batch):
         """That model, clamped to the labels that are known."""
@@ -180,19 +191,8 @@ class FieldClassifier(TrainableField):
 
     def _gain(self, probability, node_ptr):
         """What each label of a node is worth: its weighed marginal probability, or less its expected cost."""
-        probability = self._weighed(probability, np.diff(node_ptr))
+        probability = weighed_marginals(probability, getattr(self, "decision_weight_", None), np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self._checked_cost(len(self.classes_)).T)
-
-    def _weighed(self, probability, sizes):
-        """Marginals times the weights of their classes, of examples with these numbers of nodes."""
-        weight = getattr(self, "decision_weight_", None)
-        # The marginals of a single node are those of a training whose examples weigh as much as their classes.
-        is_weighed = np.repeat(sizes > 1, sizes)
-        if weight is None or not is_weighed.any():
-            return probability
-        weighed = probability * np.where(is_weighed[:, None], weight, 1.0)
-        # A class of weight 0 is predicted where no other is possible.
-        return np.where(weighed.any(axis=1, keepdims=True), weighed, probability)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.

@@ -17,7 +17,7 @@ from sklearn_crf.learning import (
     resolve_solver,
 )
 from sklearn_crf.learning._few_labels import risk_of_few_labels
-from sklearn_crf.objectives import SoftmaxMargin, at_temperature
+from sklearn_crf.objectives import SoftmaxMargin
 
 # Nodes that training looks at by default, of an example with few labels: an inner problem takes longer than for PMA.
 _MAX_NODES = 10_000
@@ -339,9 +339,6 @@ class TRWCRF(FieldClassifier):
         return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
 
     @property
-    def _temperature(self):
+    def _learned_temperature(self):
         # Not of a resolved copy, which takes as long as a small example: named ones have temperature one.
         return self.formulation.temperature if isinstance(self.formulation, Formulation) else 1.0
-
-    def _scores(self, potentials, weights, batch):
-        return at_temperature(super()._scores(potentials, weights, batch), self._temperature)

@@ -136,8 +136,8 @@ class ContrastiveSets(Objective):
         \qquad y^* \in S_j
 
     Convex and smooth, and no partition function: with all labelings in one set it is the likelihood, with the states of
-    one node in each it is the pseudolikelihood. Probabilities are calibrated among assignments that a chain of sets
-    joins. Labels are those that the sets were made for.
+    one node in each it is the pseudolikelihood. Only ratios of probabilities of assignments that a chain of
+    sets joins are learned. Labels are those that the sets were made for.
 
     Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) have
     :math:`\mathrm{score}(y) - \log q(y)` in place of the score: one set of the truth and k draws is the ranking loss of
