@@ -139,6 +139,15 @@ def test_weights_of_any_size_are_compared(field, weight):
         assert NODE_SCORERS["node_accuracy"](field, X, y, sample_weight=weight) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("name", ["drf", "trw", "m3n", "contrastive"])
+def test_training_names_weights_that_are_too_large(name):
+    X, y = labelled((4, 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=r"sample_weight must be at most 1e\+100 in training, found 1e\+308"):
+            FIELDS[name].fit(X, y, [1e308, 1.5, 1.0, 1.0])
+
+
 def test_metrics_take_weights_of_any_size():
     true, found = [[0, 1, 1], [1, 0, 0]], [[0, 1, 0], [1, 1, 1]]
     with warnings.catch_warnings():

@@ -36,6 +36,10 @@ _MOST_STATISTICS = 2**16
 _SHARING = 4
 
 
+# Sums of weighted losses stay finite.
+_LARGEST_WEIGHT = 1e100
+
+
 class TrainingExamples:
     """Encoded examples in memory, their labels and, once they are prepared, their batches."""
 
@@ -54,6 +58,11 @@ class TrainingExamples:
         labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
         self.encoded = field._with_edge_features(encoded, labels.classes_)
         self._weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:
+            raise ValueError(
+                f"sample_weight must be at most {_LARGEST_WEIGHT:g} in training, found {self._weight.max():g}: divide "
+                "all weights by one number, and multiply C by it."
+            )
         self.node_weight = checked_node_weights(node_weight, encoded)
         self.labels = labels._replace(
             weights=counts_of_nodes(labels.labels, summable_weight(self._weight), self.node_weight)
