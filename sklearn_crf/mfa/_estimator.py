@@ -33,7 +33,7 @@ from sklearn_crf.mfa._input import (
     resolve_solver,
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
-from sklearn_crf.mfa._samples import StandardisedSamples, Units, marked_missing, measure, without_isolated
+from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure, without_isolated
 from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
 from sklearn_crf.mfa._training import MixtureFamily, best_of, find_starts, online_pass, pass_width, train
@@ -310,7 +310,6 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             check_features(X, constant, priors.noise_floor, self.objective == "joint")
         else:
             units = Units(former["mean"], former["scale"])
-            X = marked_missing(X, units.are_far(X))
         samples = StandardisedSamples(units.standardise(X), labels, weight, units)
 
         def start():

@@ -26,10 +26,6 @@ class Units(NamedTuple):
         found /= self.scale
         return found
 
-    def are_far(self, X):
-        """Which values are so far away that the samples before give no scale for them."""
-        return np.abs(X - self.mean) > _TIMES_AS_FAR * self.scale
-
     def to_standard(self, params):
         """Parameters of ``z`` from those of ``x``."""
         return params.rescale(-self.mean / self.scale, 1 / self.scale)
@@ -48,20 +44,15 @@ def without_isolated(X, labels):
     for c in range(labels.max() + 1):
         rows = np.flatnonzero(labels == c)
         found[rows] = _isolated(X[rows])
-    return marked_missing(X, found)
-
-
-def marked_missing(X, isolated):
-    """Samples with NaN for isolated values, and the warning."""
-    if not isolated.any():
+    if not found.any():
         return X
-    row, feature = np.argwhere(isolated)[0]
+    row, feature = np.argwhere(found)[0]
     warn_caller(
-        f"{np.count_nonzero(isolated)} value(s) of X are more than {_TIMES_AS_FAR} times as far from the others as "
+        f"{np.count_nonzero(found)} value(s) of X are more than {_TIMES_AS_FAR} times as far from the others as "
         f"these from each other, such as {X[row, feature]:g} in feature {feature}: training takes them for "
         "missing. Pass NaN with allow_nan=True if they stand for missing values."
     )
-    return np.where(isolated, np.nan, X)
+    return np.where(found, np.nan, X)
 
 
 def _isolated(X):
