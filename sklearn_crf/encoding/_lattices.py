@@ -559,7 +559,8 @@ def _are_short_and_finite(arrays):
     if any(type(x) is not np.ndarray for x in arrays) or sum(x.size for x in arrays) > _NUMBERS_TOGETHER:
         return False
     flat = np.concatenate([x.ravel() for x in arrays])
-    return bool(np.isfinite(flat.dot(flat)))
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(flat.dot(flat)))
 
 
 def _require_finite(x, name, parts=None):
@@ -571,8 +572,9 @@ def _require_finite(x, name, parts=None):
     if values.flags.c_contiguous:
         # There may be thousands of short sequences, and a product checks no floating-point flags.
         flat = values.reshape(-1)
-        if np.isfinite(flat.dot(flat)):
-            return
+        with np.errstate(over="ignore"):
+            if np.isfinite(flat.dot(flat)):
+                return
     with np.errstate(invalid="ignore", over="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)) or np.all(np.isfinite(values)):
             return

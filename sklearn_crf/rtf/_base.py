@@ -10,13 +10,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import label_array, number_of_examples, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
@@ -30,6 +30,7 @@ from sklearn_crf.rtf._rounds import (
     MOST_CHANNELS,
     ImagesHere,
     Pairs,
+    bank_in_units,
     default_bank,
     image_channels,
     sampled_rows,
@@ -39,9 +40,10 @@ from sklearn_crf.rtf._rounds import (
 from sklearn_crf.rtf._tiled import predict_in_tiles
 from sklearn_crf.rtf._training import TrainingOptions, TreeField, n_known_pixels, train, whitening_of_types
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
-from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation
+from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation, solved_from
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, multiplier_channels
+from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import mse, of_mean_square, unit_of_loss
 
 
@@ -89,7 +91,7 @@ class ReadImages(NamedTuple):
         # known: KnownValues, if known pixels are kept
         observe, choices = None if known is None else known.observation, None
         if self.degradations is not None:
-            observe = partial(Observation.of, mean=mean, scale=scale)
+            observe = partial(Observation.of, mean=mean, scale=scale, units=self.planes.units)
             choices = self.degradations.choices
         pairs = Pairs(self.planes.features, targets, weights, choices)
         return ImagesHere(pairs, self.planes.graph_of, self.corrupted, observe)
@@ -104,6 +106,7 @@ class FieldProblem(NamedTuple):
     objective: object
     mean: np.ndarray  # (D,)
     scale: float  # targets times scale plus mean are those of the user
+    units: ChannelUnits  # of the channels of X
     missing: tuple = ()  # channels of X that may be NaN
     is_observed: bool = False  # whether fields have the terms of observations
     keeps_known: bool = False
@@ -158,6 +161,16 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
+
+    def _validate_params(self):
+        for name, value in self.get_params(deep=False).items():
+            for own in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(own, type):
+                    raise InvalidParameterError(
+                        f"The {name!r} parameter of {type(self).__name__} must be an object, got the class "
+                        f"{own.__name__}: call it, as in {name}={own.__name__}(...)."
+                    )
+        super()._validate_params()
 
     def set_params(self, **params):
         """Set parameters, those of option objects by nested names such as ``split__n_thresholds``.
@@ -431,17 +444,21 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             return self.filter_bank_
         encoded = problem.encoded
         inputs = [plane[..., : encoded.n_features - self._n_unfiltered] for plane in inputs]
-        bank, is_image = self.filter_bank, encoded.lattice_ndim >= 2
+        bank, is_image, units = self.filter_bank, encoded.lattice_ndim >= 2, problem.units
         if isinstance(bank, str) and bank in DEFAULT_BANKS:
             if bank == "auto" and (not is_image or inputs[0].shape[-1] > MOST_CHANNELS):
                 return None
-            targets = [problem.mean + problem.scale * y for y in targets]
-            bank = default_bank(inputs, targets, noise, has_groups=bank == "groups")
+            mean, scale = units.of_targets(problem.mean, problem.scale)
+            targets = [mean + scale * y for y in targets]
+            unit = float(units.scale[0])
+            noise = noise if noise is None else [unit * level for level in noise]
+            bank = default_bank(inputs, targets, noise, bank == "groups", unit)
         if bank is None:
             return None
         if not is_image:
             raise ValueError(f"filter_bank needs images, but X holds lattices of {encoded.lattice_ndim} axes.")
-        bank = FilterBank(bank) if isinstance(bank, str) else clone(bank)
+        if bank is self.filter_bank:
+            bank = FilterBank(bank) if isinstance(bank, str) else bank_in_units(clone(bank), float(units.scale[0]))
         return bank.fit([own for plane in inputs for own in slices_of(plane)])
 
     def _pairwise_channels(self, window, bank, n_channels):
@@ -466,7 +483,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """Terms that known pixels add to the field; None if it does not keep them."""
         if not getattr(self, "keeps_known_", False):
             return None
-        return KnownValues(tuple(self.missing_channels_.tolist()), self.target_mean_, self.target_scale_)
+        units = ChannelUnits.of(vars(self), len(self.target_mean_))
+        return KnownValues(tuple(self.missing_channels_.tolist()), self.target_mean_, self.target_scale_, units)
 
     def _field_means(self, planes, and_also=None, observations=None):
         """Means of the fields of planes in standardised units, and the results of a function of their models."""
@@ -482,25 +500,23 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
             found = map_coarse(one, zip(planes.features, observations, strict=True), self.n_jobs)
         return [mean for mean, _ in found], [other for _, other in found]
 
+    def _known_scale(self, n_values, has_channels, offsets):
+        """Mean and scale of the targets of the last fit, for a warm start."""
+        same = n_values == len(self.target_mean_) and has_channels == self._has_channels
+        if not same or not np.array_equal(offsets, self.offsets_):
+            raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
+        return self.target_mean_, self.target_scale_
+
+    def _mean_of(self, model):
+        """Mean of a field in the units of y; residuals are compared with what differs from the mean of y."""
+        return solved_from(self._solver(1e-5), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
+
     def _unscaled(self, means):
         """Means in standardised units as values of y or of codes."""
         return [self.target_mean_ + self.target_scale_ * mean.astype(np.float64) for mean in means]
 
     def _predict_tiles(self, image, out, tiles, margin, max_margin):
         """Prediction for one large image, written into ``out`` tile by tile."""
-        for name, has in (("cascade", hasattr(self, "stages_")), ("degradation", self._is_degraded())):
-            if has:
-                raise ValueError(f"{type(self).__name__} with {name} looks at all of an image: call predict.")
-        if not isinstance(self._solver(1e-5), ConjugateGradient):
-            raise ValueError(f"inference={self.inference!r} solves all of an image at once: call predict.")
-        if getattr(self, "n_node_types_", 1) > 1:
-            raise ValueError(f"{type(self).__name__} was fitted to types of nodes, which an image does not have.")
-        if len(self.missing_channels_):
-            raise ValueError(f"{type(self).__name__} for images with missing pixels looks at all of one: call predict.")
-        if self.lattice_ndim_ == 3:
-            raise ValueError(f"{type(self).__name__} was fitted on volumes: call predict.")
-        if image.shape[2] != self.n_features_in_:
-            raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {self.n_features_in_}.")
         return predict_in_tiles(self, image, out, tiles, margin, max_margin)
 
     def _is_degraded(self):
@@ -516,7 +532,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _is_prediction_loss(self):
         return not (isinstance(self.loss, str) and self.loss in LIKELIHOODS)
 
-    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED, data_range=1.0, of_mean=None):
+    def _objective(self, losses, mean, scale, weighted_losses=WEIGHTED, data_range=1.0, of_mean=None, reported=1.0):
         """Objective of the training: a likelihood, or a loss of the prediction out of a dictionary of losses."""
         if not self._is_prediction_loss():
             return LIKELIHOODS[self.loss]()
@@ -524,8 +540,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         weighted = weighted_losses.get(self.loss) if isinstance(self.loss, str) else None
         # What is observed of degraded images takes most of the norm that residuals are compared with.
         tol = 1e-5 if getattr(self, "degradation", None) is not None else 1e-4
-        of_errors = of_mean_square(self.loss, data_range), unit_of_loss(self.loss, scale)
-        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, *of_errors, of_mean)
+        of_errors = of_mean_square(self.loss, data_range), unit_of_loss(self.loss, scale, data_range)
+        return PredictionLoss(loss, self._solver(tol), mean, scale, weighted, *of_errors, of_mean, reported)
 
     def _is_of_scores(self):
         """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""
@@ -580,20 +596,3 @@ def _held_out_loss(objective, validation, n_jobs, field):
 def _check_multipliers(data, part, multipliers):
     if data.features:
         check_multipliers(data.features, multipliers)
-
-
-def known_pixels(y, predicted, sample_weight, is_missing):
-    """True and predicted values and weights of the pixels that have a target, as flat arrays."""
-    if number_of_examples(y, "y") != len(predicted):
-        raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
-    parts = [label_array(part) for part in y]
-    for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
-        if part.size != np.size(found):
-            raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
-    weight = summable_weight(validate_sample_weight(sample_weight, len(predicted)))
-    if weight is not None:
-        weight = np.repeat(weight, [part.size for part in parts])
-    truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))
-    known = ~is_missing(truth)
-    truth = np.array(truth[known].tolist()) if truth.dtype == object else truth[known]
-    return truth, found[known], None if weight is None else weight[known]

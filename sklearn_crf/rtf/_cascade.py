@@ -11,7 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
 from sklearn_crf.rtf._joint import JointTraining
 from sklearn_crf.rtf._options import Cascade
-from sklearn_crf.rtf.images._degradation import Degradations
+from sklearn_crf.rtf.images._corruption import corrupted_image
+from sklearn_crf.rtf.images._degradation import Degradations, degraded_image
+from sklearn_crf.rtf.images._input import OF_CHANNELS
+from sklearn_crf.rtf.images._units import InputSample
 
 # Attributes of the last field of a cascade that are the estimator's as well.
 _OF_LAST = (
@@ -36,6 +39,7 @@ _OF_LAST = (
     "target_dtype_",
     "target_range_",
     "_has_channels",
+    *OF_CHANNELS,
 )
 
 
@@ -166,14 +170,15 @@ def _redrawn(corruption, X, degradations, seeds):
     if corruption is None and not of_clean:
         return X, degradations
     drawn, used = [], []
+    kind = InputSample.of(X).kind
     for i, x in enumerate(X):
         rng = np.random.default_rng([*seeds, i])
         if of_clean:
             own = degradations.choices[i]
             used.append(own[rng.integers(len(own))])
-            drawn.append(used[-1].lifted(used[-1](np.asarray(x), rng)))
+            drawn.append(degraded_image(used[-1], np.asarray(x), rng, kind))
         else:
-            drawn.append(np.asarray(corruption(np.asarray(x), rng), np.float32))
+            drawn.append(corrupted_image(corruption, np.asarray(x), rng, kind))
     is_list = isinstance(X, list | tuple) or X.dtype == object
     found = object_array(drawn) if is_list else np.stack(drawn)
     return found, Degradations([(own,) for own in used], of_clean=False) if of_clean else None
@@ -181,11 +186,13 @@ def _redrawn(corruption, X, degradations, seeds):
 
 def with_channels(X, predicted):
     """Images with more channels, in the layout of X."""
+    values = [p[..., None] if np.ndim(p) < np.ndim(x) else p for x, p in zip(X, predicted, strict=True)]
+    kind = np.result_type(InputSample.of(X).kind, InputSample.of(values).kind)
     if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
-        return object_array([_joined(x, p) for x, p in zip(X, predicted, strict=True)])
-    return _joined(X, predicted)
+        return object_array([_joined(x, p, kind) for x, p in zip(X, predicted, strict=True)])
+    return _joined(X, predicted, kind)
 
 
-def _joined(x, values):
-    x, values = np.asarray(x, dtype=np.float32), np.asarray(values, dtype=np.float32)
+def _joined(x, values, kind):
+    x, values = np.asarray(x, dtype=kind), np.asarray(values, dtype=kind)
     return np.concatenate([x, values[..., None] if values.ndim < x.ndim else values], axis=-1)

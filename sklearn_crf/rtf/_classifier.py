@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import class_weights, encode_y, found_labels, missing_nodes, sorted_classes
-from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages, known_pixels
+from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages
 from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._prediction import known_pixels
 from sklearn_crf.rtf._sharded import gather
-from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes
+from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes, read_to_predict
 from sklearn_crf.rtf.losses import logistic, mse, multinomial, multinomial_of_codes
 
 # Losses whose predictions are scores of classes rather than codes.
@@ -102,7 +103,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     precisions_ : list of ndarray of shape (L, m, m)
         J of each leaf of each type.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
-        H of each leaf of each type.
+        H of each leaf of each type, of channels ``(X - channel_centre_) * channel_scale_``.
+    channel_centre_, channel_scale_, channel_range_, input_dtype_
+        As of :class:`RegressionTreeField`.
     offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
         Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
@@ -217,7 +220,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too. Read as float32. All
+            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too, in any unit. All
             that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along. A list of
             :class:`~sklearn_crf.Example` on lattices (:func:`~sklearn_crf.graphs.lattice`) may have a ``node_type``:
             nodes of every type, and pairs of every two types, then have trees of their own, each as deep as
@@ -286,7 +289,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
         weights = self._pixel_weights(planes, columns, labels, self._weights(planes, sample_weight))
-        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types}
+        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | planes.channels
         return ReadImages(planes, targets, weights, layout, missing=planes.missing)
 
     def _found(self, read):
@@ -315,7 +318,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         mean, scale, _ = common
         of_mean = multinomial_of_codes if self.loss == "multinomial" else None
         objective = self._objective(_LOSSES, mean, scale, _WEIGHTED, of_mean=of_mean)
-        return FieldProblem(images, planes.encoded, planes.offsets, objective, mean, scale, missing)
+        return FieldProblem(images, planes.encoded, planes.offsets, objective, mean, scale, planes.units, missing)
 
     def _takes_pixel_weights(self):
         return self.loss in _WEIGHTED
@@ -518,7 +521,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return np.arange(n_classes, dtype=np.float64)[:, None]
 
     def _planes_to_predict(self, X):
-        return read_planes(self, X, reset=False)
+        return read_to_predict(self, X)
 
     def _known_columns(self, planes, evidence):
         """Numbers of the classes that are known, -1 elsewhere."""

@@ -18,6 +18,7 @@ from sklearn_crf.rtf._rounds import random_rectangles
 from sklearn_crf.rtf._training import LeafScaling, Shrinkage, TreeField, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree
 from sklearn_crf.rtf.images._gaps import n_masks
+from sklearn_crf.rtf.images._units import ChannelUnits
 
 
 def channel_gradient(potentials, coef, image, linear, channels):
@@ -46,6 +47,8 @@ class Stage(NamedTuple):
     potentials: RegressionTreePotentials
     images: list  # FieldImage each
     channels: list | None  # channels of the prediction of the field before; None for the first
+    mean: np.ndarray  # (D,), what that prediction is shifted by and multiplied with to be these channels
+    scale: np.ndarray  # (D,)
 
 
 class CascadeRisk:
@@ -63,11 +66,9 @@ class CascadeRisk:
     # stages: list of Stage
     # targets: list of (N, D)
     # weights: list of (N,) or None
-    # mean, scale: (D,) and float, of the channels that predictions become
 
-    def __init__(self, objective, stages, targets, weights, mean, scale, n_jobs=None):
-        self.objective, self.stages = objective, stages
-        self.mean, self.scale, self.n_jobs = mean, scale, n_jobs
+    def __init__(self, objective, stages, targets, weights, n_jobs=None):
+        self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
         # Weights of pixels, targets and starts of the solves are those of the last field.
         self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
         self._starts = [[(None, None)] * len(targets) for _ in stages[:-1]]
@@ -110,7 +111,7 @@ class CascadeRisk:
         for k in range(len(self.stages) - 2, -1, -1):
             after = self.stages[k + 1]
             slope = channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
-            slope = self.scale * slope.reshape(means[k].shape)
+            slope = after.scale * slope.reshape(means[k].shape)
             known = _known(images[k])
             slope = slope if known is None else np.where(known, 0.0, slope)
             adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
@@ -125,9 +126,9 @@ class CascadeRisk:
         image = stage.images[i]
         if stage.channels is None:
             return image
-        values, known = self.mean + self.scale * means[-1].astype(np.float64), _known(images[-1])
+        values, known = stage.mean + stage.scale * means[-1].astype(np.float64), _known(images[-1])
         if known is not None:
-            values = np.where(known, self.mean + self.scale * images[-1].observation.start, values)
+            values = np.where(known, stage.mean + stage.scale * images[-1].observation.start, values)
         features = image.features.copy()
         features[..., stage.channels] = values.reshape(*features.shape[:-1], -1)
         chosen = {kind.channels: kind for kind in stage.potentials.types if kind.channels is not None}
@@ -189,7 +190,7 @@ class JointTraining:
 
     def _judged(self):
         data = self._data(0, is_training=False)
-        return data.risk.value(data.coef)
+        return data.risk.objective.reported * data.risk.value(data.coef)
 
     def _round(self, number):
         data = self._data(1 + number, is_training=True)
@@ -275,7 +276,9 @@ class JointTraining:
             channels = None if not stages else list(range(end - len(last.mean), end))
             fields.append(field)
             whitening.append(white)
-            stages.append(Stage(field.potentials, images, channels))
+            units = ChannelUnits.of(vars(stage), stage.n_features_in_)
+            centre, unit = (part[-len(last.mean) :] for part in units)
+            stages.append(Stage(field.potentials, images, channels, (last.mean - centre) * unit, last.scale * unit))
         targets, weights = made[-1].targets, made[-1].weights
-        risk = CascadeRisk(last.objective, stages, targets, weights, last.mean, last.scale, self.estimator.n_jobs)
+        risk = CascadeRisk(last.objective, stages, targets, weights, self.estimator.n_jobs)
         return _Data(risk, fields, whitening, targets, weights)

@@ -40,7 +40,7 @@ class GaussianPseudolikelihood:
     Convex in the values of the field.
     """
 
-    unit = 1.0
+    unit = reported = 1.0
 
     def is_mean(self, graph):
         """Whether the loss of an image is a mean over its pixels."""
@@ -110,6 +110,7 @@ class PredictionLoss:
     # of_mean: the loss by one call, ``of_mean(mean, target, offset, scale, weight, ridge)`` of arrays (N, D); returns
     # the value, the derivative by the mean divided by its largest magnitude, and this
     # unit: what the loss is in proportion to where the values of the user have another unit
+    # reported: what the loss has to be multiplied by to be that of values in the units of the user
     # ridge: weight of half the square of a pixel's prediction, which a weighted loss is increased by
 
     def __init__(
@@ -122,9 +123,11 @@ class PredictionLoss:
         of_mean_square=None,
         unit=1.0,
         of_mean=None,
+        reported=1.0,
     ):
         self.of_mean = of_mean
         self.unit = unit
+        self.reported = reported
         self.ridge = 0.0
         self.loss_function = loss
         self.weighted_loss = weighted_loss
@@ -494,7 +497,7 @@ class GaussianLikelihood:
     Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
     """
 
-    unit = 1.0
+    unit = reported = 1.0
 
     def is_mean(self, graph):
         """Whether the loss of an image is a mean over its pixels: without edges it is the pseudolikelihood."""

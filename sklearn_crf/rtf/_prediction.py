@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from sklearn_crf._threads import range_runner
+from sklearn_crf.encoding import label_array, number_of_examples, summable_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
@@ -285,3 +286,25 @@ def samples_of(models, n_samples, seeds):
         algorithm = GaussianDirect() if model.h.size <= _DIRECT_VALUES else GaussianGibbs()
         drawn.append(algorithm.sample(model, n_samples, random_state=int(seed)))
     return drawn
+
+
+def known_pixels(y, predicted, sample_weight, is_missing):
+    """True and predicted values and weights of the pixels that have a target, as flat arrays."""
+    if number_of_examples(y, "y") != len(predicted):
+        raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
+    parts = [label_array(part) for part in y]
+    for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
+        if part.size != np.size(found):
+            raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")
+    weight = summable_weight(validate_sample_weight(sample_weight, len(predicted)))
+    if weight is not None:
+        weight = np.repeat(weight, [part.size for part in parts])
+    truth, found = (np.concatenate([np.ravel(part) for part in values]) for values in (parts, predicted))
+    known = ~is_missing(truth)
+    truth = np.array(truth[known].tolist()) if truth.dtype == object else truth[known]
+    return truth, found[known], None if weight is None else weight[known]
+
+
+def is_unknown(values):
+    """Where values are missing."""
+    return np.isnan(values.astype(float))

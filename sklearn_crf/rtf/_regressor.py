@@ -13,15 +13,21 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
-from sklearn_crf.encoding import object_array
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages, known_pixels
+from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages
 from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
 from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
-from sklearn_crf.rtf._prediction import brought_to_targets, deviation, like_targets, samples_of
+from sklearn_crf.rtf._prediction import (
+    brought_to_targets,
+    deviation,
+    is_unknown,
+    known_pixels,
+    like_targets,
+    samples_of,
+)
 from sklearn_crf.rtf._sharded import gather
-from sklearn_crf.rtf.images._channels import Channels, of_clean_images, require_channels
+from sklearn_crf.rtf.images._channels import Channels, require_channels
 from sklearn_crf.rtf.images._corruption import corrupting
 from sklearn_crf.rtf.images._degradation import (
     Blur,
@@ -32,10 +38,21 @@ from sklearn_crf.rtf.images._degradation import (
     check_degraded_fit,
     degrading,
     lifted,
+    read_clean,
 )
 from sklearn_crf.rtf.images._gaps import are_kept
-from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes, read_targets, require_one_reading
-from sklearn_crf.rtf.losses import LOSSES, loss_function
+from sklearn_crf.rtf.images._input import (
+    TargetMoments,
+    described_channels,
+    put_back,
+    put_samples_back,
+    read_planes,
+    read_targets,
+    read_to_predict,
+    require_one_reading,
+    require_size,
+)
+from sklearn_crf.rtf.losses import LOSSES, degree_of_loss, loss_function, unit_for_loss
 
 # All but the losses of labels.
 _LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
@@ -138,7 +155,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     precisions_ : list of ndarray of shape (L, m, m)
         J of each leaf of each type, for targets of mean 0 and variance 1.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
-        H of each leaf of each type, as to 1 and the channels (for pairs those chosen, of both pixels).
+        H of each leaf of each type, as to 1 and the channels (for pairs those chosen, of both pixels), in the units of
+        ``channel_scale_``.
     offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
         Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
@@ -177,6 +195,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Type of y.
     n_features_in_ : int
         Channels of X.
+    channel_centre_, channel_scale_ : ndarray of shape (n_features_in_,)
+        Trees, ``weights_`` and filters see ``(X - channel_centre_) * channel_scale_``: images near the range of bytes,
+        other channels near what float32 holds, centred if their level is far from 0.
+    channel_range_, input_dtype_ : ndarray of shape (n_features_in_, 2), and str
+        Range of nearly all values of each channel in ``fit``, and type of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame.
     lattice_ndim_ : int
@@ -266,8 +289,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too. Read as float32. NaN
-            in images are missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than
+            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too, in any unit. NaN in
+            images are missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than
             those of y. Larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
             Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
@@ -293,24 +316,14 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
                 raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
             self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda found: {}))
             return self
-        X, y, is_grey, degradations = self._lifted(X, y)
+        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
         cascade = as_options(self.cascade, "cascade")
         if cascade.n_fields > 1:
             fit_stages(self, cascade, X, y, sample_weight, degradations)
-            self._is_grey = is_grey
+            self._is_grey = self.stages_[0]._is_grey = is_grey
         else:
             self._fit_lifted(X, y, sample_weight, is_grey, degradations)
         return self
-
-    def _lifted(self, X, y):
-        """Images on the lattice of y, their values, whether they had no axis of channels, and their degradations."""
-        is_grey, degradations, is_clean = False, None, y is None
-        if is_clean and (self.corruption is not None or self.degradation is not None):
-            X, y, is_grey = of_clean_images(X)
-        if self.degradation is not None:
-            degradations = Degradations.of(self.degradation, len(X), is_clean)
-            X = X if is_clean else lifted(X, degradations)
-        return X, y, is_grey, degradations
 
     def _check_options(self):
         if hasattr(self.corruption, "check"):
@@ -329,7 +342,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _read_part(self, X, y, sample_weight, corrupted, *, reset=False):
         """Images and values of a shard."""
-        X, y, is_grey, degradations = self._lifted(X, y)
+        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
         return self._read(X, y, sample_weight, is_grey, degradations, reset=reset, missing=corrupted)
 
     def _fit_lifted(self, X, y, sample_weight, is_grey, degradations):
@@ -343,21 +356,20 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """Images and their values; ``missing`` names the channels that a corruption leaves gaps in, if known."""
         if as_options(self.window, "window").lattice_ndim is None:
             require_one_reading(X, y)
-        planes = read_planes(self, X, reset=reset)
-        corrupted, found, tried = None, planes.missing, None
+        is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
+        planes = read_planes(self, X, reset=reset, is_clean=is_clean)
+        ndim, found = planes.encoded.lattice_ndim, planes.missing
+        corrupted = tried = None
+        describe = partial(described_channels, self, ndim=ndim, reset=reset)
         if self.corruption is not None:
-            if planes.encoded.lattice_ndim < 2 or found:
-                raise ValueError("corruption needs images without missing pixels as X.")
-            corrupted, found, tried = corrupting(self.corruption, planes.features, is_grey, missing)
-        targets, has_channels = read_targets(planes, y, missing=planes.encoded.lattice_ndim > 0)
+            corrupted, found, tried, planes = corrupting(self.corruption, planes, is_grey, describe, missing)
+        targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
-            if planes.encoded.lattice_ndim != 2 or found:
-                raise ValueError("degradation needs images without missing pixels as X.")
-            corrupted = degrading(planes.features, degradations, targets[0].shape[1])
+            corrupted, planes = degrading(planes, degradations, targets[0].shape[1], describe)
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
-        layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey}
+        layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
         weights = self._weights(planes, sample_weight)
-        kept = are_kept(tried or planes.features, targets, found)
+        kept = are_kept(tried or planes.features, targets, found, planes.units)
         return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
 
     def _found(self, read):
@@ -374,6 +386,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         else:
             mean, scale = reduce(TargetMoments.joined, moments).centre_and_scale()
         ends = np.array((np.min(extremes), np.max(extremes)))
+        require_size(ends)
         return mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]}
 
     def _problem(self, read, common):
@@ -384,19 +397,21 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             gaps = [np.isnan(t).any(axis=1) for t in scaled]
             weights = self._without_missing(read.planes, gaps, weights)
             scaled = [np.nan_to_num(t) for t in scaled]
-        known = KnownValues(read.missing, mean, scale) if attributes["keeps_known_"] else None
+        known = KnownValues(read.missing, mean, scale, read.planes.units) if attributes["keeps_known_"] else None
         images = read.images(scaled, weights, mean, scale, known)
         return self._problem_of(images, read.planes, read.missing, common), attributes
 
     def _problem_of(self, images, planes, missing, common):
         mean, scale, attributes = common
         low, high = attributes["target_range_"].tolist()
-        data_range = (high - low) or 1.0
+        unit = unit_for_loss(self.loss, scale)
+        data_range = unit * ((high - low) or 1.0)
         losses = {name: loss_function(name, data_range) for name in _LOSSES}
-        objective = self._objective(losses, mean, scale, data_range=data_range)
+        reported = unit ** -degree_of_loss(self.loss)
+        objective = self._objective(losses, unit * mean, unit * scale, data_range=data_range, reported=reported)
         keeps_known = attributes["keeps_known_"]
         is_observed = keeps_known or self.degradation is not None
-        made = images, planes.encoded, planes.offsets, objective, mean, scale, missing
+        made = images, planes.encoded, planes.offsets, objective, mean, scale, planes.units, missing
         return FieldProblem(*made, is_observed, keeps_known)
 
     def predict(self, X, return_std=False, *, evidence=None, degradation=None):
@@ -451,8 +466,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
-            solver = self._solver(1e-5)
-            values = [self._clipped(solver.solve(model, model.h).x) for model in models]
+            values = [self._clipped(self._mean_of(model)) for model in models]
             deviations = [deviation(model, 1) for model in models] if return_std else None
         predicted = self._in_layout(planes, values)
         if not return_std:
@@ -495,10 +509,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes = self._planes_to_predict(X)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
         drawn = samples_of(self._models_of(planes, None), n_samples, seeds)
-        if planes.encoded.layout != "list":
-            return np.stack([put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)])
-        by_sample = [put_back(planes, [own[k] for own in drawn], self._has_channels) for k in range(n_samples)]
-        return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])
+        return put_samples_back(planes, drawn, self._has_channels)
 
     def _clipped(self, values):
         """Values clipped to the range of y and cast to its type."""
@@ -524,24 +535,17 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if isinstance(X, Shards):
             moments, residuals = zip(*scored_shards(self, X, y, sample_weight), strict=True)
             return 1 - float(sum(residuals) / reduce(TargetMoments.joined, moments).squares[0])
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, _is_unknown)
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _scored_nodes(self, X, y, sample_weight):
         """Moments of the true values, and the weighted sum of squared errors."""
         if y is None:
             raise ValueError("score needs y: load gave None.")
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, _is_unknown)
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_unknown)
         weight = np.ones(len(truth)) if weight is None else weight
         truth = truth.astype(np.float64)
         return TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
-
-    def _known_scale(self, n_values, has_channels, offsets):
-        """Mean and scale of the targets of the last fit, for a warm start."""
-        same = n_values == len(self.target_mean_) and has_channels == self._has_channels
-        if not same or not np.array_equal(offsets, self.offsets_):
-            raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
-        return self.target_mean_, self.target_scale_
 
     def models(self, X, evidence=None, *, degradation=None) -> list[GaussianModel]:
         r"""Gaussian field of every example under the fitted weights, in the units of y.
@@ -586,15 +590,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _planes_on_lattice(self, X, degradations):
         """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
-        planes = read_planes(getattr(self, "stages_", [self])[-1], X, reset=False)
+        planes = read_to_predict(getattr(self, "stages_", [self])[-1], X)
         if degradations is None:
             return planes, None
-        made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_)
+        made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_, units=planes.units)
         return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
 
     def _known_values(self, planes, evidence):
         return read_targets(planes, evidence, "evidence", missing=True)[0]
-
-
-def _is_unknown(values):
-    return np.isnan(values.astype(float))

@@ -382,14 +382,15 @@ DEFAULT_BANKS = "auto", "groups"
 MOST_CHANNELS = 4
 
 
-def default_bank(inputs, targets, noise=None, has_groups=False):
+def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
     """Derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
 
     By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
     """
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, where it is known
+    # scale: what images of the user were multiplied by; numbers are short in their units
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
-    low, middle, high = (_rounded(level) for level in np.quantile(levels, (0.1, 0.5, 0.9)))
+    low, middle, high = (scale * _rounded(level / scale) for level in np.quantile(levels, (0.1, 0.5, 0.9)))
     if high <= _SPREAD * low or low == 0:
         thresholds, averaged = [multiple * middle for multiple in _MULTIPLES], [middle]
     else:
@@ -401,6 +402,24 @@ def default_bank(inputs, targets, noise=None, has_groups=False):
             parts.append(PatchAverages([_BANDWIDTH * level], guide_threshold=_GUIDE * level))
             parts.append(PatchGroups(level, **({} if has_groups else _QUICK_GROUPS)))
     return ChannelUnion(parts)
+
+
+def bank_in_units(bank, scale):
+    """A filter bank whose thresholds are in units of images that are multiplied by a number."""
+    if isinstance(bank, ChannelUnion):
+        return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
+    names = {PatchShrinkage: ["thresholds"], PatchAverages: ["bandwidths", "guide_threshold"], PatchGroups: ["noise"]}
+    given = {name: getattr(bank, name) for name in names.get(type(bank), ()) if getattr(bank, name) is not None}
+    return (
+        bank.set_params(
+            **{
+                name: value * scale if np.ndim(value) == 0 else np.multiply(value, scale).tolist()
+                for name, value in given.items()
+            }
+        )
+        if scale != 1
+        else bank
+    )
 
 
 def _rounded(value):

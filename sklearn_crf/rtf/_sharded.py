@@ -13,7 +13,8 @@ from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._rounds import random_rectangles, round_of
-from sklearn_crf.rtf.images._input import TrainingData
+from sklearn_crf.rtf.images._input import TrainingData, described_channels
+from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 
 def gather(estimator, shards: Shards, y, sample_weight, prepare):
@@ -32,6 +33,8 @@ def gather(estimator, shards: Shards, y, sample_weight, prepare):
             )
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
     outline.record(plain)
+    given = InputSample.joined([part.sample for part in found])
+    vars(plain).update(described_channels(estimator, given, outline.lattice_ndim, reset=not estimator._continues())[0])
     plain.missing_channels_ = np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64)
     plain.n_node_types_ = outline.n_node_types
     corrupted = tuple(sorted({c for part in found for c in part.corrupted}))
@@ -41,7 +44,7 @@ def gather(estimator, shards: Shards, y, sample_weight, prepare):
     missing = corrupted or tuple(plain.missing_channels_.tolist())
     shapes = [part.shapes for part in described]
     images = ShardedImages(shards, plan._replace(common=common), shapes, described[0].step)
-    planes = _PlanesElsewhere(outline, described[0].offsets)
+    planes = _PlanesElsewhere(outline, described[0].offsets, ChannelUnits.of(vars(plain), given.values.shape[1]))
     return estimator._problem_of(images, planes, missing, common), common[-1]
 
 
@@ -54,6 +57,7 @@ class _Survey(NamedTuple):
     corrupted: tuple  # channels that a corruption leaves gaps in
     labels: Any
     vector_level: str
+    sample: InputSample  # of X
 
 
 class _Reading(NamedTuple):
@@ -78,6 +82,7 @@ class _Description(NamedTuple):
 class _PlanesElsewhere(NamedTuple):
     encoded: Outline
     offsets: np.ndarray
+    units: ChannelUnits
 
 
 def _survey(shard, estimator):
@@ -86,7 +91,8 @@ def _survey(shard, estimator):
     with shard.named_in_errors():
         found = on_worker(estimator, shard)._survey_part(*shard.load())
     planes, corrupted, labels = found
-    return _Survey(shard.name, Outline.of(planes.encoded), planes.missing, corrupted, labels, VECTOR_LEVEL)
+    outline = Outline.of(planes.encoded)
+    return _Survey(shard.name, outline, planes.missing, corrupted, labels, VECTOR_LEVEL, planes.sample)
 
 
 def _read(shard, plan):

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_range
 
 # Most values that are kept in memory; more of them go to a temporary file.
 _IN_MEMORY = 2**24
@@ -23,6 +25,24 @@ class TiledField(NamedTuple):
     margins: np.ndarray
 
 
+def _require_tiles(est, image):
+    """Raise if a prediction needs all of an image at once."""
+    for name, has in (("cascade", hasattr(est, "stages_")), ("degradation", est._is_degraded())):
+        if has:
+            raise ValueError(f"{type(est).__name__} with {name} looks at all of an image: call predict.")
+    if not isinstance(est._solver(1e-5), ConjugateGradient):
+        raise ValueError(f"inference={est.inference!r} solves all of an image at once: call predict.")
+    if getattr(est, "n_node_types_", 1) > 1:
+        raise ValueError(f"{type(est).__name__} was fitted to types of nodes, which an image does not have.")
+    if len(est.missing_channels_):
+        raise ValueError(f"{type(est).__name__} for images with missing pixels looks at all of one: call predict.")
+    if est.lattice_ndim_ == 3:
+        raise ValueError(f"{type(est).__name__} was fitted on volumes: call predict.")
+    if image.shape[2] != est.n_features_in_:
+        raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {est.n_features_in_}.")
+    require_range(vars(est), InputSample.of([image]))
+
+
 def predict_in_tiles(est, image, out, tiles, margin, max_margin):
     r"""Predict a large image into ``out``.
 
@@ -35,6 +55,7 @@ def predict_in_tiles(est, image, out, tiles, margin, max_margin):
     Labels of so many pixels can differ as have, together, no larger squared distances to another label.
     """
     # out: (H, W) or (H, W, D), sliced; tiles: list of Rectangle
+    _require_tiles(est, image)
     shape = out.shape[:2]
     with TemporaryFile() as file:
         plane = _Planes(est, image, shape, file)
@@ -61,7 +82,7 @@ class _Planes:
 
     def __init__(self, est, image, shape, file):
         self.est, self.image, self.shape, self.file = est, image, shape, file
-        self.field = est._fitted_field()
+        self.field, self.units = est._fitted_field(), ChannelUnits.of(vars(est), est.n_features_in_)
         # Bounds on the least eigenvalue, one of each window
         self.least = []
 
@@ -74,7 +95,7 @@ class _Planes:
 
     def model(self, window, n_threads):
         """Field of a window."""
-        features = np.ascontiguousarray(self.image[window.slices], dtype=np.float32)
+        features = np.ascontiguousarray(self.units.seen(self.image[window.slices]))
         if not np.isfinite(features).all():
             raise ValueError(
                 f"image contains NaN or infinity in rows {window.top} to {window.bottom - 1} and columns "

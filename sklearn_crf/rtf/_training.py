@@ -527,7 +527,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
     curve, rounds_made, held_out, best, is_new = [], [], [], None, False
     while True:
         has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
-        found = _optimise(risk, objective.unit, field, options, rng, has_parents)
+        found = _optimise(risk, objective, field, options, rng, has_parents)
         share = share_of_round(len(rounds_made), data.total(n_known_pixels)) if is_new and not found.stopped else 1.0
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
@@ -536,7 +536,7 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
         if found.stopped:
             break
         if held_out_loss is not None:
-            held_out.append(held_out_loss(field))
+            held_out.append(objective.reported * held_out_loss(field))
             if held_out[-1] < min(held_out[:-1], default=np.inf):
                 best = field
             elif len(held_out) - 1 - np.argmin(held_out) == _PATIENCE:
@@ -555,10 +555,9 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
     return Trained(field, *curves, found.success, is_stuck, risk.converged)
 
 
-def _optimise(risk, unit, field, options, rng, has_parents):
+def _optimise(risk, objective, field, options, rng, has_parents):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
-    # unit: of the loss
-    risk.converged, coef, stopped = True, field.coef, False
+    risk.converged, coef, stopped, unit = True, field.coef, False, objective.unit
     minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
     scaling = LeafScaling(risk, rng)
 
@@ -594,5 +593,6 @@ def _optimise(risk, unit, field, options, rng, has_parents):
         callback=callback,
     )
     found.x, found.stopped = unscaled(found.x), stopped
+    unit *= objective.reported
     found.fun, found.loss_curve = unit * found.fun, unit * np.asarray(found.loss_curve)
     return found

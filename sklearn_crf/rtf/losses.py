@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, similarity
+from sklearn_crf.rtf.images._units import decimal_unit, is_held
 
 __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 
@@ -367,15 +368,42 @@ def loss_function(loss, data_range=1.0):
         raise ValueError(f"loss must be one of {', '.join(map(repr, LOSSES))} or a callable, got {loss!r}.")
     if loss in _WITH_RANGE:
         return partial(LOSSES[loss], data_range=data_range)
-    return partial(mae, smoothing=1e-3 * data_range) if loss == "mae" else LOSSES[loss]
+    return partial(mae, smoothing=_SMOOTHING * data_range) if loss == "mae" else LOSSES[loss]
 
 
-def unit_of_loss(loss, scale):
+# Standard deviation of y that losses are computed in, up to a factor of four: that of photographs in bytes, 32 to 128.
+# Where trees are split goes by projected gradients, which depend on the unit of the loss.
+_DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
+
+# Standard deviations of y between which float32 holds derivatives of a function that is given as loss.
+_LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
+
+
+def unit_for_loss(loss, deviation):
+    """What values of y of a standard deviation are multiplied by before a loss is computed."""
+    if callable(loss):
+        if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
+            raise ValueError(
+                f"loss is a function, and y has a standard deviation of {deviation:.3g}, so that float32 may not hold "
+                "the derivative: rescale y, or use a loss by its name."
+            )
+        return 1.0
+    if is_held(deviation):
+        return float(np.ldexp(1.0, -2 * ((np.frexp(deviation)[1] - _DEVIATION_DOUBLINGS) // 2)))
+    return float(decimal_unit(deviation, _LARGEST_DEVIATION))
+
+
+def degree_of_loss(loss):
+    """Power of the unit of values that a loss grows with, by its name."""
+    return {"mse": 2, "mae": 1}.get(loss, 0) if isinstance(loss, str) else 0
+
+
+def unit_of_loss(loss, scale, data_range):
     """Unit of a loss, by its name, where the values have a standard deviation: it grows with that as the loss does."""
     if loss == "mse":
         return scale**2
     # Errors that are small beside the smoothing count squared.
-    return scale**2 / np.hypot(scale, _SMOOTHING) if loss == "mae" else 1.0
+    return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
 
 
 def of_mean_square(loss, data_range=1.0):

@@ -32,7 +32,7 @@ def error(found, truth=CLEAN):
 def random_cascade(shape=(5, 4), n_values=2, n_fields=3, channels=None, known=False):
     """A risk of random fields, and their parameters, in float64."""
     solver, stages, coefs = ConjugateGradient(tol=1e-13, max_iter=2000), [], []
-    targets = None
+    targets, mean, scale = None, np.linspace(0.1, 0.3, n_values), 1.7
     for k in range(n_fields):
         n_channels = 3 if k == 0 else 3 + n_values
         _, potentials, coef, images, own = random_field(shape, n_values, n_channels, seed=10 + k, channels=channels)
@@ -47,12 +47,11 @@ def random_cascade(shape=(5, 4), n_values=2, n_fields=3, channels=None, known=Fa
                 observation = Observation(sure * values, values, diagonal=sure)
                 observed.append(FieldImage(image.features, image.graph, image.leaves, image.chosen, observation))
             images = observed
-        stages.append(Stage(potentials, images, None if k == 0 else list(range(3, 3 + n_values))))
+        stages.append(Stage(potentials, images, None if k == 0 else list(range(3, 3 + n_values)), mean, scale))
         coefs.append(coef)
-    mean, scale = np.linspace(0.1, 0.3, n_values), 1.7
     objective = PredictionLoss(loss_function("mse"), solver, mean, scale)
     weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 2.5), strict=True)]
-    return CascadeRisk(objective, stages, targets, weights, mean, scale), np.concatenate(coefs)
+    return CascadeRisk(objective, stages, targets, weights), np.concatenate(coefs)
 
 
 @pytest.mark.parametrize("channels", [None, (4, 0)])

@@ -59,7 +59,8 @@ def test_filters_are_learned_from_the_images():
     # Thresholds go by how much inputs are off.
     field = RegressionTreeField(**QUICK).fit(100 * noisy[:4], 100 * clean[:4])
     shrinkage = field.filter_bank_.transformers_[1]
-    assert_allclose(shrinkage.thresholds, 100 * SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
+    thresholds = np.array(shrinkage.thresholds) / field.channel_scale_
+    assert_allclose(thresholds, 100 * SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
 
 
 @pytest.mark.parametrize(("n", "shape"), [(4, (16, 240)), (12, (16, 16))], ids=["strips", "whole images"])
@@ -68,7 +69,8 @@ def test_filters_are_learned_from_what_is_not_held_out(n, shape):
     options = {**QUICK, "corruption": GaussianNoise(SIGMA), "solver": FieldSolver(early_stopping=True)}
     field = RegressionTreeField(**options).fit(clean)
     assert field.validation_curve_.size
-    assert_allclose(field.filter_bank_.transformers_[1].thresholds, SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
+    thresholds = np.array(field.filter_bank_.transformers_[1].thresholds) / field.channel_scale_
+    assert_allclose(thresholds, SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
 
 
 @pytest.mark.parametrize("layout", ["array", "list", "colours"])

@@ -116,11 +116,13 @@ def test_no_default_depends_on_the_unit_of_values(loss, unit):
     np.testing.assert_allclose(error_in_units, error, rtol=0.02 if loss == "mse" else 0.2)
 
 
-def test_channels_that_sums_lose_are_named():
+def test_precision_channels_that_sums_lose_are_named():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4, 20, 20, 1))
-    with pytest.raises(ValueError, match=r"far from 0, beside its spread, .* subtract its mean"):
-        RegressionTreeField().fit(1e7 + X, X[..., 0])
+    with pytest.raises(
+        ValueError, match=r"channel 0 of X has values near 1e\+07 that differ by .*: subtract its level"
+    ):
+        RegressionTreeField(window=Window(precision_channels=[0])).fit(1e7 + X, X[..., 0])
 
 
 def regimes(n, rng):

@@ -8,14 +8,15 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
+from sklearn_crf.rtf.images._units import InputSample
 
 
 class _Range(Options):
     """A number, or the bounds of one that is drawn uniformly for every image."""
 
-    _least, _largest = 0.0, np.inf
+    _least, _largest, _example = 0.0, np.inf, 25
 
-    def __init__(self, low: float, high: float | None = None):
+    def __init__(self, low: float | None = None, high: float | None = None):
         self.low = low
         self.high = high
 
@@ -27,7 +28,8 @@ class _Range(Options):
             if not is_number or not self._least <= value <= min(self._largest, np.finfo(float).max) or low > high:
                 raise InvalidParameterError(
                     f"The '{name}' parameter of {type(self).__name__} must be a number from {self._least:g} to "
-                    f"{self._largest:g}, low at most high. Got low={self.low!r}, high={self.high!r} instead."
+                    f"{self._largest:g}, low at most high, as in {type(self).__name__}({self._example}). Got "
+                    f"low={self.low!r}, high={self.high!r} instead."
                 )
 
     def _drawn(self, rng):
@@ -57,7 +59,7 @@ class GaussianNoise(_Range):
     True
     """
 
-    def __init__(self, low: float, high: float | None = None, *, level_channel: bool = False):
+    def __init__(self, low: float | None = None, high: float | None = None, *, level_channel: bool = False):
         super().__init__(low, high)
         self.level_channel = level_channel
 
@@ -111,7 +113,7 @@ class MissingPixels(_Range):
     True
     """
 
-    _least, _largest = 0.0, 1.0
+    _least, _largest, _example = 0.0, 1.0, 0.5
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The image with NaN in all channels of the missing pixels.
@@ -171,7 +173,7 @@ class JPEG(_Range):
     1.0
     """
 
-    _least, _largest = 1.0, 100.0
+    _least, _largest, _example = 1.0, 100.0, 50
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The image after compression.
@@ -215,19 +217,68 @@ def _quantised(plane, table):
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
-# Images that a corruption is tried on, to find the channels that it leaves gaps in.
-_TRIED = 8
+# Images that a corruption is tried on, to find the channels that it leaves gaps in, and the range of the others.
+TRIED = 8
 
 
-def corrupting(corruption, planes, is_grey, missing=None):
-    """A function (plane, i, rng) that gives the inputs of a round, the channels that have gaps, and what was tried."""
-    # planes: list of (H, W, C) or (D, H, W, C), clean
+def corrupted_image(corruption, image, rng, kind):
+    """A clean image made worse."""
+    # image: as the corruption takes it; kind: float64 where float32 does not hold it
+    if kind == np.float32 or not isinstance(corruption, GaussianNoise | MissingPixels):
+        return np.asarray(corruption(image.copy(), rng), dtype=kind)
+    # These two return float32: they work on zeros, in a unit near the range of the image.
+    unit = np.ldexp(1.0, np.frexp(np.ptp(image))[1])
+    if isinstance(corruption, MissingPixels):
+        return image + corruption(np.zeros(image.shape), rng)
+    low, high = (None if level is None else level / unit for level in (corruption.low, corruption.high))
+    options = {"level_channel": corruption.level_channel}
+    found = GaussianNoise(low, high, **options)(np.zeros(image.shape), rng).astype(np.float64) * unit
+    if not corruption.level_channel:
+        return image + found
+    found[..., :-1] += image if image.ndim == found.ndim else image[..., None]
+    return found
+
+
+def require_noise_within(given, low, high, sample):
+    """Raise if noise is stronger than the whole range of the images."""
+    least, largest = np.nanmin(sample.values, initial=np.inf), np.nanmax(sample.values, initial=-np.inf)
+    level = low if high is None else (low + high) / 2
+    if 0 < largest - least < level:
+        raise ValueError(
+            f"{given} has noise of standard deviation {level:.3g}, but X has values from {least:.3g} to {largest:.3g}: "
+            "noise is in the units of X."
+        )
+
+
+def _require_units(corruption, sample):
+    """Raise if a corruption is for images of another range."""
+    if isinstance(corruption, GaussianNoise):
+        require_noise_within(f"corruption={corruption!r}", corruption.low, corruption.high, sample)
+    if isinstance(corruption, JPEG) and len(sample.values):
+        least, largest = sample.values.min(), sample.values.max()
+        if least < -_OVERSHOOT or largest > 255 + _OVERSHOOT or least < largest <= 1:
+            raise ValueError(
+                f"corruption={corruption!r} is for images with values from 0 to 255, but X has values from {least:.3g} "
+                f"to {largest:.3g}: rescale X and y."
+            )
+
+
+# How far values of resampled images may lie outside of 0 to 255.
+_OVERSHOOT = 64
+
+
+def corrupting(corruption, planes, is_grey, describe, missing=None):
+    """A function (plane, i, rng) of inputs, channels that have gaps, inputs that were tried, and planes that say so."""
+    # planes: Planes of clean images in the units of the user
     # is_grey: the corruption is given images without an axis of channels
+    # describe: from a sample of the inputs to what describes their channels, and the units that fields see
     # missing: channels with gaps, where they are known
+    if planes.encoded.lattice_ndim < 2 or planes.missing:
+        raise ValueError("corruption needs images without missing pixels as X.")
+    _require_units(corruption, planes.sample)
 
     def drawn(plane, rng):
-        image = plane[..., 0] if is_grey else plane
-        found = np.asarray(corruption(image.copy(), rng), dtype=np.float32)
+        found = corrupted_image(corruption, plane[..., 0] if is_grey else plane, rng, plane.dtype)
         found = found[..., None] if found.ndim == plane.ndim - 1 else found
         if found.shape[:-1] != plane.shape[:-1] or np.isinf(found).any():
             size = " x ".join(map(str, plane.shape[:-1]))
@@ -237,17 +288,20 @@ def corrupting(corruption, planes, is_grey, missing=None):
             )
         return found
 
-    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes[:_TRIED])]
+    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes.features[:TRIED])]
+    sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
+    channels, units = describe(sample)
     if missing is None:
         gaps = [own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(missing_values, tried) if own is not None]
         missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
 
     def prepared(found):
-        where = missing_values(found)
+        where, found = missing_values(found), units.seen(found)
         found = found if where is None else without_gaps(found)
         return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
 
     def corrupted(plane, i, rng):
         return prepared(drawn(plane, rng))
 
-    return corrupted, missing, [prepared(found) for found in tried]
+    planes = planes._replace(sample=sample, channels=channels, units=units)
+    return corrupted, missing, [prepared(found) for found in tried], planes

@@ -7,12 +7,15 @@ import numpy as np
 import scipy.fft
 import scipy.ndimage
 from scipy.sparse.linalg import LinearOperator
+from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._corruption import GaussianNoise
+from sklearn_crf.rtf.images._channels import of_clean_images
+from sklearn_crf.rtf.images._corruption import TRIED, GaussianNoise, require_noise_within
 from sklearn_crf.rtf.images._gaps import known_values
+from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 
 class Degradation(Options):
@@ -22,6 +25,11 @@ class Degradation(Options):
 
     # Sides of images and of their parts are multiples of this.
     step = 1
+
+    @property
+    def gain(self):
+        """What becomes of an image of ones, away from its border."""
+        return 1.0
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The degraded image, with noise.
@@ -117,9 +125,14 @@ class Blur(Degradation):
 
     _parameter_constraints: ClassVar[dict] = {**Degradation._parameter_constraints, "kernel": ["array-like"]}
 
-    def __init__(self, kernel, noise: float):
+    def __init__(self, kernel=None, noise: float | None = None):
         self.kernel = kernel
         self.noise = noise
+
+    @property
+    def gain(self):
+        """Sum of the kernel."""
+        return float(np.sum(self.kernel))
 
     def check(self) -> None:
         """Raise InvalidParameterError for the first parameter that is not valid."""
@@ -168,7 +181,7 @@ class Downsampling(Degradation):
         "factor": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(self, factor: int, noise: float):
+    def __init__(self, factor: int | None = None, noise: float | None = None):
         self.factor = factor
         self.noise = noise
 
@@ -303,17 +316,24 @@ class Observation(NamedTuple):
     diagonal: np.ndarray | None = None  # (N, D), precision of what is seen pixel by pixel
 
     @classmethod
-    def of(cls, degradation, plane, mean, scale):
+    def of(cls, degradation, plane, mean, scale, units):
         r"""The likelihood of ``m + s u`` given a degraded image, as a function of u.
 
         .. math::
             -\frac{1}{2 \sigma^2} \| K (m + s u) - x \|^2
         """
-        # plane: (H, W, C) with the lifted observation in its first D channels; mean: (D,)
+        # plane: (H, W, C) with the lifted observation in its first D channels; mean: (D,); units: of the plane
         transform = degradation.transform(plane.shape[:2])
         strength = (scale / degradation.noise) ** 2
-        expected = transform(np.broadcast_to(mean.astype(np.float32), (*plane.shape[:2], len(mean))))
-        rest = transform.masked((degradation.observed(plane[..., : len(mean)]) - expected) / np.float32(scale))
+        mean, scale = units.of_targets(mean, scale)
+        observed = degradation.observed(plane[..., : len(mean)])
+        if units.centre.any():
+            # The level of the observation is that of the mean, which float32 could not subtract.
+            mean = degradation.gain * mean + units.shift(degradation.gain)[: len(mean)]
+            expected = transform.masked(np.broadcast_to(mean.astype(np.float32), observed.shape))
+        else:
+            expected = transform(np.broadcast_to(mean.astype(np.float32), (*plane.shape[:2], len(mean))))
+        rest = transform.masked((observed - expected) / np.float32(scale))
         linear = np.float32(strength) * transform.adjoint(rest.astype(np.float32))
         start = ((plane[..., : len(mean)] - mean) / scale).astype(np.float32)
         precision = ObservationPrecision(transform, len(mean), strength)
@@ -331,13 +351,15 @@ class KnownValues(NamedTuple):
     missing: tuple  # channels of X that may be missing
     mean: np.ndarray  # (D,)
     scale: float
+    units: ChannelUnits  # of the channels of X
 
     def observation(self, plane):
         """The terms of the known pixels of a plane."""
         # plane: (H, W, C + 2 n)
         n_values = len(self.mean)
         sure = _SURE * known_values(plane, self.missing, n_values).reshape(-1, n_values).astype(np.float32)
-        values = ((plane[..., :n_values].reshape(-1, n_values) - self.mean) / self.scale).astype(np.float32)
+        mean, scale = self.units.of_targets(self.mean, self.scale)
+        values = ((plane[..., :n_values].reshape(-1, n_values) - mean) / scale).astype(np.float32)
         return Observation(sure * values, values, diagonal=sure)
 
     def put_back(self, plane, values):
@@ -345,7 +367,8 @@ class KnownValues(NamedTuple):
         # values: (N, D)
         n_values = len(self.mean)
         known = known_values(plane, self.missing, n_values).reshape(values.shape)
-        return np.where(known, plane[..., :n_values].reshape(values.shape), values).astype(values.dtype)
+        given = self.units.given(plane[..., :n_values]).reshape(values.shape)
+        return np.where(known, given, values).astype(values.dtype)
 
 
 def solved_from(solver, model, start, init=None, n_threads=1):
@@ -423,19 +446,46 @@ def check_degraded_fit(given, corruption, likelihood):
         raise ValueError(f"degradation needs a loss of predictions such as 'mse', got loss={likelihood!r}.")
 
 
+def read_clean(X, y, corruption, degradation):
+    """Images on the lattice of y, their values, whether they had no axis of channels, and their degradations."""
+    is_grey, degradations, is_clean = False, None, y is None
+    if is_clean and (corruption is not None or degradation is not None):
+        X, y, is_grey = of_clean_images(X)
+    if degradation is not None:
+        degradations = Degradations.of(degradation, len(X), is_clean)
+        X = X if is_clean else lifted(X, degradations)
+    return X, y, is_grey, degradations
+
+
 def lifted(X, degradations):
     """Degraded images on the lattices of the images."""
     # X: (n, h, w, C), or list of (h, w, C)
     if degradations.step == 1:
         return X
-    found = [own[0].lifted(np.asarray(x, dtype=np.float32)) for x, own in zip(X, degradations.choices, strict=True)]
+    units = ChannelUnits.of(InputSample.of(X).attributes(), np.shape(X[0])[-1])
+    found = [
+        units.given(own[0].lifted(units.seen(np.asarray(x)))) for x, own in zip(X, degradations.choices, strict=True)
+    ]
     return object_array(found) if isinstance(X, list | tuple) or np.asarray(X).dtype == object else np.stack(found)
 
 
-def degrading(planes, degradations, n_values):
-    """A function (plane, degradation, rng) that gives the inputs of a round."""
-    # planes: list of (H, W, D)
-    for i, plane in enumerate(planes):
+def degraded_image(degradation, image, rng, kind):
+    """A clean image made worse and on its own lattice again, in the units of the user."""
+    # image: (H, W, D); kind: float64 where float32 does not hold it
+    if kind == np.float32:
+        return degradation.lifted(degradation(image, rng))
+    units = ChannelUnits.of(InputSample.of([image]).attributes(), image.shape[-1])
+    scaled = clone(degradation).set_params(noise=degradation.noise * float(units.scale[0]))
+    found = scaled.lifted(scaled(units.seen(image), rng))
+    return units.given(found + units.shift(degradation.gain))
+
+
+def degrading(planes, degradations, n_values, describe):
+    """A function (plane, degradation, rng) of inputs where images are clean, and planes that describe the inputs."""
+    # describe: from a sample of the inputs to what describes their channels, and the units that fields see
+    if planes.encoded.lattice_ndim != 2 or planes.missing:
+        raise ValueError("degradation needs images without missing pixels as X.")
+    for i, plane in enumerate(planes.features):
         height, width, n_channels = plane.shape
         if n_channels < n_values:
             raise ValueError(f"degradation needs as many channels in X as in y, got {n_channels} and {n_values}.")
@@ -449,8 +499,19 @@ def degrading(planes, degradations, n_values):
             sides = np.shape(getattr(own, "kernel", np.ones((1, 1))))
             if sides[0] > height or sides[1] > width:
                 raise ValueError(f"X[{i}] has {height} x {width} pixels, less than the kernel of Blur, {sides}.")
+            require_noise_within(
+                f"degradation={type(own).__name__}(noise={own.noise!r})", own.noise, None, planes.sample
+            )
 
-    def degraded(plane, degradation, rng):
-        return np.ascontiguousarray(degradation.lifted(degradation(plane, rng)))
+    if not degradations.of_clean:
+        return None, planes
 
-    return degraded if degradations.of_clean else None
+    def drawn(plane, degradation, rng):
+        return degraded_image(degradation, plane, rng, plane.dtype)
+
+    some = zip(planes.features[:TRIED], degradations.choices, strict=False)
+    tried = [drawn(plane, own[0], np.random.default_rng(i)) for i, (plane, own) in enumerate(some)]
+    sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
+    channels, units = describe(sample)
+    planes = planes._replace(sample=sample, channels=channels, units=units)
+    return lambda plane, own, rng: np.ascontiguousarray(units.seen(drawn(plane, own, rng))), planes

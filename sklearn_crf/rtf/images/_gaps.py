@@ -135,15 +135,15 @@ def known_values(plane, missing, n_values):
     return known
 
 
-def are_kept(planes, targets, missing):
+def are_kept(planes, targets, missing, units):
     """Whether what is known of the first channels of X is the target itself, as where pixels were only removed."""
-    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled
+    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: of the channels of X
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
         if not missing or plane.shape[-1] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
             return False
         known = known_values(plane, missing, n_values).reshape(target.shape)
         value = plane[..., :n_values].reshape(target.shape)
-        if np.any(known & ~np.isnan(target) & (value != target.astype(np.float32))):
+        if np.any(known & ~np.isnan(target) & (value != units.seen(target))):
             return False
     return True

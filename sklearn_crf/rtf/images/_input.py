@@ -15,6 +15,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf.images._channels import COLOURS
 from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
+from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_held, require_range
 
 
 class TrainingData(NamedTuple):
@@ -88,6 +89,9 @@ class Planes(NamedTuple):
     graphs: dict  # lattices made so far, by shape
     missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
     n_node_types: int = 1  # if there are several, the last channel is the type of each node
+    sample: InputSample | None = None  # of X, in fit
+    channels: dict | None = None  # fitted attributes that describe the channels of X
+    units: ChannelUnits | None = None  # of features
 
     @property
     def n_axes(self):
@@ -226,8 +230,39 @@ def _require_channel_axis(X, n_features, ndim):
         )
 
 
-def read_planes(est, X, reset):
-    """Planes of X, with gaps filled and channels that mark them."""
+# Fitted attributes that describe the channels of X.
+OF_CHANNELS = "channel_centre_", "channel_scale_", "channel_range_", "input_dtype_"
+
+
+def _raw_images(layout, read):
+    """Arrays (..., C) of X as it is given."""
+    if layout == "nodes":
+        return [np.asarray(read)]
+    return [x.node_features if isinstance(x, Example) else x for x in read]
+
+
+def described_channels(est, sample, ndim, reset):
+    """Attributes that describe the channels of X, of a sample or those of the estimator, and the units of channels."""
+    if reset:
+        # Precisions grow with channels in the units of the user.
+        is_free = as_options(est.window, "window").precision_channels is None
+        found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
+    else:
+        found = {name: getattr(est, name) for name in OF_CHANNELS if hasattr(est, name)}
+    return found, ChannelUnits.of(found, sample.values.shape[1])
+
+
+def read_to_predict(est, X):
+    """Planes of X, whose channels must have the units of fit."""
+    planes = read_planes(est, X, reset=False)
+    if est.lattice_ndim_ >= 2:
+        require_range(vars(est), planes.sample)
+    return planes
+
+
+def read_planes(est, X, reset, is_clean=False):
+    """Planes of X, with gaps filled and channels that mark them, in units that float32 can hold."""
+    # is_clean: X is made worse before a field sees it, and stays in the units of the user
     window = as_options(est.window, "window")
     if not reset:
         _require_channel_axis(X, est.n_features_in_, est.lattice_ndim_)
@@ -245,29 +280,39 @@ def read_planes(est, X, reset):
         if own is not None and own.all():
             raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
     missing = _missing_channels(est, known, reset)
+    sample = InputSample.of(_raw_images(layout, read))
+    channels, units = described_channels(est, sample, ndim, reset)
+    seen, kind = (lambda x: x), sample.kind
+    if not is_clean:
+        seen, kind = units.seen, np.float32 if units.are_of_user else kind
     if any(own is not None for own in known):
-        filled = [x if own is None else without_gaps(x) for x, own in zip(images, known, strict=True)]
-        read = np.stack(filled) if layout == "array" else filled
+        filled = [x if own is None else without_gaps(x) for x, own in zip(map(seen, images), known, strict=True)]
+        read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
     encoded = encode_X(
-        read, lattice_ndim=ndim, connectivity=none, dtype=(np.float32,), estimator=est, reset=reset
+        read, lattice_ndim=ndim, connectivity=none, dtype=(kind,), estimator=est, reset=reset
     )  # fmt: skip
     encoded = replace(encoded, lattice_ndim=ndim)
     n_node_types = encoded.n_node_types if reset else getattr(est, "n_node_types_", 1)
     planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
     planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
+    described = {"sample": sample, "channels": channels, "units": units}
     if layout == "nodes":
-        return Planes([np.ascontiguousarray(encoded.array[None])], planar, encoded, {}, missing)
+        plane = np.ascontiguousarray(seen(encoded.array[None]))
+        require_held(plane, "X")
+        return Planes([plane], planar, encoded, {}, missing, **described)
     features = []
     for i, example in enumerate(encoded.examples):
         shape = example.graph.shape
         shape = (1, *shape) if len(shape) == 1 else shape
-        plane = np.ascontiguousarray(example.node_features.reshape(*shape, -1))
+        plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, -1)))
+        if not is_clean:
+            require_held(plane, f"X[{i}]")
         if missing:
             plane = with_masks(plane, known[i] if known else None, missing)
         features.append(plane if n_node_types == 1 else _with_node_type(plane, example, i, n_node_types, est))
     if reset:
         _check_reach(planar, features)
-    return Planes(features, planar, encoded, {}, missing, n_node_types)
+    return Planes(features, planar, encoded, {}, missing, n_node_types, **described)
 
 
 def _check_reach(offsets, features):
@@ -428,8 +473,18 @@ class TargetMoments(NamedTuple):
         return self.mean, float(np.sqrt(self.squares.sum() / self.weight.sum())) or 1.0
 
 
-# Squares and sums of larger values would overflow float64, and scaled values must fit into float32.
-_LARGEST_VALUE = 1e100
+# Squares and sums of larger values would overflow float64, and squares of smaller ones underflow.
+_LARGEST_VALUE, _SMALLEST_VALUE = 1e100, 1e-100
+
+
+def require_size(ends):
+    """Raise if values of y between these two are so small that their squares are lost."""
+    largest = np.abs(ends).max()
+    if 0 < largest < _SMALLEST_VALUE:
+        raise ValueError(
+            f"y has values of at most {largest:.3g}, at least {_SMALLEST_VALUE:g} is supported for the largest: "
+            "rescale y."
+        )
 
 
 def _as_values(values, name, missing):
@@ -439,7 +494,9 @@ def _as_values(values, name, missing):
     try:
         values = values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must hold numbers: {error}") from error
+        raise ValueError(
+            f"{name} must hold numbers ({error}): use RegressionTreeFieldClassifier for labels."
+        ) from error
     if np.any(np.isinf(values)) or (not missing and np.any(np.isnan(values))):
         raise ValueError(f"{name} contains {'infinity' if missing else 'NaN or infinity'}.")
     largest = np.nanmax(np.abs(values), initial=0.0)
@@ -456,3 +513,11 @@ def put_back(planes, values, has_channels):
         return values[0]
     values = [value.reshape(*encoded.label_shape(i), *value.shape[1:]) for i, value in enumerate(values)]
     return np.stack(values) if encoded.layout == "array" else object_array(values)
+
+
+def put_samples_back(planes, drawn, has_channels):
+    """Samples (n_samples, N, D) of each plane in the layout of X, after an axis of samples."""
+    by_sample = [put_back(planes, list(values), has_channels) for values in zip(*drawn, strict=True)]
+    if planes.encoded.layout != "list":
+        return np.stack(by_sample)
+    return object_array([np.stack([part[i] for part in by_sample]) for i in range(len(drawn))])

@@ -21,8 +21,10 @@ from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import Observation
+from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import loss_function
 
+UNITS = ChannelUnits.of({}, 1)
 QUICK = {
     "max_depth": 1,
     "max_iter": 6,
@@ -80,7 +82,7 @@ def test_mean_of_an_observed_field_is_that_of_the_dense_matrix(degradation):
     J, h = np.full(48, 5.0), rng.normal(size=48)
     image = rng.normal(size=(*shape, 1))
     observed = degradation(image, rng)
-    observation = Observation.of(degradation, degradation.lifted(observed), mean, scale)
+    observation = Observation.of(degradation, degradation.lifted(observed), mean, scale, UNITS)
     model = GaussianModel(graph, h[:, None] + observation.linear, J, [-1.0], None, observation.precision)
     found = ConjugateGradient(tol=1e-8).marginals(model)
     transform = degradation.transform(shape)
@@ -96,7 +98,7 @@ def test_mean_of_an_observed_field_is_that_of_the_dense_matrix(degradation):
 
 
 def test_other_algorithms_refuse_a_precision_operator():
-    observation = Observation.of(Blur(MOTION, 1.0), np.zeros((4, 6, 1), np.float32), np.zeros(1), 1.0)
+    observation = Observation.of(Blur(MOTION, 1.0), np.zeros((4, 6, 1), np.float32), np.zeros(1), 1.0, UNITS)
     model = GaussianModel(lattice((4, 6)), np.zeros(24), np.ones(24), [0.0], None, observation.precision)
     for algorithm in (GaussianDirect(), GaussianGibbs(), GaussianBP()):
         with pytest.raises(ValueError, match=r"precision_operator, which .* cannot take: use ConjugateGradient"):
@@ -113,7 +115,7 @@ def test_gradient_of_the_loss_of_predictions(degradation):
     shape = (6, 8)
     types = factor_templates(np.array([[0, 1], [1, 0]]))
     plane = rng.normal(size=(*shape, 1))
-    observation = Observation.of(degradation, degradation.lifted(degradation(plane, rng)), np.zeros(1), 1.0)
+    observation = Observation.of(degradation, degradation.lifted(degradation(plane, rng)), np.zeros(1), 1.0, UNITS)
     potentials = RegressionTreePotentials(types, [1] * 3, [np.eye(kind.n_inputs(1)) for kind in types], 1)
     image = FieldImage.of(plane, lattice(shape, [[0, 1], [1, 0]]), types, [RegressionTree.stump()] * 3, 1, observation)
     objective = PredictionLoss(loss_function("mse"), ConjugateGradient(tol=1e-10))

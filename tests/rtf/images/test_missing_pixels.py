@@ -13,6 +13,7 @@ from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
 from sklearn_crf.rtf.images._gaps import with_masks, without_gaps
+from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import mse
 
 QUICK = {"max_depth": 1, "max_iter": 6, "filter_bank": None, "random_state": 0, "solver": FieldSolver(shrinkage=0.0)}
@@ -75,7 +76,7 @@ def small_problem(rng):
     image = rng.normal(size=(*shape, 1)).astype(np.float32)
     gaps = rng.random((*shape, 1)) < 0.5
     plane = with_masks(np.where(gaps, 0, image).astype(np.float32), gaps, (0,))
-    known = KnownValues((0,), np.array([0.3]), 1.7)
+    known = KnownValues((0,), np.array([0.3]), 1.7, ChannelUnits.of({}, 1))
     types = factor_templates(offsets)
     potentials = RegressionTreePotentials(types, [1] * 3, [np.eye(kind.n_inputs(3)) for kind in types], 1)
     field_image = FieldImage.of(
