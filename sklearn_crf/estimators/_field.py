@@ -190,6 +190,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _takes_parts = False
     # Whether class_weight is in a matrix of costs, and nowhere else.
     _has_costs_of_classes = False
+    _penalises_intercept = False
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

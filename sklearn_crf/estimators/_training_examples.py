@@ -131,7 +131,7 @@ def scaling_for_training(field, moments, potentials, bulk_of):
     # bulk_of(scaling): the bulk of those features of nodes and edges that have other units
     if moments is not None:
         warn_of_minute_features(moments[0], field.C)
-    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, bulk_of)
+    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, field._penalises_intercept, bulk_of)
     scaling.rescale_penalty(potentials)
     return scaling
 

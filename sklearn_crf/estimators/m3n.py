@@ -33,6 +33,10 @@ from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 # nodes right at half, 76.6, 98.2 and 81.9 % at three tenths, in twice the epochs; one slack has 78.5 % of the last.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
+# Least penalty of a weight per node and C, for a feature whose bulk has a spread of one. Planes of the losses whose
+# penalty is a hundredth of that are no longer told apart by their scalar products.
+_LEAST_PENALTY = 1e-10
+
 # Solvers that move the weights after each mini-batch, and would gain nothing from whole shards.
 _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 
@@ -62,7 +66,9 @@ class M3NClassifier(FieldClassifier):
     Parameters
     ----------
     C : float, default=1.0
-        Inverse strength of the penalty, as in scikit-learn's LinearSVC.
+        Inverse strength of the penalty, as in scikit-learn's LinearSVC. Rounding hides penalties that are too weak:
+        each weight, for a feature of a spread of one, has at least the penalty of ``C=1e10 / n_nodes``. Intercepts are
+        penalised as those of centred features, where features have a spread above ten.
     formulation : str, MarginFormulation or Objective, default="max_margin"
         What stands for the maximum:
 
@@ -210,6 +216,7 @@ class M3NClassifier(FieldClassifier):
     _has_distribution = False
     _has_costs_of_classes = True
     _takes_parts = True
+    _penalises_intercept = True
 
     def __init__(
         self,
@@ -404,7 +411,7 @@ class M3NClassifier(FieldClassifier):
             entropy=formulation.entropy,
             inference=self._training_inference(),
             solver=solver,
-            scale=self._scale(potentials, formulation, run),
+            scale=self._scale(risk, formulation, run),
             lower_bounded=self._bounded(potentials),
         )
         return train_by_margins(risk, make_start("zeros"), setting, run._replace(tol=self._tolerance(setting.solver)))
@@ -414,10 +421,13 @@ class M3NClassifier(FieldClassifier):
             return self.tol
         return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
 
-    def _scale(self, potentials, formulation, run):
+    def _scale(self, risk, formulation, run):
         """Factors by which the plain penalty of the solvers becomes that of each weight."""
+        potentials = risk.potentials
         factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
-        return np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
+        scale = np.where(potentials.penalised, 1.0 / np.sqrt(factors), formulation.intercept_scaling)
+        # Weaker penalties would be lost in the rounding of the losses.
+        return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
 
     def _chosen(self, graphs):
         return {"learning_": self._formulation().name, "inference_": type(self._training_inference()).__name__}

@@ -13,6 +13,7 @@ cdef struct Problem:
     const double* gram  # (n, n)
     const double* offset  # (n,)
     double ridge
+    double least_ridge
 
 
 cdef struct Factor:
@@ -31,8 +32,9 @@ def climb_active_set(
     const double[::1] offset,  # IN (n,)
     double[::1] weight,  # IN OUT (n,) a feasible point, then the maximum
     Py_ssize_t n_simplex,  # the first variables, whose sum is one
-    double ridge,  # on the diagonal
-    double precision,  # violation that is tolerated, as a share of the largest gradient and diagonal entry
+    double ridge,  # on the diagonal, as a share of each entry
+    double least_ridge,  # the same where that is zero
+    double precision,  # violation that is tolerated, as a share of the largest gradient and of what adds up to it
 ):
     """Steps to the maximum, which stay feasible and free or fix one variable each."""
     cdef:
@@ -46,7 +48,8 @@ def climb_active_set(
         Factor factor
     if gram.strides[1] != sizeof(double):
         raise ValueError("rows of gram must be contiguous.")
-    p.n, p.n_simplex, p.stride, p.ridge = n, n_simplex, gram.strides[0] // <Py_ssize_t> sizeof(double), ridge
+    p.n, p.n_simplex, p.stride = n, n_simplex, gram.strides[0] // <Py_ssize_t> sizeof(double)
+    p.ridge, p.least_ridge = ridge, least_ridge
     p.gram, p.offset = &gram[0, 0], &offset[0]
     factor.rows, factor.members, factor.solved, factor.is_free = &rows[0, 0], &members[0], &vectors[1, 0], &free[0]
     with nogil:
@@ -74,6 +77,12 @@ cdef void choose_base(const Problem* p, Factor* factor, const double* weight) no
             free_variable(p, factor, i)
 
 
+cdef inline double ridge_of(const Problem* p, Py_ssize_t variable) noexcept nogil:
+    # Planes far from the optimum have slopes that are larger by orders of magnitude than those near it: each has a
+    # ridge of its own.
+    return max(p.ridge * p.gram[variable * p.stride + variable], p.least_ridge)
+
+
 cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) noexcept nogil:
     """Free one more variable, whose column comes last."""
     cdef:
@@ -82,7 +91,8 @@ cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) n
         const double* base = p.gram + factor.base * p.stride
         double in_simplex = 1.0 if variable < p.n_simplex else 0.0, value
         double from_base = own[factor.base] - in_simplex * base[factor.base]
-        double square = own[variable] - in_simplex * base[variable] - in_simplex * from_base + p.ridge
+        double ridge = ridge_of(p, variable)
+        double square = own[variable] - in_simplex * base[variable] - in_simplex * from_base + ridge
         double u = p.offset[variable] - in_simplex * p.offset[factor.base] - from_base
         double* column = factor.rows + m * p.n  # in the place of the row that comes
         const double* row
@@ -100,7 +110,7 @@ cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) n
         factor.rows[k * p.n + m] = value
         square -= value * value
         u -= value * factor.solved[k]
-    column[m] = sqrt(max(square, p.ridge))
+    column[m] = sqrt(max(square, ridge))
     factor.solved[m] = u / column[m]
     factor.members[m] = variable
     factor.n_members = m + 1
@@ -182,16 +192,17 @@ cdef Py_ssize_t most_violated(const Problem* p, const Factor* factor, const doub
         const double* row
     for i in range(p.n):
         gradient[i] = p.offset[i]
+        largest = max(largest, fabs(p.offset[i]))
     for k in range(p.n):
         row = p.gram + k * p.stride
-        largest = max(largest, row[k])
         if weight[k] != 0:
             for i in range(p.n):
                 gradient[i] -= weight[k] * row[i]
+                largest = max(largest, fabs(weight[k] * row[i]))
     for i in range(p.n):
         steepest = max(steepest, fabs(gradient[i]))
         rise = gradient[i] - (gradient[factor.base] if i < p.n_simplex else 0.0)
         if not factor.is_free[i] and rise > most:
             most, best = rise, i
     # The ridge alone violates by its own size, which is tolerated even where all gradients are zero.
-    return best if most > precision * (steepest + largest) else -1
+    return best if most > precision * (steepest + largest) + p.least_ridge else -1

@@ -24,11 +24,11 @@ from sklearn_crf.optimize._iterates import (
 )
 from sklearn_crf.optimize._plane_cache import affordable_planes
 
-# Violation of optimality that is tolerated, as a share of the largest gradient and diagonal entry.
+# Violation of optimality that is tolerated, as a share of the largest gradient and of the terms that it is a sum of.
 _PRECISION = 1e-12
 
-# Ridge on the diagonal, as a share of its largest entry, since planes may depend on each other linearly; and the least
-# of it where all slopes are zero, whose inverse is finite.
+# Ridge on the diagonal, as a share of each entry, since planes may depend on each other linearly; and the least of it
+# where a slope is zero, whose inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
@@ -43,8 +43,7 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     """
     # gram: G, (n, n), each row contiguous; offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
     weight = start.copy()
-    ridge = max(_RIDGE * float(gram.diagonal().max(initial=0.0)), _LEAST_RIDGE)
-    climb_active_set(gram, offset, weight, n_simplex, ridge, _PRECISION)
+    climb_active_set(gram, offset, weight, n_simplex, _RIDGE, _LEAST_RIDGE, _PRECISION)
     return weight
 
 
@@ -69,16 +68,16 @@ class _StepFromBest:
         self._share = 1.0
 
 
-def _has_risen(dual, former, primal):
+def _has_risen(dual, former):
     """Whether a plane has raised the dual value.
 
     One made at the minimiser does, but for gaps of rounding size, functions that are not convex and maxima that were
-    not found.
+    not found. In large units of x the dual rises by many orders of magnitude, and is no measure to begin with.
     """
-    return dual - former > _LEAST_RISE * abs(primal)
+    return dual - former > _LEAST_RISE * abs(dual)
 
 
-# As a share of the primal value.
+# As a share of the dual value.
 _LEAST_RISE = 1e-12
 
 
@@ -172,7 +171,7 @@ def bmrm(
         minimizer, dual = bundle.solve()
         curves[1].append(dual)
         stop = stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
-        has_risen = _has_risen(dual, former, best.fun(dual))
+        has_risen = _has_risen(dual, former)
         end = best.end(dual, tol, is_stuck=was_at_minimizer and not has_risen)
         if end or stop:
             message = "STOP: by the callback" if stop else end
@@ -455,7 +454,7 @@ class _OneSlackIterate:
         if is_better:
             self.best, self.best_primal = x, primal
         self._add(slope, offset)
-        if not _has_risen(self.dual, former, self.best_primal):
+        if not _has_risen(self.dual, former):
             self.is_stuck = x is minimizer
             self._step.go_all_the_way()
 

@@ -250,6 +250,7 @@ class FeatureScaling:
         moments: tuple[FeatureMoments, FeatureMoments] | None,
         C: float,
         fit_intercept: bool = True,
+        penalises_intercept: bool = False,
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
     ) -> "FeatureScaling":
         """The units that suit some training data.
@@ -262,6 +263,9 @@ class FeatureScaling:
             Inverse strength of the penalty.
         fit_intercept : bool, default=True
             Whether intercepts can take up what centred features lack.
+        penalises_intercept : bool, default=False
+            Whether what intercepts take up has a penalty. Then features in other units are centred wherever they are,
+            so that the penalty does not depend on their offset.
         bulk_of : callable, optional
             ``bulk_of(scaling)``: the :meth:`bulk` of the features of nodes and of edges, where some have other units.
 
@@ -275,14 +279,17 @@ class FeatureScaling:
         # About the curvature of the penalty along a weight, in units of that of the loss.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
-        center, scale = np.where(is_far, nodes.mean, 0.0), _units(nodes, nodes.deviation, penalty)
+        scale = _units(nodes, nodes.deviation, penalty)
+        if fit_intercept and penalises_intercept:
+            is_far |= scale != 1
+        center = np.where(is_far, nodes.mean, 0.0)
         # Features of edges are not centred: they have no intercept.
         edge_scale = _units(edges, np.hypot(edges.mean, edges.deviation), penalty)
         if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
             return cls()
         scaling = cls(center, scale, edge_scale)
         if bulk_of is not None:
-            scaling._measure_tails(*bulk_of(scaling), penalty, fit_intercept)
+            scaling._measure_tails(*bulk_of(scaling), penalty, fit_intercept, penalises_intercept)
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
@@ -302,11 +309,11 @@ class FeatureScaling:
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
-    def _measure_tails(self, nodes, edges, penalty, fit_intercept):
+    def _measure_tails(self, nodes, edges, penalty, fit_intercept, penalises_intercept):
         """Find the features with outlying values, and centre these where their bulk is."""
         self.tail, self.edge_tail = _tails(self.scale, nodes, penalty), _tails(self.edge_scale, edges, penalty)
         if fit_intercept:
-            is_far = np.abs(nodes.center) > _FAR * self.scale / self.tail
+            is_far = penalises_intercept | (np.abs(nodes.center) > _FAR * self.scale / self.tail)
             self.center = np.where(self.tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
 
     @property

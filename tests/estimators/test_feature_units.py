@@ -136,3 +136,70 @@ def test_correlated_scores_of_many_classes_converge_by_default():
     assert field.converged_
     assert field.n_iter_ < 80
     assert field.score(X, y) > np.mean(X.argmax(axis=-1) == y)
+
+
+def half_noisy(layout):
+    rng = np.random.default_rng(0)
+    shape = {"rows": (300,), "chains": (40, 8), "images": (8, 12, 12)}[layout]
+    X = rng.normal(size=(*shape, 3))
+    return X, (X[..., 0] + 0.3 * rng.normal(size=shape) > 0).astype(int)
+
+
+UNITS = {
+    "uint16": lambda X: ((X + 5) * 6500).clip(0, 65535).astype(np.uint16),
+    "int64": lambda X: np.round(1e9 * X).astype(np.int64),
+    "1e3": lambda X: 1e3 * X,
+    "1e6": lambda X: 1e6 * X,
+    "1e12": lambda X: 1e12 * X + 1e12,
+    "float32": lambda X: (1e6 * X).astype(np.float32),
+    "one column": lambda X: X * [1e6, 1.0, 1.0],
+    "a column of noise": lambda X: X * [1.0, 1.0, 1e6],
+}
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("layout", ["rows", "chains", "images"])
+def test_margins_do_not_depend_on_large_units(layout, unit):
+    X, y = half_noisy(layout)
+    expected = M3NClassifier().fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = M3NClassifier().fit(UNITS[unit](X), y)
+    assert found.converged_
+    assert found.score(UNITS[unit](X), y) > expected.score(X, y) - 0.02
+    assert np.mean(found.predict(UNITS[unit](X)) == expected.predict(X)) > 0.96
+
+
+@pytest.mark.parametrize("layout", ["rows", "chains", "images"])
+def test_margins_are_the_same_in_all_large_units_and_offsets(layout):
+    X, y = half_noisy(layout)
+    reference = M3NClassifier().fit(1e7 * X, y)
+    for unit, offset in ((1e7, 3e7), (1e9, -5e9), (1e15, 0)):
+        found = M3NClassifier().fit(unit * X + offset, y)
+        np.testing.assert_allclose(unit * found.coef_, 1e7 * reference.coef_, rtol=1e-3, atol=1e-3)
+        assert np.mean(found.predict(unit * X + offset) == reference.predict(1e7 * X)) > 0.999
+
+
+@pytest.mark.parametrize("C", [1e-12, 1e-6, 1e3, 1e6, 1e9, 1e12])
+def test_margins_have_a_proven_end_for_any_C(C):
+    X, y = half_noisy("chains")
+    X_apart = X + 1.5 * np.sign(2 * y - 1)[..., np.newaxis] * [1.0, 0.0, 0.0]
+    for data in (X, X_apart):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ConvergenceWarning)
+            warnings.simplefilter("error", RuntimeWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            field = M3NClassifier(C=C).fit(data, y)
+        assert field.converged_
+        assert field.duality_gap_ <= 0.0101 * field.loss_curve_.min()
+        if C > 1:
+            assert field.score(data, y) > (0.98 if data is X_apart else 0.9)
+
+
+@pytest.mark.parametrize("solver", ["frank_wolfe", "cutting_plane", "subgradient"])
+def test_solvers_by_blocks_say_what_large_units_leave(solver):
+    X, y = half_noisy("chains")
+    with pytest.warns(ConvergenceWarning, match="duality gap"):
+        field = M3NClassifier(solver=solver, max_iter=60, random_state=0).fit(1e6 * X, y)
+    assert not field.converged_
+    assert field.score(1e6 * X, y) > 0.85
