@@ -43,9 +43,6 @@ _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 # Up to so many weights the planes kept take little time next to inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
-# Most numbers of the slopes of all examples in the weights of tables (256 MB).
-_MOST_TABLE_SLOPES = 2**25
-
 
 class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
@@ -313,21 +310,12 @@ class M3NClassifier(FieldClassifier):
             return LBFGS() if formulation.is_smooth else None
         if not encoded.n_edges or encoded.has_operators:
             return BundleMethod()
-        if encoded.is_sparse and not self._has_small_slopes(encoded, potentials):
+        if encoded.is_sparse and not (encoded.lattice_ndim == 1 and self._goes_through_forests(encoded, FrankWolfe())):
             return BundleMethod()
         if potentials is None or potentials.n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
         # Best labelings of chains take less time than planes of those of the passes before.
         return BundleMethod() if encoded.lattice_ndim == 1 else OneSlack()
-
-    def _has_small_slopes(self, encoded, potentials):
-        """Whether Frank-Wolfe on sparse features can keep shares of labels in place of slopes in all weights."""
-        if encoded.lattice_ndim != 1 or not self._goes_through_forests(encoded, FrankWolfe()):
-            return False
-        if potentials is None:
-            return True
-        n_tables = potentials.n_edge_types * potentials.n_edge_features * potentials.form.n_weights
-        return encoded.n_examples * n_tables <= _MOST_TABLE_SLOPES
 
     def _goes_through_forests(self, encoded, solver):
         """Whether a kernel looks for the worst labelings of forests one by one, whatever batch they are in."""

@@ -119,8 +119,9 @@ class FeatureMoments(NamedTuple):
             # Along columns: sums over rows of a few numbers each take several times as long.
             columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
             found.number[t] = columns.shape[1]
-            found.mean[t] = columns.mean(axis=1)
             found.low[t], found.high[t] = columns.min(axis=1), columns.max(axis=1)
+            _require_squares(np.maximum(-found.low[t], found.high[t]))
+            found.mean[t] = columns.mean(axis=1)
             columns = columns - found.mean[t][:, np.newaxis]
             found.squares[t] = np.square(columns, out=columns).sum(axis=1)
         return found
@@ -160,6 +161,20 @@ class FeatureMoments(NamedTuple):
     def varies(self) -> np.ndarray:
         """(n_types, n_features) bool: features of more than one value."""
         return self.high > self.low
+
+
+# Sums of squares of larger values are infinite in float64.
+_LARGEST = 1e150
+
+
+def _require_squares(largest):
+    """Raise ValueError where values of a feature are too large."""
+    if np.any(largest > _LARGEST):
+        feature = int(np.argmax(largest))
+        raise ValueError(
+            f"Feature {feature} has values up to {largest[feature]:.3g}, but training takes at most {_LARGEST:g}: "
+            "divide it by a constant."
+        )
 
 
 def _rows(values, kind):
@@ -241,8 +256,9 @@ class FeatureScaling:
         """
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
-        of_edges = FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
-        return FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs), of_edges
+        # Those of nodes come first: they make those of edges, and errors name them.
+        of_nodes = FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs)
+        return of_nodes, FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
 
     @classmethod
     def for_training(

@@ -203,3 +203,13 @@ def test_solvers_by_blocks_say_what_large_units_leave(solver):
         field = M3NClassifier(solver=solver, max_iter=60, random_state=0).fit(1e6 * X, y)
     assert not field.converged_
     assert field.score(1e6 * X, y) > 0.85
+
+
+@pytest.mark.parametrize("make", [TRWCRF, DRFClassifier, ContrastiveCRF, M3NClassifier])
+def test_values_that_have_no_squares_are_named(make):
+    X, y = half_noisy("chains")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        make().fit(1e140 * X, y)
+        with pytest.raises(ValueError, match=r"Feature 2 has values up to 1e\+200, but training takes at most 1e\+150"):
+            make().fit(np.where(np.arange(3) == 2, 1e200, X), y)

@@ -355,7 +355,7 @@ def test_sparse_features_may_all_be_zero():
     assert_array_equal(np.concatenate(field.predict(X)), 1)
 
 
-def test_sparse_chains_of_many_weights_go_by_frank_wolfe_where_its_steps_are_small():
+def test_sparse_chains_of_many_weights_go_by_frank_wolfe():
     rng = np.random.default_rng(0)
     y = [np.cumsum(rng.random(12) < 0.3) % 3 for _ in range(20)]
     X = [sp.csr_matrix((np.ones(12), (np.arange(12), 200 * labels + rng.integers(5, size=12)))) for labels in y]
@@ -368,6 +368,22 @@ def test_sparse_chains_of_many_weights_go_by_frank_wolfe_where_its_steps_are_sma
             explicit = m3n_classifier(inference=inference, solver=solver, **options).fit(X, y)
             assert_array_equal(automatic.coef_, explicit.coef_)
             assert automatic.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("n_labels", [120, 150, 220])
+def test_sparse_chains_of_many_labels_go_on_as_those_of_few(n_labels):
+    # Slopes of all tables would be hundreds of megabytes for the larger numbers.
+    rng = np.random.default_rng(0)
+    y = [rng.integers(n_labels, size=4) for _ in range(1600)]
+    X = [sp.csr_matrix((np.ones(4), labels, np.arange(5)), shape=(4, n_labels)) for labels in y]
+    options = {"random_state": 0, "max_iter": 30, "classes": np.arange(n_labels)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        field = m3n_classifier(**options).fit(X, y)
+    assert field.converged_
+    assert field.score(X, y) > 0.99
+    by_name = m3n_classifier(solver="frank_wolfe", **options).fit(X[:200], y[:200])
+    assert_array_equal(m3n_classifier(**options).fit(X[:200], y[:200]).coef_, by_name.coef_)
 
 
 # Bad input -------------------------------------------------------------------------------------------------------

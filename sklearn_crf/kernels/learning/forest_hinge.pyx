@@ -122,7 +122,12 @@ def frank_wolfe_steps(
     const floating[:, ::1] first_features,  # IN the first of these
     const int32_t[::1] members,  # IN examples in the order of their steps, numbered through all batches
     const int64_t[::1] first_members,  # IN (n_batches + 1,) first example of each batch
-    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor; see SHARES
+    double[:, ::1] slopes,  # IN OUT (m, n) slope of the combined plane of each example, but for its factor; (m, 0) with
+    # SHARES
+    const int64_t[::1] row_ptr,  # IN (m + 1,) or (1,): where the entries of the row of each example are, see SHARES
+    int64_t[::1] row_sizes,  # IN OUT (m,) or (0,): how many of them are in use
+    int32_t[::1] row_index,  # IN OUT weight of tables of each entry
+    double[::1] row_values,  # IN OUT
     double[:, ::1] combined,  # IN OUT (m, 3) of these planes: see OFFSET, FACTOR, and SQUARE
     double[:, ::1] shares,  # IN OUT (N of all batches, K) or (0, 0): see SHARES
     double[::1] x,  # IN OUT (n,) minus the sum of all slopes, projected
@@ -148,6 +153,7 @@ def frank_wolfe_steps(
     cdef:
         Examples* p = <Examples*> malloc(len(examples) * sizeof(Examples))
         Workspace workspace
+        Row row
         const floating[:, ::1] part
         Py_ssize_t n = x.shape[0], n_members = members.shape[0], start, stop, place, b, k
         Py_ssize_t n_nodes = 0
@@ -186,9 +192,12 @@ def frank_wolfe_steps(
                         b = batch_of(first_members, members[place])
                         workspace.found = &labels[place % (2 * group), 0]
                         if by_shares:
-                            step_of_shares(&p[b], members[place] - first_members[b], &workspace,
-                                           &slopes[members[place], 0], &combined[members[place], 0], &shares[0, 0], x,
-                                           free, mean, bounded, n_steps + place + 1, &moved[k % 2, 0], &n_moved[k % 2],
+                            row.size = &row_sizes[members[place]]
+                            row.index = &row_index[row_ptr[members[place]]]
+                            row.values = &row_values[row_ptr[members[place]]]
+                            step_of_shares(&p[b], members[place] - first_members[b], &workspace, &row,
+                                           &combined[members[place], 0], &shares[0, 0], x, free, mean, bounded,
+                                           n_steps + place + 1, &moved[k % 2, 0], &n_moved[k % 2],
                                            &gained, &slack, <floating*> NULL)
                             continue
                         step_towards(&p[b], members[place] - first_members[b], &workspace, &slopes[members[place], 0],
@@ -350,11 +359,18 @@ cdef inline void step_towards(const Examples* p, Py_ssize_t i, Workspace* worksp
 
 
 # SHARES: where features are few of very many, a combined plane is kept as what each node has of each state, and its
-# slope as that of the weights of tables alone. The mean of the x after each step is x less what it lags behind,
-# 2 / (k (k + 1)) times the sum of all moves, step j with weight j (j - 1) / 2.
+# slope as that of the weights of tables alone, by the entries that labels found so far have touched. The mean of the x
+# after each step is x less what it lags behind, 2 / (k (k + 1)) times the sum of all moves, step j with weight
+# j (j - 1) / 2.
 
 
-cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* workspace, const double* row,
+cdef struct Row:
+    int64_t* size
+    int32_t* index
+    double* values
+
+
+cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* workspace, const Row* row,
                                  const double* shares, Py_ssize_t* n_rows, floating* precision) noexcept nogil:
     """Slope of the plane of the labels found of example i, less the combined one; whether they differ.
 
@@ -369,7 +385,9 @@ cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* wor
         int32_t r
         bint differs, any_differs = False
     for a in range(p.intercept_at, p.n_weights):
-        slope.values[a] = -row[a - p.tables_at] if a >= p.tables_at else 0.0
+        slope.values[a] = 0.0
+    for a in range(row.size[0]):
+        slope.values[p.tables_at + row.index[a]] = -row.values[a]
     tables = slope[0]
     tables.total = slope.values
     add_tables(p, i, workspace, &tables, <floating*> NULL)
@@ -404,7 +422,21 @@ cdef inline bint find_difference(const Examples* p, Py_ssize_t i, Workspace* wor
     return any_differs
 
 
-cdef inline void step_of_shares(const Examples* p, Py_ssize_t i, Workspace* workspace, double* row, double* combined,
+cdef inline void add_to_row(Row* row, double size, double* values, Py_ssize_t n) noexcept nogil:
+    """Add values, of which the row has no more than it has room for that are not zero; they are zero afterwards."""
+    cdef Py_ssize_t a, n_entries = row.size[0]
+    for a in range(n_entries):
+        row.values[a] += size * values[row.index[a]]
+        values[row.index[a]] = 0.0
+    for a in range(n):
+        if values[a] != 0:
+            row.index[n_entries] = <int32_t> a
+            row.values[n_entries] = size * values[a]
+            n_entries += 1
+    row.size[0] = n_entries
+
+
+cdef inline void step_of_shares(const Examples* p, Py_ssize_t i, Workspace* workspace, Row* row, double* combined,
                                 double* all_shares, double[::1] x, double[::1] free, double[::1] lag,
                                 const int32_t[::1] bounded, Py_ssize_t number, int32_t* moved, Py_ssize_t* n_moved,
                                 double* gained, double* slacks, floating* precision) noexcept nogil:
@@ -446,8 +478,7 @@ cdef inline void step_of_shares(const Examples* p, Py_ssize_t i, Workspace* work
         after = max(free[a], 0.0)
         lag[at] += late * (after - x[at])
         x[at] = after
-    for a in range(p.n_weights - p.tables_at):
-        row[a] += size * values[p.tables_at + a]
+    add_to_row(row, size, values + p.tables_at, p.n_weights - p.tables_at)
     for s in range(first, p.node_ptr[i + 1]):
         own = shares + s * K
         for a in range(K):

@@ -254,7 +254,8 @@ class ForestDual:
     another one makes steps; a step is the best one towards these labels, and the dual never falls.
 
     The combination is kept as its slope, a row of all weights for each example; of sparse features, whose weights are
-    many, as the share that each node has of each label and the slope at the weights of tables.
+    many, as the share that each node has of each label, and the slope at those weights of tables that labels found so
+    far have touched.
 
     Parameters
     ----------
@@ -305,12 +306,12 @@ class ForestDual:
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        first, width = planes.examples[0], n
-        self._shares = np.zeros((0, 0))
+        self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            width = first.n_edge_types * first.n_edge_features * first.n_table_weights
-            self._shares = np.concatenate([np.eye(len(first.cost))[examples.labels] for examples in planes.examples])
-        self._slopes = np.zeros((sum(sizes), width))
+            # Not the rows of an identity matrix, which would be large for many labels.
+            self._shares = np.concatenate([_one_hot(each.labels, len(each.cost)) for each in planes.examples])
+            self._rows = _TableRows(np.concatenate([_most_touched(each) for each in planes.examples]))
+        self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
         self._combined = np.tile([0.0, 1.0, 0.0], (sum(sizes), 1))  # offset, factor and square of the slope of each
         self._ahead = group is not None or sum(sizes) >= _FEWEST_AHEAD
         self._groups = [int(np.clip(sum(sizes) // part, 1, 16)) if group is None else group for part in (512, 64)]
@@ -343,6 +344,7 @@ class ForestDual:
         members = rng.permutation(len(self._slopes)).astype(np.int32)
         n_doublings = (self._n_steps // (_PASSES_ALIKE * len(members))).bit_length()
         group = min(self._groups[0] << n_doublings, self._groups[1])
+        self._rows.reserve()
         calls = range(0, len(members), _STEPS_OF_CALL)
         slack = sum(self._steps(members[k : k + _STEPS_OF_CALL], group) for k in calls)
         if self._planes.are_sparse:
@@ -364,6 +366,10 @@ class ForestDual:
                 members,
                 self._first,
                 self._slopes,
+                self._rows.ptr,
+                self._rows.sizes,
+                self._rows.index,
+                self._rows.values,
                 self._combined,
                 self._shares,
                 self.x,
@@ -386,6 +392,42 @@ class ForestDual:
         self._n_steps += len(members)
         planes.n_inference_calls += len(members)
         return slack
+
+
+class _TableRows:
+    """Rows of entries, one for each example, with room for those that one more plane can touch."""
+
+    # most_touched: (m,) entries that one plane of each example touches at most
+
+    def __init__(self, most_touched):
+        self._most_touched = most_touched
+        self.sizes = np.zeros(len(most_touched), dtype=np.int64)
+        self.ptr = np.zeros(len(most_touched) + 1, dtype=np.int64)
+        self.index, self.values = np.zeros(0, dtype=np.int32), np.zeros(0)
+
+    def reserve(self):
+        """Make room for one more plane of each example."""
+        room = np.diff(self.ptr) - self.sizes
+        if np.all(room >= self._most_touched):
+            return
+        # A quarter more, so that not every pass moves all entries.
+        ptr = np.concatenate(([0], np.cumsum(self.sizes + self._most_touched + self.sizes // 4)))
+        before, after = (np.repeat(first[:-1], self.sizes) for first in (self.ptr, ptr))
+        within = np.arange(len(before)) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
+        index, values = np.zeros(ptr[-1] + 1, dtype=np.int32), np.zeros(ptr[-1] + 1)
+        index[after + within], values[after + within] = self.index[before + within], self.values[before + within]
+        self.ptr, self.index, self.values = ptr, index, values
+
+
+def _most_touched(examples):
+    """Weights of tables that a plane of each example touches at most: those of its true and of other labels."""
+    return 2 * np.diff(examples.edge_ptr) * examples.n_edge_features
+
+
+def _one_hot(labels, n_states):
+    shares = np.zeros((len(labels), n_states))
+    shares[np.arange(len(labels)), labels] = 1.0
+    return shares
 
 
 # Numbers that threads share, each of the three in a cache line of its own.

@@ -20,6 +20,7 @@ from sklearn_crf.objectives import (
     StructuredHinge,
     are_exact_by_kernel,
 )
+from sklearn_crf.objectives.margin._forest_planes import _TableRows
 from sklearn_crf.optimize import bmrm, frank_wolfe
 from sklearn_crf.optimize._frank_wolfe import BlockDual
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form
@@ -377,3 +378,20 @@ def _largest_violation(model, batch, i, cost):
         + score(dict(zip(nodes, labels, strict=True)))
         for labels in product(range(model.n_columns), repeat=len(nodes))
     ) - score(truth)
+
+
+def test_rows_of_tables_keep_their_entries_when_they_grow():
+    rng = np.random.default_rng(0)
+    rows, expected = _TableRows(np.array([3, 0, 5])), [{}, {}, {}]
+    for step in range(20):
+        rows.reserve()
+        assert np.all(np.diff(rows.ptr) - rows.sizes >= [3, 0, 5])
+        for i, most in ((0, 3), (2, 5)):
+            for _ in range(rng.integers(most + 1)):
+                place = rows.ptr[i] + rows.sizes[i]
+                rows.index[place], rows.values[place] = 10 * step + rows.sizes[i], rng.normal()
+                expected[i][int(rows.index[place])] = rows.values[place]
+                rows.sizes[i] += 1
+        for i in range(3):
+            own = slice(rows.ptr[i], rows.ptr[i] + rows.sizes[i])
+            assert dict(zip(rows.index[own].tolist(), rows.values[own], strict=True)) == expected[i]
