@@ -18,6 +18,9 @@ _REPAIR_SWEEPS = 100
 # Steps of a search before it gives up, some two seconds, and between two looks at Ctrl-C.
 _MOST_STEPS, _STEPS_OF_A_CALL = 4e8, 5_000_000
 
+# Steps that a search by scores may take beyond those of the first one, some tenths of a second.
+_STEPS_OF_SCORES = 4e7
+
 # Steps that may go into a shorter proof that there are no labels, and nodes of it that are left out one by one.
 _STEPS_OF_A_PROOF, _NODES_LEFT_OUT = 2e7, 100
 
@@ -40,7 +43,8 @@ def nearest_allowed(model, labels):
 
     Labels of a pairwise model are first repaired node by node. Then a search decides node after node, rules out what
     does not go with that, and learns from each conflict what was wrong. It runs once with the labels as they were, and
-    once with the best state of each node by itself; of what they find the better one is taken. The search ends with
+    once decides the node first whose best state is the farthest ahead of its second, by its own scores and what its
+    neighbours still can add; of what they find the better one is taken. The search ends with
     labels, with a proof that there are none, or after a number of steps that depends on nothing else.
     """
     # labels: (N,) int32, or None
@@ -60,7 +64,7 @@ def nearest_allowed(model, labels):
     first, found, n_steps = _searched(constraints, labels, _MOST_STEPS)
     if not found:
         return _with_fewest_violations(model, [labels, first])
-    second, found, _ = _searched(constraints, _best_states(constraints), 2 * n_steps + _STEPS_OF_A_CALL)
+    second, found, _ = _searched(constraints, labels, 2 * n_steps + _STEPS_OF_SCORES, by_scores=True)
     candidates = [climbed(model, part) for part in ([first, second] if found else [first])]
     return max(candidates, key=lambda labels: score(model, labels))
 
@@ -79,9 +83,9 @@ def _repaired(model, labels):
     return labels
 
 
-def _searched(constraints, guide, most_steps):
+def _searched(constraints, guide, most_steps, by_scores=False):
     """Labels, whether they are allowed, and the number of steps."""
-    search, labels, involved = _run(constraints, guide, None, most_steps)
+    search, labels, involved = _run(constraints, guide, None, most_steps, by_scores)
     status = search.finish(labels, involved)
     if status == _REFUTED:
         raise Refuted(np.flatnonzero(_core(constraints, involved, search.work)).tolist())
@@ -91,13 +95,13 @@ def _searched(constraints, guide, most_steps):
 _FOUND, _REFUTED = 1, 2
 
 
-def _run(constraints, guide, nodes, most_steps):
+def _run(constraints, guide, nodes, most_steps, by_scores=False):
     """A search among some nodes, or all, and arrays for its results."""
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide
     active = np.ones(n_all, dtype=np.uint8) if nodes is None else constraints.active_nodes(nodes)
-    search = ConstraintSearch(constraints, start, active)
+    search = ConstraintSearch(constraints, start, active, by_scores)
     while not search.advance(min(_STEPS_OF_A_CALL, int(most_steps - search.work) + 1)) and search.work < most_steps:
         checkpoint()
     return search, start, np.zeros(n_all, dtype=np.uint8)
@@ -128,15 +132,6 @@ def _core(constraints, involved, n_steps):
                 fewer = try_with(without)
                 nodes = nodes if fewer is None else fewer
     return nodes
-
-
-def _best_states(constraints):
-    """The state of each node that it prefers by itself."""
-    starts = constraints.first[: constraints.n_nodes]
-    stop = int(constraints.first[constraints.n_nodes])
-    nodes = np.repeat(np.arange(constraints.n_nodes), np.diff(constraints.first[: constraints.n_nodes + 1]))
-    order = np.lexsort((-constraints.preference[:stop], nodes))
-    return (order[starts] - starts).astype(np.int32)
 
 
 def _with_fewest_violations(model, candidates):

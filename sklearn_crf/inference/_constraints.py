@@ -63,9 +63,11 @@ class Constraints(NamedTuple):
     preference: np.ndarray  # (n_variables,) float64
     ends: np.ndarray  # (2E,) int32, two nodes for each edge
     relation: np.ndarray  # (E,) int32
+    weight: np.ndarray  # (E,) float64, of the scores of the relation
     shape: np.ndarray  # (2R,) int64, numbers of states of the two ends of each relation
     cell_ptr: np.ndarray  # (R,) int64
     cells: np.ndarray  # uint8, whether a pair of states is allowed
+    scores: np.ndarray  # float64, of pairs of states
     clause_ptr: np.ndarray  # (C + 1,) int64
     clause: np.ndarray  # int32, variables that not all may be taken together
     count_ptr: np.ndarray  # (D + 1,) int64
@@ -106,7 +108,7 @@ class _Builder:
     def __init__(self, model):
         self.model = model
         self.n_states, self.possible, self.preference = [], [], []
-        self.ends, self.relation, self.shape, self.cells = [], [], [], []
+        self.ends, self.relation, self.weight, self.shape, self.scores = [], [], [], [], []
         self.clauses, self.clause_lengths, self.counted, self.count_lengths, self.allowed = [], [], [], [], []
         self.scopes = []
         self.n_entries = self.n_variables = 0
@@ -125,9 +127,11 @@ class _Builder:
             preference=joined(self.preference, np.float64),
             ends=joined(self.ends, np.int32),
             relation=joined(self.relation, np.int32),
+            weight=joined(self.weight, np.float64),
             shape=joined(self.shape, np.int64),
-            cell_ptr=offsets([[part.size for part in self.cells]])[:-1],
-            cells=joined(self.cells, np.uint8),
+            cell_ptr=offsets([np.prod(self.shape, axis=1)] if self.shape else [])[:-1],
+            cells=~np.isneginf(joined(self.scores, np.float64)),
+            scores=joined(self.scores, np.float64),
             clause_ptr=offsets(self.clause_lengths),
             clause=joined(self.clauses, np.int32),
             count_ptr=offsets(self.count_lengths),
@@ -150,23 +154,24 @@ class _Builder:
         self.preference.append(preference)
         self.n_variables = possible.size
 
-    def _add_relation(self, cells):
-        self._reserve(cells.size)
-        self.shape.append(cells.shape)
-        self.cells.append(cells)
-        return len(self.cells) - 1
+    def _add_relation(self, scores):
+        self._reserve(2 * scores.size)
+        self.shape.append(scores.shape)
+        self.scores.append(scores)
+        return len(self.shape) - 1
 
     def add_edges(self):
         model = self.model
         n_columns, unary = model.n_columns, model.unary
         self._add_nodes(np.full(len(unary), n_columns), ~np.isneginf(unary), unary)
-        forbidden = np.isneginf(model.tables[:, 0])
-        number = np.full(len(forbidden), -1)
-        for kind in np.flatnonzero(forbidden.any(axis=(1, 2))):
-            number[kind] = self._add_relation(~forbidden[kind])
-        edges = np.flatnonzero(number[model.edge_type] >= 0)
-        self.ends.append(model.graph.edges[edges])
-        self.relation.append(number[model.edge_type[edges]])
+        # Models with more than one feature of edges forbid no pairs.
+        if model.tables.shape[1] > 1:
+            return
+        for table in model.tables[:, 0]:
+            self._add_relation(table)
+        self.ends.append(model.graph.edges)
+        self.relation.append(model.edge_type)
+        self.weight.append(np.ones(len(model.edge_type)) if model.edge_weight is None else model.edge_weight)
 
     def add_factors(self):
         model = self.model
@@ -191,7 +196,8 @@ class _Builder:
         model = self.model
         scores = model.log_table[slice(*model.table_ptr[table : table + 2])]
         kind, default = model.table_kind[table], float(model.table_default[table])
-        if not np.isneginf(scores).any() and (kind == DENSE or not np.isneginf(default)):
+        is_hard = np.isneginf(scores).any() or (kind != DENSE and np.isneginf(default))
+        if not is_hard and scopes.shape[1] > 2:
             return
         if kind == COUNT:
             for scope in scopes:
@@ -205,16 +211,17 @@ class _Builder:
         lists_all = kind == DENSE or np.isneginf(default)
         if len(n_states) == 2:
             self._reserve(n_joint_states(n_states))
-            pairs = np.full(n_states, not lists_all)
-            pairs[tuple(states_of_cells(cells, n_states).T)] = is_allowed
+            pairs = np.full(n_states, default)
+            pairs[tuple(states_of_cells(cells, n_states).T)] = scores
             self._add_pairs(scopes, pairs)
         elif not lists_all or (kind != SPARSE and 2 * is_allowed.sum() > len(is_allowed)):
             self._add_clauses(scopes, states_of_cells(cells[~is_allowed], n_states))
         else:
-            self._add_listed(scopes, states_of_cells(cells[is_allowed], n_states), n_states)
+            self._add_listed(scopes, states_of_cells(cells[is_allowed], n_states), scores[is_allowed], n_states)
 
-    def _add_pairs(self, scopes, pairs):
-        self.relation.append(np.full(len(scopes), self._add_relation(pairs)))
+    def _add_pairs(self, scopes, scores):
+        self.relation.append(np.full(len(scopes), self._add_relation(scores)))
+        self.weight.append(np.ones(len(scopes)))
         self.ends.append(scopes)
 
     def _add_clauses(self, scopes, joint_states):
@@ -224,7 +231,7 @@ class _Builder:
         self.clauses.append(self.first[scopes][:, None, :] + joint_states)
         self.clause_lengths.append(np.full(len(scopes) * len(joint_states), scopes.shape[1]))
 
-    def _add_listed(self, scopes, joint_states, n_states):
+    def _add_listed(self, scopes, joint_states, scores, n_states):
         """Every factor must have one of some joint states: each is a node that has these as its states."""
         n_listed = len(joint_states)
         self._reserve(2 * len(scopes) * max(n_listed, 1))
@@ -233,10 +240,11 @@ class _Builder:
         self.n_states.append(np.full(len(scopes), max(n_listed, 1)))
         # A node has a state at least, though none may be possible.
         self.possible.append(np.full(len(scopes) * max(n_listed, 1), n_listed > 0))
-        self.preference.append(np.zeros(len(scopes) * max(n_listed, 1)))
+        self.preference.append(np.tile(scores if n_listed else [0.0], len(scopes)))
         self.n_variables += len(scopes) * max(n_listed, 1)
         for k, n in enumerate(n_states if n_listed else ()):
-            self._add_pairs(np.stack((nodes, scopes[:, k]), axis=1), joint_states[:, k, None] == np.arange(n))
+            agree = np.where(joint_states[:, k, None] == np.arange(n), 0.0, -np.inf)
+            self._add_pairs(np.stack((nodes, scopes[:, k]), axis=1), agree)
 
     def _add_count(self, scope, state, scores, default):
         model = self.model

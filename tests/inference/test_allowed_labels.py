@@ -13,10 +13,12 @@ from planted_models import (
     has_allowed_labeling,
     impossible_models,
     is_satisfiable,
+    random_edges,
     two_satisfiability,
 )
 from sklearn.exceptions import ConvergenceWarning
 
+from sklearn_crf import TRWCRF, Example
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
     AD3,
@@ -38,7 +40,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference import _allowed_labels as module
 from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._constraints import Refuted
+from sklearn_crf.inference._constraints import Refuted, constraints_of
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,
@@ -49,6 +51,7 @@ from sklearn_crf.models import (
     factor_graph_of,
     score,
 )
+from sklearn_crf.potentials import PairwiseTables
 
 
 def random_constraints(seed, n_nodes=7, n_factors=9, share=0.4):
@@ -294,3 +297,34 @@ def test_few_constraints_are_broken_where_a_search_gives_up(monkeypatch):
 def test_many_nodes():
     model = random_factor_graph(300, 500, 3, 3, forbidden=0.5, seed=3)
     assert np.isfinite(score(model, nearest_allowed(model, None)))
+
+
+def test_decisions_by_scores_end_higher():
+    gains = []
+    for seed in range(10):
+        constraints = constraints_of(model := random_factor_graph(60, 90, 3, 3, forbidden=0.6, seed=seed))
+        guide = np.zeros(60, dtype=np.int32)
+        for by_scores in (False, True):
+            labels, found, _ = module._searched(constraints, guide, 1e7, by_scores)
+            assert found
+            gains.append((1 if by_scores else -1) * score(model, labels))
+    assert np.sum(gains) / 10 > 20
+
+
+def test_predict_never_raises_where_a_search_gives_up(monkeypatch):
+    rng, X, y = np.random.default_rng(0), [], []
+    for _ in range(4):
+        labels = rng.integers(4, size=40)
+        edges = random_edges(rng, 40, 150, lambda a, b, labels=labels: labels[a] != labels[b])
+        X.append(Example(np.eye(4)[labels] + 1.5 * rng.normal(size=(40, 4)), edges))
+        y.append(labels)
+    same = PairwiseTables("full", forbidden=[(a, a) for a in range(4)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        field = TRWCRF(pairwise=same, inference="icm", max_iter=3).fit(X, y)
+        for model, labels in zip(field.models(X), field.predict(X), strict=True):
+            assert np.isfinite(score(model, labels))
+    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    with pytest.warns(ConvergenceWarning, match="ICM: no labeling of finite score was found; this is no proof"):
+        given_up = field.predict(X)
+    assert [len(labels) for labels in given_up] == [40] * 4

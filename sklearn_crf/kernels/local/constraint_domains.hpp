@@ -38,6 +38,7 @@ inline int lowest_bit(Word word) {
 // All of a problem, in arrays that are copied. Constraints with a node that is not active are left out.
 struct Constraints {
     int64_t n_nodes;
+    int64_t n_decided;          // nodes of the model, which come first; the others follow from these
     const int64_t* first;       // (n_nodes + 1,) first variable of each node
     const uint8_t* possible;    // (n_variables,)
     const double* preference;   // (n_variables,) of states, larger is tried first
@@ -46,10 +47,13 @@ struct Constraints {
     int64_t n_edges;
     const int32_t* ends;        // (n_edges, 2)
     const int32_t* relation;    // (n_edges,)
+    const double* weight;       // (n_edges,) of the scores of the relation
     int64_t n_relations;
     const int64_t* shape;       // (n_relations, 2)
     const int64_t* cell_ptr;    // (n_relations,) where the cells of each begin
+    int64_t n_cells;
     const uint8_t* cells;       // whether a pair of states is allowed, in C order
+    const double* scores;       // of pairs of states
     int64_t n_clauses;
     const int64_t* clause_ptr;  // (n_clauses + 1,)
     const int32_t* clause;      // variables that are not all taken together
@@ -145,6 +149,7 @@ protected:
     std::vector<Relation> relations;
     std::vector<Word> bits;
     std::vector<int32_t> ends, relation_of;
+    std::vector<int64_t> edge_number;    // among all, with those that are left out
     std::vector<int64_t> incident_ptr;
     std::vector<int64_t> incident;    // twice the edge, plus one where the node is its second end
 
@@ -329,6 +334,7 @@ private:
             ends.push_back(a);
             ends.push_back(b);
             relation_of.push_back(given.relation[e]);
+            edge_number.push_back(e);
             ++incident_ptr[a + 1];
             ++incident_ptr[b + 1];
         }

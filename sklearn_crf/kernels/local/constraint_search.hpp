@@ -1,20 +1,22 @@
 // Search for states of all nodes that no constraint forbids: conflicts are learned as clauses (Marques-Silva and Sakallah
-// 1999, with lazy reasons as in Ohrimenko, Stuckey and Codish 2009), and the search begins anew time after time.
+// 1999, with lazy reasons as in Ohrimenko, Stuckey and Codish 2009), and the search begins anew time after time. It
+// decides the node with most conflicts for its number of states, which takes the state that it had; or by scores, the
+// node whose best state is the farthest ahead.
 #pragma once
 
-#include "two_states.hpp"
+#include "scored_domains.hpp"
 
 namespace crf {
 
 enum Status : int { OPEN = 0, FOUND = 1, REFUTED = 2 };
 
-class ConstraintSearch : public TwoStateDomains {
+class ConstraintSearch : public ScoredDomains {
 public:
-    explicit ConstraintSearch(const Constraints& given)
-        : TwoStateDomains(given), involved(given.n_nodes, 0), preference(given.preference, given.preference + first[n_nodes]),
-          preferred(given.guide, given.guide + n_nodes), deepest(preferred), activity(n_nodes), key(n_nodes, 0),
-          heap_place(n_nodes, -1), seen(first[n_nodes], 0), used(first[n_nodes], 0) {
-        for (int64_t v = 0; v < n_nodes; ++v) activity[v] = 1e-3 * (1 + degree[v]);
+    ConstraintSearch(const Constraints& given, bool by_scores)
+        : ScoredDomains(given, by_scores), involved(given.n_nodes, 0), preferred(given.guide, given.guide + n_nodes),
+          deepest(preferred), activity(n_nodes, 1.0), key(n_nodes, 0), heap_place(n_nodes, -1), seen(first[n_nodes], 0),
+          used(first[n_nodes], 0) {
+        for (int64_t v = 0; v < n_nodes && !by_scores; ++v) activity[v] = 1e-3 * (1 + degree[v]);
     }
 
     // Go on until about so much more work is done.
@@ -39,7 +41,6 @@ public:
     std::vector<uint8_t> involved;    // nodes whose constraints are part of a refutation
 
 private:
-    const std::vector<double> preference;
     std::vector<int32_t> preferred, deepest;
     std::vector<double> activity, key;
     std::vector<int32_t> heap, heap_place;
@@ -114,8 +115,13 @@ private:
         }
         for (; raised < trail.size(); ++raised) {
             const int32_t v = node[variable_of(trail[raised])];
-            if (value[v] < 0 && heap_place[v] >= 0) raise(v);
+            if (by_scores) {
+                outdate_around(v);
+            } else if (value[v] < 0 && heap_place[v] >= 0) {
+                raise(v);
+            }
         }
+        if (by_scores) renew_leads([&](int32_t v) { if (heap_place[v] >= 0) raise(v); });
         const int32_t v = next_node();
         if (v < 0) return FOUND;
         level_start.push_back(static_cast<int64_t>(trail.size()));
@@ -124,6 +130,7 @@ private:
     }
 
     int64_t choose_state(int64_t v) {
+        if (by_scores) return surest[v];
         if (is_possible(v, preferred[v])) return preferred[v];
         int64_t best = -1;
         for_each_possible(v, [&](int64_t state) {
@@ -165,6 +172,7 @@ private:
                 domain[word_of[v] + state / 64] |= Word(1) << (state % 64);
                 ++size[v];
             }
+            if (by_scores) outdate_around(v);
             insert(v);
         }
         work += static_cast<int64_t>(trail.size()) - begin;
@@ -352,7 +360,7 @@ private:
     }
 
     // A heap of open nodes, those with much activity and few states left first. Keys are never too small.
-    double key_of(int32_t v) const { return activity[v] / size[v]; }
+    double key_of(int32_t v) const { return by_scores ? activity[v] * lead[v] : activity[v] / size[v]; }
 
     void bump(int32_t v) {
         activity[v] += increment;
@@ -401,7 +409,7 @@ private:
     }
 
     void insert(int32_t v) {
-        if (heap_place[v] >= 0 || value[v] >= 0) return;
+        if (heap_place[v] >= 0 || value[v] >= 0 || v >= n_decided) return;
         key[v] = key_of(v);
         heap.push_back(v);
         heap_place[v] = static_cast<int32_t>(heap.size()) - 1;
