@@ -39,7 +39,7 @@ help:
 	@echo "make tsan         let threads share a maximum flow while ThreadSanitizer looks on (gcc, Linux)"
 	@echo "make coverage     run the tests, list the lines that none of them reaches, and fail where a module is under 90 %"
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
-	@echo "make oldest       run the tests with the oldest versions that pyproject.toml admits"
+	@echo "make oldest       build and run the tests with the oldest versions that pyproject.toml admits"
 	@echo "make bench        run benchmarks/\$$(BENCH).py, by default $(BENCH)"
 	@echo "make bench-check  compare with other packages, and with the ratios recorded in benchmarks/peers/peers.json"
 	@echo "make clean        remove all that the other targets made"
@@ -102,8 +102,8 @@ fuzz: $(STAMPS)/dev $(STAMPS)/build
 		SKLEARN_CRF_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/python -m pytest -q $(PYTEST_ARGS) tests/fuzz
 
 # The tests run from another folder, so that the installed wheel is what they import.
-oldest: dist/.stamp $(VENV)-oldest/.stamp
-	$(VENV)-oldest/bin/python $(INSTALL) --no-deps --force-reinstall dist/*.whl
+oldest: build/oldest/.stamp $(VENV)-oldest/.stamp
+	$(VENV)-oldest/bin/python $(INSTALL) --no-deps --force-reinstall build/oldest/*.whl
 	cd $(VENV)-oldest && bin/python $(PYTEST) -c "$(CURDIR)/pyproject.toml" --rootdir "$(CURDIR)" \
 		--ignore "$(CURDIR)/tests/fuzz" $(PYTEST_ARGS) "$(CURDIR)/tests"
 
@@ -114,7 +114,7 @@ bench-check: $(STAMPS)/bench $(STAMPS)/build
 	$(BIN)/python benchmarks/peers/peers.py --check benchmarks/peers/peers.json
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-oldest-build build dist demo_output *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst
 	find sklearn_crf \( -name '*.c' -o -name '*.cpp' -o -name '*.so' \) -exec rm -f {} +
 	find sklearn_crf tests examples benchmarks docs -name __pycache__ -exec rm -rf {} +
@@ -148,6 +148,15 @@ dist/.stamp: $(SOURCES) | $(STAMPS)/venv
 	rm -rf dist
 	$(PIP) build
 	$(BIN)/python -m build --outdir dist > /dev/null
+	touch $@
+
+# Of the sdist, so that no source of an old Cython is left where kernels are built in place.
+build/oldest/.stamp: dist/.stamp .ci/requirements.py
+	rm -rf build/oldest $(VENV)-oldest-build
+	$(PYTHON) -m venv $(VENV)-oldest-build
+	$(VENV)-oldest-build/bin/python $(INSTALL) --upgrade pip
+	$(VENV)-oldest-build/bin/python $(INSTALL) $$($(BIN)/python .ci/requirements.py oldest-build)
+	$(VENV)-oldest-build/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/oldest dist/*.tar.gz
 	touch $@
 
 $(VENV)-oldest/.stamp: pyproject.toml .ci/requirements.py | $(STAMPS)/venv

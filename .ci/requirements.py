@@ -1,8 +1,10 @@
 """Print what pyproject.toml asks for, in the form `pip install` takes.
 
-build   the requirements of the build, for builds without isolation
-lint    the extra of that name, which needs nothing of the package
-oldest  the oldest admitted versions of all that the package may import, and any version of the test tools
+build         the requirements of the build, for builds without isolation
+lint          the extra of that name, which needs nothing of the package
+oldest-build  the oldest admitted versions of the requirements of the build
+oldest        the oldest admitted versions of all that the package may import but for Ray, and of what its tests read
+              and write; any version of the test tools
 """
 
 import sys
@@ -10,6 +12,10 @@ import tomllib
 from pathlib import Path
 
 PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+
+
+# Of test tools any version will do.
+TOOLS = ("pytest", "hypothesis", "numpydoc", "mypy")
 
 
 def requirements(kind):
@@ -20,11 +26,13 @@ def requirements(kind):
         return config["build-system"]["requires"]
     if kind == "lint":
         return extras["lint"]
+    if kind == "oldest-build":
+        return [pin(requirement) for requirement in config["build-system"]["requires"]]
     if kind == "oldest":
-        imported = project["dependencies"] + extras["plot"] + extras["images"]
-        tools = [tool for tool in extras["dev"] if not tool.startswith(project["name"])]
-        return [pin(requirement) for requirement in imported] + tools
-    raise SystemExit(f"kind must be build, lint or oldest, got {kind!r}")
+        imported = project["dependencies"] + extras["plot"] + extras["images"] + extras["dask"]
+        others = [other for other in extras["dev"] if not other.startswith(project["name"])]
+        return [pin(each) for each in imported] + [each if each.startswith(TOOLS) else pin(each) for each in others]
+    raise SystemExit(f"kind must be build, lint, oldest-build or oldest, got {kind!r}")
 
 
 def pin(requirement):
