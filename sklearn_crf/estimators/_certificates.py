@@ -9,10 +9,10 @@ from sklearn_crf.inference import (
     MPLP,
     TRWS,
     ClusterTightening,
-    Labeling,
     convergence_left_to_caller,
     resolve_inference,
 )
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.models import FactorGraph, clamped, score, score_terms
 
 
@@ -49,8 +49,8 @@ class Certificates(NamedTuple):
 
     @property
     def optimal(self) -> np.ndarray:
-        """True where the gap is zero up to rounding: no labeling scores higher, (n_examples,) of bool."""
-        return self.gaps <= 1e-9 * np.maximum(1.0, np.abs(self.scores))
+        """True where the gap is zero: no labeling scores higher up to rounding, (n_examples,) of bool."""
+        return self.gaps <= 0
 
 
 def bounding_inference(inference, max_work):
@@ -73,14 +73,14 @@ def certificates_of(models, labels, inference, max_work, named, n_jobs):
         model, labeling, name = task
         reached = score(model, labeling)
         with name():
-            best = inference.map(model, n_threads=n_threads)
-            found = Labeling(labeling, reached, max(best.bound, reached))
-            if tightening is None or found.certified or not tightening.fits(model):
-                return reached, found.bound
+            proof = Proof(model)
+            bound = proof.bound(reached, max(inference.map(model, n_threads=n_threads).bound, reached))
+            if tightening is None or bound <= reached or not tightening.fits(model):
+                return reached, bound
             # The budget is the user's choice: a gap that remains is the answer.
             with convergence_left_to_caller():
                 tightened = tightening.map(model, init=labeling, n_threads=n_threads)
-        return reached, max(min(found.bound, tightened.bound), reached)
+        return reached, proof.bound(reached, max(min(bound, tightened.bound), reached))
 
     found = map_coarse(run, zip(models, labels, named, strict=True), n_jobs)
     scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T

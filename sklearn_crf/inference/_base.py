@@ -15,6 +15,7 @@ from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._constraints import Infeasible, Refuted
 from sklearn_crf.inference._parts import has_parts, node_marginals_of_parts
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import CHECKS
 from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
 
@@ -186,17 +187,11 @@ class Labeling(NamedTuple):
 
     @property
     def certified(self):
-        """True if the gap is zero up to rounding: no labeling scores higher."""
-        return bool(np.isfinite(self.score) and self.gap <= 1e-9 * max(1.0, abs(self.score)))
+        """True if the gap is zero: no labeling scores higher.
 
-
-# Relative to the score: labelings that are better by less than this are not looked for.
-_ROUNDING = 2e-10
-
-
-def proving_bound(best: float) -> float:
-    """Upper bound that proves a score to be the best, up to rounding."""
-    return best + _ROUNDING * max(1.0, abs(best))
+        Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
+        """
+        return bool(np.isfinite(self.score) and self.bound <= self.score)
 
 
 @contextmanager
@@ -296,7 +291,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         with such labels, with the proof that there are none, or after a bounded effort with a warning. In that case
         the labels break as few constraints as were found to be broken, and their score is -inf. Labels that are not
         known to be optimal are changed one node at a time as long as that gains, unless the algorithm has an
-        option ``climb`` that is False.
+        option ``climb`` that is False. Where the scores of labelings differ by multiples of some step, as with tables
+        of integers, the bound is rounded down to a multiple above the score.
 
         Parameters
         ----------
@@ -327,7 +323,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             claim = error
         if found is None or np.isneginf(found.score):
             return self._allowed(model, found, claim)
-        return self._climbed(model, found) if getattr(self, "climb", self._climbs) else found
+        return self._ended(model, found, getattr(self, "climb", self._climbs))
 
     @overload
     def marginals(self, model: PairwiseModel, *, init: Any = None, n_threads: int = 1) -> Marginals: ...
@@ -485,14 +481,16 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return bool(model.graph.is_forest)
         return self.exact_on == "any"
 
-    def _climbed(self, model, found):
-        if found.bound <= found.score or not isinstance(model, PairwiseModel | FactorGraph):
-            return found
-        labels = climbed(model, found.labels)
-        value = score(model, labels)
-        if not value > found.score:
-            return found
-        return found._replace(labels=labels, score=value, bound=max(found.bound, value))
+    def _ended(self, model, found, climbs):
+        """The result with what its bound proves, after single changes as long as these gain."""
+        proof = Proof(model)
+        bound = proof.bound(found.score, found.bound)
+        if climbs and not bound <= found.score and isinstance(model, PairwiseModel | FactorGraph):
+            labels = climbed(model, found.labels)
+            value = score(model, labels)
+            if value > found.score:
+                return found._replace(labels=labels, score=value, bound=proof.bound(value, max(bound, value)))
+        return found if bound == found.bound else found._replace(bound=bound)
 
     def _named(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
@@ -549,7 +547,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         found = found._replace(labels=labels, score=value, bound=bound)
         if np.isneginf(value):
             return found
-        return self._climbed(model, found) if getattr(self, "climb", True) else found
+        return self._ended(model, found, getattr(self, "climb", True))
 
     def _warn_unconverged(self, message):
         if warns_of_convergence():

@@ -5,6 +5,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.models import PairwiseModel, score
 
 # Numbers in the tables of the edges that are looked at together (16 MB).
@@ -225,7 +226,7 @@ def labeling_by_descent(algorithm, model, run):
     # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
     # it has come to, ``run.state`` what a warm start needs
     best, best_score, converged, n_iter = None, -np.inf, False, 0
-    recent = RecentFall()
+    recent, proof = RecentFall(), Proof(model)
     while not converged and n_iter < algorithm.max_iter:
         checkpoint()
         n_iter += 1
@@ -236,7 +237,7 @@ def labeling_by_descent(algorithm, model, run):
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))
-        converged = recent.after(run.bound) <= algorithm.tol * size or run.bound - best_score <= 1e-12 * size
+        converged = recent.after(run.bound) <= algorithm.tol * size or proof.closes(best_score, run.bound)
     if not converged:
         algorithm._warn_unconverged(still_falling(algorithm, fall))
     result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)

@@ -217,33 +217,42 @@ def maximize_dual(risk, value_grad, setting, run, callback):
     blocks = [
         DualBlock(risk, i, run.C * weight, start, setting.scale) for i, weight in enumerate(weights) if weight > 0
     ]
-    best, closed = OptimizeResult(x=start, fun=np.inf), False
+    best, best_dual, closed = OptimizeResult(x=start, fun=np.inf), -np.inf, False
     curves = [], []
 
     def primal(x):
         (_, value), slope = value_grad(x)
         return 0.5 * float(x @ x) + value, x + slope
 
+    def feasible_dual(parameters):
+        x, gain = np.zeros(len(start)), 0.0
+        for block, own in zip(blocks, parameters, strict=True):
+            marginals = block.feasible(own)
+            gain += block.weight * float(block.costs @ marginals)
+            x[block.touched] += block.weight * block.pullback(block.truth - marginals)
+        return gain - 0.5 * float(x @ x)
+
     def visit(point):
-        nonlocal best, closed
+        nonlocal best, best_dual, closed
         if point.fun < best.fun:
             best = OptimizeResult(x=point.x, fun=point.fun)
+        # Marginals that do not fit together have a dual above that of all that do.
+        best_dual = max(best_dual, feasible_dual(point.parameters))
         curves[0].append(best.fun)
-        curves[1].append(point.dual)
-        closed = best.fun - point.dual <= run.tol * abs(best.fun)
-        return callback(OptimizeResult(x=best.x, fun=best.fun, dual=point.dual)) or closed
+        curves[1].append(best_dual)
+        closed = best.fun - best_dual <= run.tol * abs(best.fun)
+        return callback(OptimizeResult(x=best.x, fun=best.fun, dual=best_dual)) or closed
 
     found = exponentiated_gradient(
         blocks, primal, temperature=0.0, max_iter=run.max_iter, tol=0.0, random_state=run.rng, callback=visit
     )
-    dual = max(curves[1])
     return OptimizeResult(
         x=best.x,
         fun=best.fun,
-        dual=dual,
-        gap=best.fun - dual,
+        dual=best_dual,
+        gap=best.fun - best_dual,
         loss_curve=np.array(curves[0]),
-        dual_curve=np.maximum.accumulate(curves[1]),
+        dual_curve=np.array(curves[1]),
         nit=found.nit,
         success=found.success,
         message="CONVERGENCE: duality gap within tol" if closed else found.message,

@@ -76,8 +76,8 @@ def exponentiated_gradient(
     random_state : int, RandomState instance or None, default=None
         Draws the order of the blocks.
     callback : callable, optional
-        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``jac``, ``dual``, ``nit``. Returning a
-        true value or raising StopIteration stops here.
+        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``jac``, ``dual``, ``nit`` and
+        ``parameters``, those of all blocks. Returning a true value or raising StopIteration stops here.
 
     Returns
     -------
@@ -127,7 +127,8 @@ def exponentiated_gradient(
         value, gradient = fun(state.x)
         losses.append(value)
         duals.append(state.dual)
-        if stopped_by(callback, x=state.x.copy(), fun=value, jac=gradient, dual=state.dual, nit=epoch):
+        fields = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch, "parameters": state.parameters}
+        if stopped_by(callback, x=state.x.copy(), **fields):
             message, success = "STOP: by the callback", True
             break
         if largest(gradient) <= tol:

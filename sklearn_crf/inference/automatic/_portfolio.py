@@ -9,6 +9,7 @@ from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
 from sklearn_crf.inference._climbing import climber_of
 from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._search_problem import search_problem
 from sklearn_crf.inference.automatic._affordable import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
@@ -71,7 +72,7 @@ class Candidates:
 
     def __init__(self, model):
         self.model = model
-        self.climber = climber_of(model)
+        self.climber, self.proof = climber_of(model), Proof(model)
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
 
     def run(self, algorithm, init=None, n_threads=1):
@@ -119,7 +120,7 @@ class Candidates:
     @property
     def certain(self):
         """Whether the best labeling meets the bound."""
-        return bool(np.isfinite(self.bound)) and self.bound - self.best[0] <= 1e-9 * max(1.0, abs(self.bound))
+        return self.proof.closes(self.best[0], self.bound)
 
     def require_allowed(self, init):
         """Add labels that nothing forbids, if there are none yet and a search finds some."""

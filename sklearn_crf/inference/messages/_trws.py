@@ -9,6 +9,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import RecentFall, in_double_precision, still_falling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.messages.trws import sequential_iteration
@@ -139,6 +140,7 @@ class _SequentialSweeps:
         self.fresh = np.empty_like(self.labels)
         self.score = -np.inf if init is None else score(self.model, init.labels)
         self.bound = np.inf
+        self.proof = Proof(self.model)
 
     def iterate(self):
         """A pass forwards, one back, and labels; what the bound fell by."""
@@ -153,7 +155,7 @@ class _SequentialSweeps:
 
     def is_certain(self):
         """The score meets the bound up to rounding."""
-        return self.bound - self.score <= 1e-12 * max(1.0, abs(self.bound))
+        return self.proof.closes(self.score, self.bound)
 
 
 def _n_chains(graph):

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._factor_problems import EdgesProblem, FactorsProblem, one_hot
@@ -142,7 +143,7 @@ class AD3(Inference):
             return found._replace(fractional=one_hot(found.labels, model.n_columns))
         problem = (EdgesProblem if isinstance(model, PairwiseModel) else FactorsProblem)(model, self.climb)
         with range_runner(n_threads) as run_ranges:
-            run = _AugmentedLagrangian(problem, self.penalty, init, run_ranges)
+            run = _AugmentedLagrangian(problem, Proof(model), self.penalty, init, run_ranges)
             n_iter, certain, converged = 0, False, not len(problem.pieces.kind)
             while n_iter < self.max_iter and not converged:
                 checkpoint()
@@ -171,8 +172,8 @@ class AD3(Inference):
 class _AugmentedLagrangian:
     """Current marginals, multipliers, penalty and bound."""
 
-    def __init__(self, problem, penalty, init, run_ranges):
-        self.problem, self.pieces, self.run_ranges = problem, problem.pieces, run_ranges
+    def __init__(self, problem, proof, penalty, init, run_ranges):
+        self.problem, self.pieces, self.proof, self.run_ranges = problem, problem.pieces, proof, run_ranges
         pieces = self.pieces
         n_slots, (n_nodes, n_columns) = len(pieces.scope), pieces.unary.shape
         places = (pieces.scope, np.arange(n_slots))
@@ -223,7 +224,7 @@ class _AugmentedLagrangian:
 
     def is_certain(self):
         """The score meets the bound up to rounding."""
-        return self.bound - self.problem.score <= 1e-12 * max(1.0, abs(self.bound))
+        return self.proof.meets(self.problem.score, self.bound)
 
     def messages(self):
         """Scores that move from each node into the factors, by slot."""

@@ -7,7 +7,8 @@ import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller, proving_bound
+from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
@@ -169,10 +170,11 @@ class ClusterTightening(Inference):
         if found.certified or not np.isfinite(found.score):
             return found
         memory = min(self.max_memory, 8 * self.max_work)
-        proof = _Proof(model, found, self.max_work - search.max_work, memory)
-        bound = min(proof.run(), np.inf if relaxed is None else relaxed.bound)
-        reached = score(model, proof.labels)
-        result = Labeling(proof.labels, reached, bound=max(bound, reached), n_iter=proof.n_sweeps, state=proof.labels)
+        search = _Proof(model, found, self.max_work - search.max_work, memory)
+        bound = min(search.run(), np.inf if relaxed is None else relaxed.bound)
+        reached = score(model, search.labels)
+        bound = search.proof.bound(reached, max(bound, reached))
+        result = Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
         if result.certified:
             return result
         self._warn_unconverged(
@@ -207,7 +209,7 @@ class _Proof:
 
     def __init__(self, model, found, work, max_memory):
         self.model = model if isinstance(model, FactorGraph) else factor_graph_of(in_double_precision(model))
-        self.labels, self.best = found.labels, score(self.model, found.labels)
+        self.labels, self.best, self.proof = found.labels, score(self.model, found.labels), Proof(self.model)
         self.work, self.limits = work, Limits(1000, max_memory)
         self.n_sweeps = 0
         self.fewest_tried = np.inf
@@ -215,7 +217,7 @@ class _Proof:
     @property
     def target(self):
         """A bound as low as this is a proof."""
-        return proving_bound(self.best)
+        return self.proof.needed(self.best)
 
     def run(self):
         """Upper bound on the best score."""

@@ -9,9 +9,10 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._base import Inference, Labeling, proving_bound
+from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
@@ -136,7 +137,7 @@ class CycleRelaxation(Inference):
             return Labeling(labels, best, bound=best)
         program = _CycleProgram(cuts)
         best, labels, bound = -np.inf, None, np.inf
-        n_iter, converged = 0, False
+        n_iter, converged, proof = 0, False, Proof(model)
         while n_iter < self.max_iter and not converged:
             checkpoint()
             n_iter += 1
@@ -146,7 +147,7 @@ class CycleRelaxation(Inference):
             value = score(model, offered)
             if labels is None or value > best:
                 best, labels = value, offered
-            converged = bound <= proving_bound(best) or not program.add_violated(cut)
+            converged = proof.closes(best, bound) or not program.add_violated(cut)
         if not converged:
             self._warn_unconverged(
                 f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, the last of which violates "

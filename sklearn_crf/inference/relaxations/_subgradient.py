@@ -8,6 +8,7 @@ from sklearn_crf._numbers import check_option
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import (
     check_not_below,
     consistent,
@@ -65,6 +66,7 @@ class Run(ABC):
         self.best = BestLabels(self.model, climb, None if init is None else init.labels)
         self.former_gap = None if init is None else init.gap
         self.present = self.bound = np.inf
+        self.proof = Proof(self.model)
 
     @property
     def gap(self):
@@ -92,7 +94,7 @@ class Run(ABC):
 
     def is_certain(self):
         """The score meets the bound up to rounding."""
-        return self.gap <= 1e-12 * max(1.0, abs(self.bound))
+        return self.proof.meets(self.best.score, self.bound)
 
 
 class SubgradientMap(Inference):
@@ -123,7 +125,7 @@ class SubgradientMap(Inference):
                 f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
             )
         found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
-        return found._replace(bound=max(run.bound, found.score))
+        return found._replace(bound=found.score if run.is_certain() else max(run.bound, found.score))
 
 
 def relative_first_step(run, unit, least):

@@ -126,6 +126,40 @@ class DualBlock:
         marginals = _vector(found.statistics)
         return marginals, found.log_z - float(parameters @ marginals)
 
+    def feasible(self, parameters):
+        """Marginals near those of parameters that fit together at every edge, which messages reach in the limit only.
+
+        Parameters
+        ----------
+        parameters : ndarray
+
+        Returns
+        -------
+        ndarray, float64
+            The same as of :meth:`forward` on graphs without cycles, where sums are exact.
+        """
+        unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
+        model = replace(self._model, unary=unary, tables=tables)
+        if model.graph.is_forest:
+            return self.forward(parameters)[0]
+        weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
+        untied = replace(
+            model,
+            tables=model.edge_tables(),
+            edge_type=np.arange(model.graph.n_edges, dtype=np.int32),
+            edge_weight=None,
+        )
+        found = self._likelihood.inference.marginals_for_learning(untied, init=self._state)
+        nodes = found.unary.astype(np.float64)
+        nodes /= nodes.sum(axis=1, keepdims=True)
+        pairs = fitted_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
+        if pairs[np.isneginf(untied.tables[:, 0])].any():
+            # What the ends lack may be left to forbidden pairs alone. The labels are allowed.
+            return self.truth
+        sums = np.zeros(tables.shape)
+        np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
+        return np.concatenate((nodes.ravel(), sums.ravel()))
+
     def bounded(self, parameters):
         """Parameters of nearly the same marginals, at most 300 apart within a factor.
 
@@ -164,6 +198,23 @@ class DualBlock:
     def _parts(self, vector):
         n = self._model.unary.size
         return vector[:n].reshape(self._model.unary.shape), vector[n:].reshape(self._model.tables.shape)
+
+
+def fitted_pairs(pairs, first, second):
+    """Joint probabilities near given ones whose sums are given marginals of both ends.
+
+    What rows, then columns, have too much is taken from all of their entries alike, and what is then missing at both
+    ends is added as a product (Altschuler, Weed, Rigollet 2017).
+    """
+    # pairs: (E, K, K); first, second: (E, K), rows of which sum to one; returns (E, K, K)
+    pairs = np.maximum(pairs, 0.0)
+    for ends, axis in ((first, 2), (second, 1)):
+        total = pairs.sum(axis=axis)
+        share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
+        pairs = pairs * np.expand_dims(share, axis)
+    lacks = first - pairs.sum(axis=2), second - pairs.sum(axis=1)
+    missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).tiny)[:, None, None]
+    return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
 def _vector(values):

@@ -10,7 +10,7 @@ from sklearn_crf.objectives._base import EmpiricalRisk
 from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
-from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
+from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge, is_whole
 from sklearn_crf.potentials import SparsePotentials
 
 
@@ -203,7 +203,7 @@ class PlaneOracle:
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
         # A batch of several members is a forest, where the relaxation has nothing to add.
-        if found.certified or len(batch.members) > 1:
+        if is_whole(found) or len(batch.members) > 1:
             return self._planes_of(i, model, found.labels)
         self._states[i] = found.state
         unary, tables = statistics.minus(labeling_statistics(model, batch.labels))

@@ -68,7 +68,7 @@ class RelaxedHinge(StructuredHinge):
         labels = self._required_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
-        if found.certified:
+        if is_whole(found):
             statistics, scores = labeling_statistics(model, found.labels), score_terms(model, found.labels)
             cost = self.cost[found.labels, labels]
         else:
@@ -94,6 +94,15 @@ class RelaxedHinge(StructuredHinge):
             converged=found.converged,
             gap=max(found.bound - float(np.sum(cost + scores)), 0.0),
         )
+
+
+def is_whole(found):
+    """Whether the labels are a solution of the relaxation itself."""
+    return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
+
+
+# Probabilities of the solver are that near to 1.
+_WHOLE = 1e-9
 
 
 def _table_sums(model, joint):

@@ -289,7 +289,8 @@ class SlackRescaledHinge(StructuredHinge):
         found = self._searched(model, labels, cost, node_weight, n_threads)
         work = cost.max(axis=1).sum() * model.graph.n_nodes * model.n_columns**2
         is_whole = np.all(cost == np.round(cost))
-        if not found.certified and model.graph.is_forest and is_whole and work <= PROFILED:
+        is_found = found.gap <= _ROUNDING * max(1.0, abs(found.score))
+        if not is_found and model.graph.is_forest and is_whole and work <= PROFILED:
             return _profiled(model, labels, cost)
         return found
 
@@ -331,6 +332,9 @@ class SlackRescaledHinge(StructuredHinge):
         chosen = labels if found.labels is None else found.labels
         return Labeling(chosen, found.value, found.bound, converged=converged)
 
+
+# Of the product, relative to its size.
+_ROUNDING = 1e-9
 
 #: Most labelings of an example that are gone through one by one.
 ENUMERABLE = 4096

@@ -165,7 +165,9 @@ def test_a_bound_that_stands_still_for_one_iteration_falls_on():
     for _ in range(27):
         scopes.append(tuple(map(int, rng.choice(9, 3, replace=False))))
         tables.append(-1.0 * (rng.random((3, 3, 3)) < 0.6))
-    model = FactorGraph.from_factors([3] * 9, list(zip(scopes, tables, strict=True)))
+    # One node more, so that scores are no integers, to which bounds are rounded down.
+    factors = [*zip(scopes, tables, strict=True), ((9,), [0.0, 2**0.5])]
+    model = FactorGraph.from_factors([3] * 9 + [2], factors)
     with convergence_left_to_caller():
         first, second = (MPLP(max_iter=n).map(model).bound for n in (1, 2))
         found, long = MPLP().map(model), MPLP(max_iter=1000, tol=0).map(model)

@@ -176,7 +176,8 @@ def test_a_frustrated_cycle_is_half_of_each():
     model = PairwiseModel(cycle(3), [[0.1, 0], [0, 0], [0, 0]], (1 - np.eye(2))[None])
     found = solve(model, tol=1e-7)
     assert_allclose(found.fractional, LinearProgram().map(model).fractional, atol=1e-3)
-    assert found.bound == pytest.approx(3.05, abs=1e-4)
+    # The relaxation has 3.05, and labelings differ by tenths.
+    assert found.bound == pytest.approx(3.0, abs=1e-9)
 
 
 def test_multipliers_move_scores_and_add_none():

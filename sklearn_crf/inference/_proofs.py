@@ -1,0 +1,143 @@
+"""What bounds prove: rounding in sums of scores, and steps that scores of labelings differ by."""
+
+import numpy as np
+
+from sklearn_crf._threads import cached_property
+from sklearn_crf.models import FactorGraph, PairwiseModel
+
+# Rounding of an algorithm that adds up scores again and again, relative to the sum of the largest score of every
+# factor. Bounds that are tight are within a hundredth of it.
+_ROUNDING = 256 * np.finfo(np.float64).eps
+
+# Scores of edges with weights that are looked at together.
+_AT_ONCE = 2**20
+
+# Steps are more than so many times the rounding.
+_LEAST_STEP = 8
+
+# Numbers that tell whether scores have a step, before all are looked at.
+_TRIED = 256
+
+
+class Proof:
+    r"""Whether an upper bound proves a labeling of a model to be the best, and what it proves else.
+
+    Sums of scores are known up to rounding, and what is added to all scores of a factor adds to that. Where the scores
+    of every factor differ by multiples of a step h, up to rounding, scores of labelings do. Then the best one is above
+    another by a multiple of h, and bounds are rounded down to that:
+
+    .. math:: \max_y \mathrm{score}(y) \le \mathrm{score}(y_0)
+        + h \left\lfloor \frac{\mathrm{bound} - \mathrm{score}(y_0)}{h} \right\rfloor
+    """
+
+    def __init__(self, model):
+        self.model = model
+
+    def bound(self, score: float, bound: float) -> float:
+        """Return the least bound that follows from a bound and the score of some labeling.
+
+        It is the score itself where the labeling is proven to be the best.
+        """
+        if not (np.isfinite(score) and np.isfinite(bound)):
+            return bound
+        if bound - score <= self.rounding:
+            return score
+        if self.step == 0:
+            return bound
+        n_steps = np.floor((bound - score + self.rounding) / self.step)
+        return min(bound, score + float(n_steps) * self.step)
+
+    def meets(self, score: float, bound: float) -> bool:
+        """Return whether a bound is the score up to rounding, so that the labels solve a relaxation with this bound."""
+        return bool(bound - score <= self.rounding)
+
+    def closes(self, score: float, bound: float) -> bool:
+        """Return whether a bound proves that no labeling scores higher."""
+        return bool(self.bound(score, bound) <= score)
+
+    def needed(self, score: float) -> float:
+        """Return a bound that proves that no labeling scores higher."""
+        return score + max(0.5 * self.rounding, self.step - 2 * self.rounding)
+
+    @cached_property
+    def rounding(self) -> float:
+        """Most that rounding changes the sum of scores of a labeling."""
+        total = 0.0
+        for scores, starts, counts in self._groups():
+            total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
+        return _ROUNDING * total
+
+    @cached_property
+    def step(self) -> float:
+        """A number that the scores of labelings differ by multiples of, up to rounding, or 0 if none is known."""
+        step, largest = 0.0, 0.0
+        for values, _, _ in self._differences():
+            for some in (values[:_TRIED], values):
+                step = _common_step(some, step, self.rounding)
+                if np.isnan(step):
+                    return 0.0
+            largest = max(largest, float(values.max(initial=0.0)))
+        if step == 0:
+            # All labelings score the same.
+            return 0.0
+        # The largest number tells the step most precisely.
+        step = largest / np.rint(largest / step)
+        error = sum(
+            float(counts @ np.maximum.reduceat(np.abs(values - step * np.rint(values / step)), starts))
+            for values, starts, counts in self._differences()
+        )
+        return step if 2 * error <= self.rounding else 0.0
+
+    def _differences(self):
+        """What scores lack to the largest of their factor, as :meth:`_groups` gives scores; 0 for -inf."""
+        for scores, starts, counts in self._groups():
+            lengths = np.diff(np.append(starts, len(scores)))
+            highest = np.repeat(np.maximum.reduceat(scores, starts), lengths)
+            allowed = np.isfinite(scores)
+            yield np.subtract(highest, scores, where=allowed, out=np.zeros_like(scores)), starts, counts
+
+    def _groups(self):
+        """Scores of factors, where those of each begin, and how many factors have them."""
+        model = self.model
+        if isinstance(model, FactorGraph):
+            yield from _groups_of_factors(model)
+        elif isinstance(model, PairwiseModel):
+            if len(model.unary):
+                yield _rows(model.unary)
+            if model.edge_weight is None and model.graph.n_edges:
+                _, first, counts = np.unique(model.edge_type, return_index=True, return_counts=True)
+                yield _rows(model.edge_tables(first), counts)
+            elif model.graph.n_edges:
+                most = max(1, _AT_ONCE // model.n_columns**2)
+                for first in range(0, model.graph.n_edges, most):
+                    yield _rows(model.edge_tables(slice(first, first + most)))
+
+
+def _rows(scores, counts=None):
+    scores = scores.reshape(len(scores), -1).astype(np.float64)
+    counts = np.ones(len(scores)) if counts is None else counts.astype(np.float64)
+    return scores.ravel(), np.arange(len(scores)) * scores.shape[1], counts
+
+
+def _groups_of_factors(model):
+    used = np.bincount(model.table_id, minlength=model.n_tables).astype(np.float64)
+    # The score of what a table does not list comes behind those that it does.
+    scores = np.insert(model.log_table.astype(np.float64), model.table_ptr[1:], model.table_default)
+    if len(used):
+        yield scores, model.table_ptr[:-1] + np.arange(len(used)), used
+
+
+def _common_step(values, step, rounding):
+    """The largest number that divides ``step`` and all values up to rounding; NaN if it is hardly above that."""
+    # values: (n,), not negative
+    values = np.unique(np.append(values, step))
+    values = values[values > rounding]
+    while len(values):
+        step = values[0]
+        if step <= _LEAST_STEP * rounding:
+            return np.nan
+        # Remainders are at most half of the step.
+        rest = np.abs(values - step * np.rint(values / step))
+        rest = rest[rest > rounding]
+        values = np.unique(np.append(rest, step)) if len(rest) else rest
+    return step
