@@ -224,20 +224,11 @@ def maximize_dual(risk, value_grad, setting, run, callback):
         (_, value), slope = value_grad(x)
         return 0.5 * float(x @ x) + value, x + slope
 
-    def feasible_dual(parameters):
-        x, gain = np.zeros(len(start)), 0.0
-        for block, own in zip(blocks, parameters, strict=True):
-            marginals = block.feasible(own)
-            gain += block.weight * float(block.costs @ marginals)
-            x[block.touched] += block.weight * block.pullback(block.truth - marginals)
-        return gain - 0.5 * float(x @ x)
-
     def visit(point):
         nonlocal best, best_dual, closed
         if point.fun < best.fun:
             best = OptimizeResult(x=point.x, fun=point.fun)
-        # Marginals that do not fit together have a dual above that of all that do.
-        best_dual = max(best_dual, feasible_dual(point.parameters))
+        best_dual = max(best_dual, DualBlock.feasible_dual(blocks, point.parameters))
         curves[0].append(best.fun)
         curves[1].append(best_dual)
         closed = best.fun - best_dual <= run.tol * abs(best.fun)

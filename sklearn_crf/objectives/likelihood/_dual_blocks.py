@@ -160,6 +160,26 @@ class DualBlock:
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
         return np.concatenate((nodes.ravel(), sums.ravel()))
 
+    @staticmethod
+    def feasible_dual(blocks, parameters):
+        """The dual without a temperature at feasible marginals: those that do not fit together may have more.
+
+        Parameters
+        ----------
+        blocks : list of DualBlock
+        parameters : list of ndarray
+
+        Returns
+        -------
+        float
+        """
+        x, gain = np.zeros(blocks[0].n), 0.0
+        for block, own in zip(blocks, parameters, strict=True):
+            marginals = block.feasible(own)
+            gain += block.weight * float(block.costs @ marginals)
+            x[block.touched] += block.weight * block.pullback(block.truth - marginals)
+        return gain - 0.5 * float(x @ x)
+
     def bounded(self, parameters):
         """Parameters of nearly the same marginals, at most 300 apart within a factor.
 
