@@ -354,8 +354,9 @@ def coupling_audit(
 
     Notes
     -----
-    The comparison is of the pairs as they were fitted: other training examples may give other weights. An
-    example is one observation of the test, however often it is left out.
+    The comparison is of the pairs as they were fitted: other training examples may give other weights, and
+    folds that share training examples are more alike than the test assumes. An example is one observation of the test,
+    however often it is left out.
 
     References
     ----------
