@@ -50,11 +50,17 @@ class EdgeLayout:
 
     def _check_product(self, tables):
         """Raise ValueError if weights times tables have no meaning, or may pass the limit on scores."""
-        weight, n_features = self.edge_weight, tables.shape[1]
+        weight = self.edge_weight
         if weight is None or not len(weight):
             return
-        if tables.min(initial=0.0) == -np.inf and (n_features > 1 or weight.min(initial=1.0) <= 0):
-            raise ValueError("tables with -inf need edge_weight of one feature, all positive: 0 * -inf has no meaning.")
+        if tables.min(initial=0.0) == -np.inf:
+            # (T, R): tables of features that must be positive
+            forbids = np.isneginf(tables).any(axis=(2, 3))
+            if np.any(forbids[self.edge_type] & (weight <= 0)):
+                raise ValueError(
+                    "tables with -inf need a positive edge_weight of their feature on every edge: 0 * -inf has no "
+                    "meaning. Keep -inf in the table of a feature that is 1 everywhere."
+                )
         check_product(weight, tables, "edge_weight times tables", self._squares)
 
 

@@ -107,7 +107,7 @@ class PairwiseModel:
         Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
     tables : array-like of shape (T, K, K) or (T, R, K, K)
         Pairwise tables of T types of edges and R features; kept as (T, R, K, K) in the precision of ``unary``.
-        -inf forbids a pair of states (with R = 1 and positive weights only).
+        -inf forbids a pair of states, in tables of features that are positive on every edge of their type.
     edge_type : array-like of shape (E,), optional
         Type of each edge; None is 0 for all, ``arange(E)`` unties all tables.
     edge_weight : array-like of shape (E,) or (E, R), optional

@@ -48,7 +48,8 @@ class LinearPotentials:
     fit_intercept : bool, default=True
         Whether nodes have a constant term, which is never penalised.
     forbidden : ndarray of shape (K, K) of bool, optional
-        Pairs of classes that no edge may join, from its first node to its second: their scores are -inf.
+        Pairs of classes that no edge may join, from its first node to its second: their scores are -inf. Where edges
+        have features by which -inf cannot be multiplied, models have one more, of value 1, whose table forbids.
 
     Examples
     --------
@@ -302,8 +303,21 @@ class LinearPotentials:
 
     def _scores_and_tables(self, coef, example, unary_of):
         weights, dtype = self.unpack(np.asarray(coef)), example.node_features.dtype
-        tables = self.forbid_pairs(self._tables(weights, example))
+        tables = self._tables(weights, example)
+        if self._forbids_by_a_feature(example):
+            constraint = np.zeros((len(tables), 1, *tables.shape[2:]), dtype=tables.dtype)
+            tables = np.concatenate([tables, self.forbid_pairs(constraint)], axis=1)
+        else:
+            tables = self.forbid_pairs(tables)
         return unary_of(weights, example).astype(dtype, copy=False), tables
+
+    def _forbids_by_a_feature(self, example):
+        """Whether a feature of edges that is 1 everywhere has the table of forbidden pairs."""
+        if self.forbidden is None or self.takes_sparse_edges or not example.graph.n_edges:
+            return False
+        if self.n_edge_features > 1:
+            return True
+        return example.edge_features is not None and bool(np.min(example.edge_features) <= 0)
 
     def forbid_pairs(self, tables):
         """Tables with -inf at the forbidden pairs.
@@ -364,7 +378,11 @@ class LinearPotentials:
         edge_weight : ndarray of shape (E, R) or None
             Its features.
         """
-        return (self.n_edge_types, self.n_edge_features), example.edge_type, example.edge_features
+        n_features, features = self.n_edge_features, example.edge_features
+        if self._forbids_by_a_feature(example):
+            n_features += 1
+            features = np.concatenate([features, np.ones((len(features), 1), dtype=features.dtype)], axis=1)
+        return (self.n_edge_types, n_features), example.edge_type, features
 
     def touched_by(self, example):
         """Weights that the model of an example depends on.
@@ -400,7 +418,11 @@ class LinearPotentials:
 
     def _pull_edges(self, parts, example, tables):
         """The adjoint of the tables, into the weights of edges."""
-        parts.edge_coef[...] = self.form.adjoint(tables)
+        parts.edge_coef[...] = self._edge_gradient(tables)
+
+    def _edge_gradient(self, tables):
+        """Derivative by the weights of tables (..., T, R, K, K); the table of forbidden pairs has no weights."""
+        return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
         """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one.
@@ -419,7 +441,7 @@ class LinearPotentials:
         ndarray of shape (m, n_coef), float64
         """
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
-        columns, edge_coef = self._columns(statistics.unary), self.form.adjoint(statistics.tables)
+        columns, edge_coef = self._columns(statistics.unary), self._edge_gradient(statistics.tables)
         for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):
             parts, nodes = self.unpack(gradient), slice(*ends)
             parts.edge_coef[...] = own

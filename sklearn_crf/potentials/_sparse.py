@@ -128,7 +128,7 @@ class SparsePotentials(LinearPotentials):
     def pullback_each(self, example, statistics, node_ptr):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns = self._columns(statistics.unary)
-        edge_coef = self.form.adjoint(statistics.tables)
+        edge_coef = self._edge_gradient(statistics.tables)
         # Features are kept by column, so that there is no part of them that is of some nodes alone.
         for i, (start, stop) in enumerate(pairwise(node_ptr)):
             parts = self.unpack(gradients[i])
@@ -165,7 +165,7 @@ class SparsePotentials(LinearPotentials):
 
     def _pull_shared_tables(self, parts, statistics):
         for part in statistics:
-            parts.edge_coef[...] += self.form.adjoint(part.tables)
+            parts.edge_coef[...] += self._edge_gradient(part.tables)
 
     def curvature(self, examples, node_weights):
         r"""Diagonal of the Hessian of the negative log-likelihood at zero weights, edges taken for independent.

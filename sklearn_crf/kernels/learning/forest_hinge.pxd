@@ -187,7 +187,7 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
                                         floating* precision) noexcept nogil:
     """Scores (K, width) of an edge by the state of the end that a half-edge starts from, then the other's."""
     cdef:
-        Py_ssize_t area = p.n_states * p.width, R = p.n_edge_features, edge = half_edge >> 1, r, i
+        Py_ssize_t K = p.n_states, area = K * p.width, R = p.n_edge_features, edge = half_edge >> 1, r, i, a, b
         Py_ssize_t transposed = area * (half_edge & 1)
         const floating* weight
         const double* table = workspace.tables + 2 * p.edge_type[edge] * R * area
@@ -199,6 +199,11 @@ cdef inline const double* table_towards(const Examples* p, int32_t half_edge, Wo
     for r in range(R):
         for i in range(area):
             workspace.mixed[i] += weight[r] * table[2 * r * area + transposed + i]
+    for a in range(K if p.forbidden != NULL else 0):
+        # Whatever the features are that -inf was multiplied by.
+        for b in range(K):
+            if p.forbidden[b * K + a if half_edge & 1 else a * K + b]:
+                workspace.mixed[a * p.width + b] = -INFINITY
     return workspace.mixed
 
 

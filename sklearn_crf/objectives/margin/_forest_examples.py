@@ -130,9 +130,6 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
     parent, to_parent = graph.parents
     cyclic = n_cycles_of_members(batch) > 0
     earlier_ptr, earlier = _earlier_edges(graph)
-    if potentials.forbidden is not None:
-        # An error where edges have features by which scores of -inf cannot be multiplied.
-        potentials.inference_model(np.zeros(potentials.n_coef), example)
     none, edge_features = np.zeros(0, dtype=np.int32), example.edge_features
     n_members = len(batch.members)
     return ForestExamples(
