@@ -1,6 +1,7 @@
 """Classes: those of labels, those that are named, their weights, and which may follow one another."""
 
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
@@ -226,22 +227,39 @@ def counts_of_nodes(labels, weight, node_weight=None):
     return counts if weight is None else [one * own for one, own in zip(weight, counts, strict=True)]
 
 
-#: Prefixes of the labels of each scheme of entities.
-ENTITY_SCHEMES = {"IOB2": "BI", "IOBES": "BIES"}
+class _EntityScheme(NamedTuple):
+    """What prefixes of labels ask of the labels before and after them."""
+
+    prefixes: str
+    after: dict  # prefixes that follow only a label of the same kind with one of these prefixes
+    before: dict  # prefixes that only a label of the same kind with one of these prefixes follows
+
+
+#: The schemes of entities by name.
+ENTITY_SCHEMES = {
+    "IOB1": _EntityScheme("BI", {"B": "BI"}, {}),
+    "IOB2": _EntityScheme("BI", {"I": "BI"}, {}),
+    "IOE1": _EntityScheme("IE", {}, {"E": "IE"}),
+    "IOE2": _EntityScheme("IE", {}, {"I": "IE"}),
+    "IOBES": _EntityScheme("BIES", {"I": "BI", "E": "BI"}, {"B": "IE", "I": "IE"}),
+    "BILOU": _EntityScheme("BILU", {"I": "BI", "L": "BI"}, {"B": "IL", "I": "IL"}),
+}
 
 
 def invalid_transitions(scheme, classes):
-    """Pairs of labels that a scheme of entities forbids one after the other.
+    """Pairs of labels that a scheme of entities forbids one after the other, and labels that it forbids at ends.
 
     Parameters
     ----------
-    scheme : {"IOB2", "IOBES"}
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}
     classes : ndarray of shape (K,) of str
 
     Returns
     -------
-    ndarray of shape (K, K), bool
+    pairs : ndarray of shape (K, K), bool
         Entry (a, b): class b may not follow class a.
+    ends : ndarray of shape (2, K), bool
+        Classes that may not come first, and those that may not come last.
 
     Raises
     ------
@@ -252,28 +270,38 @@ def invalid_transitions(scheme, classes):
     --------
     >>> import numpy as np
     >>> from sklearn_crf.encoding import invalid_transitions
-    >>> invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"])).tolist()
+    >>> pairs, ends = invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"]))
+    >>> pairs.tolist()
     [[False, False, False], [False, False, False], [False, True, False]]
+    >>> ends.tolist()
+    [[False, True, False], [False, False, False]]
     """
+    rules = ENTITY_SCHEMES[scheme]
     parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
-    return np.array([[not _may_follow(before, after, scheme) for after in parts] for before in parts])
+    # The ends of a sequence are like labels outside of entities.
+    outside = ("O", "")
+    pairs = np.array([[not _may_follow(before, after, rules) for after in parts] for before in parts])
+    first = [not _may_follow(outside, label, rules) for label in parts]
+    last = [not _may_follow(label, outside, rules) for label in parts]
+    return pairs, np.array([first, last])
 
 
 def _prefix_and_kind(label, scheme):
     prefix, _, kind = str(label).partition("-")
-    if len(prefix) != 1 or prefix not in "O" + ENTITY_SCHEMES[scheme]:
+    prefixes = ENTITY_SCHEMES[scheme].prefixes
+    if len(prefix) != 1 or prefix not in "O" + prefixes:
         raise ValueError(
-            f"forbidden={scheme!r} needs labels that begin with one of {[*ENTITY_SCHEMES[scheme], 'O']}, such as "
-            f"'B-PER', got the class {label!r}; list the forbidden pairs of labels instead."
+            f"forbidden={scheme!r} needs labels that begin with one of {[*prefixes, 'O']}, such as "
+            f"'{prefixes[0]}-PER', got the class {label!r}; list the forbidden pairs of labels instead."
         )
     return prefix, kind
 
 
-def _may_follow(before, after, scheme):
-    is_open = before[0] in "BI"
-    if after[0] in "IE":
-        return is_open and before[1] == after[1]
-    return scheme == "IOB2" or not is_open
+def _may_follow(before, after, rules):
+    is_same = before[1] == after[1]
+    if after[0] in rules.after and not (is_same and before[0] in rules.after[after[0]]):
+        return False
+    return before[0] not in rules.before or (is_same and after[0] in rules.before[before[0]])
 
 
 def partial_fit_classes(estimator, classes, least=2):

@@ -220,7 +220,7 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
         ptr = batch.node_ptr
         # What is not finite has no labels, and is an error of the model.
         with np.errstate(over="ignore", invalid="ignore"):
-            unary = potentials.unary(voters[0], nodes)
+            unary = potentials.forbid_ends(potentials.unary(voters[0], nodes), ptr[:-1], ptr[1:] - 1)
             if rule == "map":
                 return labeler.labels(unary, ptr)
             if rule == "mpm" and gain_of is None:

@@ -135,7 +135,7 @@ class FieldClassifier(TrainableField):
                 labels = labels_of(self, potentials, voter, batch, chosen, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
             # Labels that win at each node need not fit together where those of each voter do.
-            may_forbid = potentials.forbidden is not None or batch.example.has_factors
+            may_forbid = potentials.forbids or batch.example.has_factors
             model = self._model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
 

@@ -43,6 +43,8 @@ class WeightLayout(NamedTuple):
     form: PairwiseForm
     fit_intercept: bool
     forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
+    forbidden_ends: np.ndarray | None = None  # (2, K) bool: classes that no first, and no last, node may have
+    forbidden_by: str = ""  # what rules them out, for errors
     seen_only: bool | None = False  # weights of nodes only for what occurs in training; None where there are many
     seen_tables: bool = False  # weights of tables only for pairs of labels that occur
     seen_only_on_edges: bool = True  # the same for sparse features of edges
@@ -101,6 +103,7 @@ class WeightLayout(NamedTuple):
             "n_edge_types": n_edge_types,
             "fit_intercept": self.fit_intercept,
             "forbidden": self.forbidden,
+            "forbidden_ends": self.forbidden_ends,
         }
         n_table_weights = field.edge_coef_.shape[0 if sparse_edges else -1]
         if self.form.n_weights != n_table_weights:
@@ -459,6 +462,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             form=pairwise_form(tables.form, len(classes)),
             fit_intercept=self.fit_intercept,
             forbidden=tables.forbidden_pairs(classes),
+            forbidden_ends=tables.forbidden_ends(classes, lattice_ndim),
+            forbidden_by=f"forbidden={tables.forbidden!r}" if isinstance(tables.forbidden, str) else "forbidden",
             takes_factors=self._takes_factors,
         )
 

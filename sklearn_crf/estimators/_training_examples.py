@@ -230,6 +230,7 @@ def _pairwise_potentials(layout, encoded, classes, batches):
         "n_edge_types": max(encoded.n_edge_types, 1),
         "fit_intercept": layout.fit_intercept,
         "forbidden": layout.forbidden,
+        "forbidden_ends": layout.forbidden_ends,
     }
     if layout.seen_only and not encoded.is_sparse:
         raise ValueError("weights='seen' needs sparse X, got dense features: use weights='all'.")
@@ -274,16 +275,23 @@ def _table_weights(batch, form):
 
 
 def require_allowed(layout, batches, classes):
-    """Raise ValueError where labels are a pair that no edge may join."""
-    if layout.forbidden is None:
-        return
-    for batch in batches:
+    """Raise ValueError where labels are forbidden, as a pair on an edge or at an end."""
+    for batch in batches if layout.forbidden is not None else ():
         tail, head, first_node = batch.labelled_edges()
         wrong = np.flatnonzero(layout.forbidden[tail, head])
         if len(wrong):
-            member = np.searchsorted(batch.node_ptr, first_node[wrong[0]], side="right") - 1
-            pair = classes[tail[wrong[0]]], classes[head[wrong[0]]]
-            raise ValueError(
-                f"y[{batch.members[member]}] has the labels {pair[0]} and {pair[1]} on an edge, a pair that forbidden "
-                "names."
-            )
+            pair = [classes[ends[wrong[0]]] for ends in (tail, head)]
+            raise _breaks(layout, batch, first_node[wrong[0]], f"contains {pair[0]} followed by {pair[1]}")
+    for batch in batches if layout.forbidden_ends is not None else ():
+        labels = batch.counted_labels
+        for k, (nodes, verb) in enumerate(zip(batch.example.graph.ends, ("begins", "ends"), strict=True)):
+            wrong = nodes[(labels[nodes] >= 0) & layout.forbidden_ends[k, labels[nodes]]]
+            if len(wrong):
+                option = ("forbidden_first", "forbidden_last")[k] if layout.forbidden_by == "forbidden" else None
+                raise _breaks(layout, batch, wrong[0], f"{verb} with {classes[labels[wrong[0]]]}", option)
+
+
+def _breaks(layout, batch, node, what, option=None):
+    """Return the error for the labels of the example of a node."""
+    member = np.searchsorted(batch.node_ptr, node, side="right") - 1
+    return ValueError(f"Sequence {batch.members[member]} {what}, which {option or layout.forbidden_by} rules out.")

@@ -236,6 +236,12 @@ class Graph:
         parent[has_parent], to_parent[has_parent] = neighbor[slot[has_parent]], half_edge[slot[has_parent]]
         return parent, to_parent
 
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes to which no edge leads, and nodes from which none leads: the first and the last nodes of chains."""
+        heads, tails = (np.bincount(self.edges[:, i], minlength=self.n_nodes) for i in (1, 0))
+        return np.flatnonzero(heads == 0), np.flatnonzero(tails == 0)
+
     @property
     def component(self) -> np.ndarray:
         """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""

@@ -67,7 +67,7 @@ class FactorPotentials:
         self.n_edge_types = pairwise.n_edge_types
         self.n_edge_features = pairwise.n_edge_features
         self.by_columns = pairwise.by_columns
-        self.forbidden = pairwise.forbidden
+        self.forbids = pairwise.forbids
 
     def check(self, encoded: Encoded, name: str) -> None:
         """Check that examples have nothing that those of training had not.

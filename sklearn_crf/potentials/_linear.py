@@ -50,6 +50,9 @@ class LinearPotentials:
     forbidden : ndarray of shape (K, K) of bool, optional
         Pairs of classes that no edge may join, from its first node to its second: their scores are -inf. Where edges
         have features by which -inf cannot be multiplied, models have one more, of value 1, whose table forbids.
+    forbidden_ends : ndarray of shape (2, K) of bool, optional
+        Classes that no node may have to which no edge leads, and from which none leads: the first and the last node of
+        a chain.
 
     Examples
     --------
@@ -88,8 +91,10 @@ class LinearPotentials:
         n_edge_types=1,
         fit_intercept=True,
         forbidden=None,
+        forbidden_ends=None,
     ):
         self.forbidden = forbidden
+        self.forbidden_ends = forbidden_ends
         self.n_features = n_features
         self.n_classes = n_classes
         self.form = form
@@ -242,7 +247,7 @@ class LinearPotentials:
         return PairwiseModel._with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
-        """Unary scores of :meth:`model` alone.
+        """Unary scores of :meth:`model` alone, before labels of ends are forbidden.
 
         Parameters
         ----------
@@ -309,7 +314,31 @@ class LinearPotentials:
             tables = np.concatenate([tables, self.forbid_pairs(constraint)], axis=1)
         else:
             tables = self.forbid_pairs(tables)
-        return unary_of(weights, example).astype(dtype, copy=False), tables
+        unary = unary_of(weights, example).astype(dtype, copy=False)
+        return self.forbid_ends(unary, *example.graph.ends) if self.forbidden_ends is not None else unary, tables
+
+    @property
+    def forbids(self):
+        """Whether a pair of labels, or a label at an end of a chain, is forbidden."""
+        return self.forbidden is not None or self.forbidden_ends is not None
+
+    def forbid_ends(self, unary, first, last):
+        """Scores of nodes, in place, with -inf for the classes that the first and the last nodes may not have.
+
+        Parameters
+        ----------
+        unary : ndarray of shape (N, K)
+        first, last : ndarray of int
+            Numbers of the nodes.
+
+        Returns
+        -------
+        ndarray of shape (N, K)
+        """
+        if self.forbidden_ends is not None:
+            for nodes, is_forbidden in zip((first, last), self.forbidden_ends, strict=True):
+                unary[np.ix_(nodes, np.flatnonzero(is_forbidden))] = -np.inf
+        return unary
 
     def _forbids_by_a_feature(self, example):
         """Whether a feature of edges that is 1 everywhere has the table of forbidden pairs."""
@@ -347,7 +376,7 @@ class LinearPotentials:
         PairwiseModel
         """
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
-        if one_feature or self.form.n_weights > 1 or self.forbidden is not None:
+        if one_feature or self.form.n_weights > 1 or self.forbids:
             return self._model(coef, example, self._unary_of_parts)
         weights = self.unpack(np.asarray(coef))
         return PairwiseModel(

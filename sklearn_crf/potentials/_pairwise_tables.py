@@ -236,17 +236,21 @@ class PairwiseTables(HoldsOptions):
     ----------
     form : str, default="auto"
         Weights of a table: see :func:`pairwise_form`.
-    forbidden : {"IOB2", "IOBES"} or array-like of shape (n_pairs, 2), optional
+    forbidden : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"} or array-like of shape (n_pairs, 2), optional
         Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
-        they have probability zero. Edge features must then be one positive number each, as "constant" is. A scheme of
-        entities forbids the pairs that break it: in both, "I-PER" follows "B-PER" or "I-PER" only, and in "IOBES" an
-        entity of several tokens ends in "E-PER" and one of a single token is "S-PER". How a chain starts and ends is
-        left to the weights.
+        they have probability zero. A scheme of entities forbids the pairs that break it, and the labels that may not
+        begin or end a sequence. In IOB2, "I-PER" follows "B-PER" or "I-PER" only. In IOBES besides, an entity of
+        several tokens ends in "E-PER" and one of a single token is "S-PER".
     edge_types : {"tied", "offset"}, default="tied"
         Whether all edges of a lattice share their weights, or those of one offset.
     C : float, optional
         Inverse strength of the penalty on the weights of edges (and factors), where the estimator has one; None is the
         estimator's ``C``, which otherwise penalises the weights of nodes alone.
+    forbidden_first, forbidden_last : array-like of labels, optional
+        Labels that the first, and the last, node of a sequence may not have, besides those that a scheme forbids there.
+        In a list of :class:`~sklearn_crf.Example`, these are the nodes to which no edge leads, and from which none
+        leads. A single node is both. Images and volumes have no first node: there the parameters are an error, and a
+        scheme forbids pairs alone.
 
     Examples
     --------
@@ -256,10 +260,11 @@ class PairwiseTables(HoldsOptions):
     >>> tagger = TRWCRF(pairwise=PairwiseTables("full", forbidden=[["O", "I"]]))
     >>> tagger.get_params()["pairwise__form"]
     'full'
-    >>> PairwiseTables(forbidden="IOB2").forbidden_pairs(
-    ...     np.array(["B-LOC", "I-LOC", "O"])
-    ... ).tolist()
+    >>> iob2, classes = PairwiseTables(forbidden="IOB2"), np.array(["B-LOC", "I-LOC", "O"])
+    >>> iob2.forbidden_pairs(classes).tolist()
     [[False, False, False], [False, False, False], [False, True, False]]
+    >>> iob2.forbidden_ends(classes).tolist()
+    [[False, True, False], [False, False, False]]
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -267,13 +272,26 @@ class PairwiseTables(HoldsOptions):
         "forbidden": ["array-like", StrOptions(set(ENTITY_SCHEMES)), None],
         "edge_types": [StrOptions({"tied", "offset"})],
         "C": [C_INTERVAL, None],
+        "forbidden_first": ["array-like", None],
+        "forbidden_last": ["array-like", None],
     }
 
-    def __init__(self, form: str = "auto", forbidden=None, edge_types: str = "tied", C: float | None = None):
+    def __init__(
+        self,
+        form: str = "auto",
+        forbidden=None,
+        edge_types: str = "tied",
+        C: float | None = None,
+        *,
+        forbidden_first=None,
+        forbidden_last=None,
+    ):
         self.form = form
         self.forbidden = forbidden
         self.edge_types = edge_types
         self.C = C
+        self.forbidden_first = forbidden_first
+        self.forbidden_last = forbidden_last
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
         """The pairs that are forbidden, as a mask.
@@ -295,15 +313,53 @@ class PairwiseTables(HoldsOptions):
         if self.forbidden is None:
             return None
         if isinstance(self.forbidden, str):
-            return invalid_transitions(self.forbidden, classes)
+            return invalid_transitions(self.forbidden, classes)[0]
         pairs = np.asarray(self.forbidden)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
-        unknown = pairs[~np.isin(pairs, classes)]
-        if len(unknown):
-            raise ValueError(
-                f"forbidden names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}."
-            )
         mask = np.zeros((len(classes), len(classes)), dtype=bool)
-        mask[tuple(np.searchsorted(classes, pairs).T)] = True
+        mask[tuple(_columns(pairs, classes, "forbidden").T)] = True
         return mask
+
+    def forbidden_ends(self, classes: np.ndarray, lattice_ndim: int | None = 1) -> np.ndarray | None:
+        """The classes that are forbidden at the first and at the last node of a sequence, as a mask.
+
+        Parameters
+        ----------
+        classes : ndarray of shape (K,)
+        lattice_ndim : int or None, default=1
+            Axes of nodes: 0 of rows, 1 of sequences, 2 of images, 3 of volumes, None of a list of examples.
+
+        Returns
+        -------
+        ndarray of shape (2, K), bool, or None
+            None where nothing is.
+
+        Raises
+        ------
+        ValueError
+            If a label is none of the classes, or examples are images or volumes.
+        """
+        given = {"forbidden_first": self.forbidden_first, "forbidden_last": self.forbidden_last}
+        named = [name for name, labels in given.items() if labels is not None]
+        has_ends = lattice_ndim is None or lattice_ndim < 2
+        if named and not has_ends:
+            raise ValueError(
+                f"{named[0]} is for sequences, but X holds lattices of {lattice_ndim} axes, which have no first node: "
+                "list forbidden pairs alone."
+            )
+        mask = np.zeros((2, len(classes)), dtype=bool)
+        if isinstance(self.forbidden, str) and has_ends:
+            mask |= invalid_transitions(self.forbidden, classes)[1]
+        for row, name in zip(mask, given, strict=True):
+            if name in named:
+                row[_columns(np.ravel(given[name]), classes, name)] = True
+        return mask if mask.any() else None
+
+
+def _columns(labels, classes, name):
+    """Columns of labels, which must be classes."""
+    unknown = labels[~np.isin(labels, classes)]
+    if len(unknown):
+        raise ValueError(f"{name} names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}.")
+    return np.searchsorted(classes, labels)

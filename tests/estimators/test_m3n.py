@@ -337,14 +337,27 @@ def test_forbidden_pairs_are_in_no_worst_labeling(solver, form):
     assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("edge_features", "pair", "message"),
-    [("difference", [1, 1], "one feature, all positive"), ("constant", [0, 1], "a pair that forbidden names")],
-)
-def test_forbidden_pairs_that_are_impossible(edge_features, pair, message):
+@pytest.mark.parametrize("solver", ["bmrm", "frank_wolfe"])
+@pytest.mark.parametrize("edge_features", ["constant", "difference"])
+def test_forbidden_pairs_and_ends_beside_features_of_edges(edge_features, solver):
+    """The kernel of forests has the labels of models, which enumeration reads."""
+    rng = np.random.default_rng(0)
+    y = [(rng.integers(2) + np.cumsum(rng.random(rng.integers(1, 6)) < 0.4)) % 3 for _ in range(12)]
+    y = [labels if labels[-1] else labels * 0 + 1 for labels in y]
+    X = [np.column_stack([np.ones(len(labels)), np.eye(3)[labels]]) for labels in y]
+    X = [x + rng.normal(size=x.shape) * [0, 1, 1, 1] for x in X]
+    tables = PairwiseTables("full", forbidden=[[0, 2], [1, 0], [2, 1]], forbidden_first=[2], forbidden_last=[0])
+    y = [labels if labels[0] != 2 else labels * 0 + 1 for labels in y]
+    options = {"random_state": 0, "tol": 0.005, "C": 0.2, "pairwise": tables, "edge_features": edge_features}
+    field = m3n_classifier(solver=solver, **options).fit(X, y)
+    reference = m3n_classifier(solver="bmrm", inference=BruteForce(3**6), **options).fit(X, y)
+    assert_allclose(field.loss_curve_[-1], reference.loss_curve_[-1], rtol=0.01)
+
+
+def test_forbidden_pairs_that_labels_have():
     X, y = np.random.default_rng(0).normal(size=(4, 5, 2)), np.array([[0, 0, 1, 0, 0]] * 4)
-    field = m3n_classifier(pairwise=PairwiseTables(forbidden=[pair]), edge_features=edge_features)
-    with pytest.raises(ValueError, match=message):
+    field = m3n_classifier(pairwise=PairwiseTables(forbidden=[[0, 1]]), edge_features="constant")
+    with pytest.raises(ValueError, match="Sequence 0 contains 0 followed by 1, which forbidden rules out"):
         field.fit(X, y)
 
 

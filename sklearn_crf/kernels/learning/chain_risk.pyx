@@ -23,6 +23,7 @@ def risk_of_chains(
     double best_pair,
     double widest,
     double least,
+    const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and the last node of each chain, or (0, K)
     const int32_t[::1] labels,  # IN (N,)
     double weight,  # of the batch
     double[:, ::1] statistics,  # OUT (N, K) derivative of the risk by scores
@@ -45,6 +46,10 @@ def risk_of_chains(
             for k in range(K):
                 statistics[s, k] = intercept[k]
         add_pair_scores(feature, ptr, node, value, pair_ptr, pair_column, weights, statistics, columns)
+        for s in range(chains.shape[0] - 1 if ends.shape[0] else 0):
+            for k in range(K):
+                statistics[chains[s], k] += ends[0, k]
+                statistics[chains[s + 1] - 1, k] += ends[1, k]
         fits = pass_over_chains(
             statistics, chains, table, factor, transposed, best_pair, widest, least, labels, statistics, pairs, counts,
             terms, predicted, work

@@ -34,7 +34,7 @@ cdef struct Examples:
     const int32_t* feature_index  # (nnz,) node type times n_features, plus the feature
     const void* edge_weight  # (E, n_edge_features) of floating, or NULL: one
     const int32_t* node_type  # (N,) or NULL
-    const int32_t* state_counts  # (N,) or NULL
+    const uint8_t* barred  # (N, K) whether a node may not have a state, or NULL
     const int32_t* labels  # (N,)
     const int32_t* order  # (N,) every node after its parent, examples one after the other
     const int32_t* parent  # (N,) -1 at a root
@@ -83,7 +83,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
         const int32_t[::1] feature_index = arrays.feature_index
         const floating[:, ::1] edge_weight = arrays.edge_weight
         const int32_t[::1] node_type = arrays.node_type
-        const int32_t[::1] state_counts = arrays.state_counts
+        const uint8_t[:, ::1] barred = arrays.barred
         const int32_t[::1] labels = arrays.labels
         const int32_t[::1] order = arrays.order
         const int32_t[::1] parent = arrays.parent
@@ -118,7 +118,7 @@ cdef inline void open_examples(object arrays, const floating[:, ::1] features, E
     p.feature_index = &feature_index[0] if feature_index.shape[0] else NULL
     p.edge_weight = &edge_weight[0, 0] if edge_weight.shape[0] * edge_weight.shape[1] else NULL
     p.node_type = &node_type[0] if node_type.shape[0] else NULL
-    p.state_counts = &state_counts[0] if state_counts.shape[0] else NULL
+    p.barred = &barred[0, 0] if barred.shape[0] else NULL
     p.labels = &labels[0] if labels.shape[0] else NULL
     p.order = &order[0] if order.shape[0] else NULL
     p.parent = &parent[0] if parent.shape[0] else NULL
@@ -275,9 +275,10 @@ cdef inline void score_states(const Examples* p, Py_ssize_t node, const double* 
         if p.constant != 0:
             for a in range(C):
                 scores[a] += p.constant * x[p.intercept_at + kind * C + a]
-    if p.state_counts != NULL:
-        for a in range(p.state_counts[node], p.n_states):
-            scores[a] = -INFINITY
+    if p.barred != NULL:
+        for a in range(p.n_states):
+            if p.barred[node * p.n_states + a]:
+                scores[a] = -INFINITY
 
 
 cdef inline double most_violated(const Examples* p, Py_ssize_t i, const double* x, Workspace* workspace,

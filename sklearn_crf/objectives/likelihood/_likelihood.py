@@ -269,6 +269,8 @@ class PassOverChains:
         self._potentials = potentials
         self._chains = chains
         self._pairs = potentials.pairs.ptr, potentials.pairs.column
+        ends = potentials.forbidden_ends
+        self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         # Features add up the batches of a part in their order, whatever the groups.
         sizes = [len(each.labels) * potentials.n_classes for each in chains]
         n_threads, n_entries = thread_count(n_jobs), sum(len(each.features[2]) for each in chains)
@@ -286,7 +288,8 @@ class PassOverChains:
         if not isinstance(potentials, SparsePotentials) or potentials.takes_sparse_edges:
             return None
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        if types != (1, 1, 1):
+        # The kernel expects sums of zero where pairs are forbidden.
+        if types != (1, 1, 1) or (potentials.forbidden_ends is not None and potentials.forbidden is None):
             return None
         pointers = [_labelled_chains(batch) for batch in batches]
         if potentials.n_columns != potentials.n_classes or any(ptr is None for ptr in pointers):
@@ -384,6 +387,7 @@ class PassOverChains:
             intercept,
             chains.ptr,
             *transitions,
+            self._ends,
             chains.labels,
             chains.weight,
             statistics,

@@ -51,7 +51,7 @@ class PassOfCuts:
     def of(cls, inference, potentials, batches, cost=None):
         """That of an inference; None where it may find labels otherwise, or batches are more than lattices."""
         # cost: (2, 2) of the first state where the second is true, or None
-        is_linear = type(potentials) is LinearPotentials and potentials.forbidden is None
+        is_linear = type(potentials) is LinearPotentials and not potentials.forbids
         if not is_linear or potentials.n_classes != 2 or potentials.n_node_types > 1:
             return None
         if not all(_is_cut(inference, batch) for batch in batches):

@@ -66,7 +66,7 @@ class PassOverNodes:
 
     @classmethod
     def _of(cls, potentials, batches, n_jobs, sees_neighbours, counts_errors):
-        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbidden is not None:
+        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return None
         width = _width(potentials) if sees_neighbours else 0
         n_nodes = sum(batch.example.n_nodes for batch in batches)

@@ -26,7 +26,7 @@ class ForestExamples(NamedTuple):
     feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus the feature
     edge_weight: np.ndarray  # (E, n_edge_features) or (0, 0): one
     node_type: np.ndarray  # (N,) int32 or empty
-    state_counts: np.ndarray  # (N,) int32 or empty
+    barred: np.ndarray  # (N, K) uint8 whether a node may not have a state, or (0, 0)
     node_ptr: np.ndarray  # (m + 1,) int64
     edge_ptr: np.ndarray  # (m + 1,) int64
     cost: np.ndarray  # (K, K) of the true state, then the other
@@ -148,7 +148,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         if edge_features is None
         else np.ascontiguousarray(edge_features, dtype=features.dtype),
         node_type=none if example.node_type is None else example.node_type,
-        state_counts=none if example.n_states is None else example.n_states,
+        barred=_barred(example, potentials),
         node_ptr=batch.node_ptr.astype(np.int64),
         edge_ptr=_edge_ptr(batch),
         cost=np.ascontiguousarray(cost.T),
@@ -168,6 +168,17 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
         n_table_weights=form.n_weights,
         constant=float(constant) if potentials.fit_intercept else 0.0,
     )
+
+
+def _barred(example, potentials):
+    """States that nodes may not have: (N, K) uint8, or (0, 0) where all have all."""
+    n_states, ends = example.n_states, potentials.forbidden_ends
+    if n_states is None and ends is None:
+        return np.zeros((0, 0), np.uint8)
+    scores = np.zeros((example.n_nodes, potentials.n_classes))
+    if n_states is not None:
+        scores[np.arange(potentials.n_classes) >= n_states[:, None]] = -np.inf
+    return np.isneginf(potentials.forbid_ends(scores, *example.graph.ends)).astype(np.uint8)
 
 
 def _edge_ptr(batch):
