@@ -142,7 +142,8 @@ def labels_of_most_gain(model, gain, n_threads=1):
     lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
     for lot in lots:
         part, nodes = (constraints, slice(None)) if lot.all() else model_of_components(constraints, lot)
-        inference = TreeInference() if is_forest else AutoMap()
+        # Training asks for many such labelings: the search of AutoMap takes a hundred times as long for 2 % more gain.
+        inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
     return labels
 
