@@ -34,7 +34,7 @@ class MeanField(Inference):
         Stop when no probability changes by more than this in a sweep.
     damping : float, default=0
         Part of the old marginals kept in an update, in [0, 1). Updates are made node by node or colour by colour,
-        so they converge without it; with forbidden pairs of states leave it at 0, as probabilities must reach 0.
+        so they converge without it.
     schedule : {"sequential", "checkerboard"}, default="sequential"
         Order of the visits: as the nodes are numbered, or one colour of ``graph.colouring`` after the other. Nodes
         of one colour have no edges among them and are shared by ``n_threads``.
@@ -48,7 +48,8 @@ class MeanField(Inference):
     -----
     The start is the distribution without edges, or ``init``: marginals of shape (N, K), such as the ``state`` of
     a former result, or labels of shape (N,), taken as certain. Where pairs of states are forbidden the bound is -inf
-    as long as ``q`` gives any of them a positive probability; a warning says so if it ends there.
+    as long as ``q`` gives any of them a positive probability. If it ends there, updates begin again from a labeling
+    that is allowed. A warning says so if a search finds none; then ``bound`` is None.
 
     The labels of ``map`` are the likeliest of each node under the marginals. An edge counts for its first end in
     ``log_z_terms``.
@@ -92,16 +93,29 @@ class MeanField(Inference):
         with self._runner(n_threads) as run:
             q, n_iter, converged = self._ascend(model, init, run)
             terms, tables = _bound(model, q, run)
+            if np.isneginf(terms.sum()):
+                # From a labeling that is allowed no update comes to a forbidden pair. An error if there is none.
+                labels = allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
+                if labels is not None:
+                    q, n_more, converged = self._ascend(model, labels, run)
+                    terms, tables = _bound(model, q, run)
+                    n_iter += n_more
         log_z = float(terms.sum())
-        if np.isneginf(log_z):
-            # Which may be the model's fault: an error if it allows no labels at all.
-            allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
+        is_bound = not np.isneginf(log_z)
+        if not is_bound:
             self._warn_unconverged(
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
-                "probability. Start from a feasible labeling by init, with damping=0.",
+                "probability, and no labeling without one was found. Give one by init.",
             )
         return Marginals(
-            q.astype(model.dtype), tables, log_z, terms, bound="lower", n_iter=n_iter, converged=converged, state=q
+            q.astype(model.dtype),
+            tables,
+            log_z,
+            terms,
+            bound="lower" if is_bound else None,
+            n_iter=n_iter,
+            converged=converged and is_bound,
+            state=q,
         )
 
     def _runner(self, n_threads):

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, MeanField
+from sklearn_crf.inference.local import _mean_field
 from sklearn_crf.models import PairwiseModel
 
 SCHEDULES = ("sequential", "checkerboard")
@@ -168,13 +169,33 @@ def test_a_forbidden_pair_that_cannot_happen_costs_nothing():
     assert result.log_z <= BruteForce().marginals(model).log_z
 
 
-def test_a_bound_of_minus_infinity_is_said():
+@pytest.mark.parametrize("damping", [0.0, 0.5])
+@pytest.mark.parametrize("graph", ["chain", "tree", "cycle", "bridges"])
+def test_forbidden_pairs_leave_a_bound_that_says_something(graph, damping):
+    for seed in range(6):
+        model = random_model(graph, 3, ("tied", "weighted", "untied")[seed % 3], scale=2.0, forbidden=0.5, seed=seed)
+        found, exact = MeanField(damping=damping, max_iter=5000).marginals(model), BruteForce().marginals(model)
+        assert -np.inf < found.log_z <= exact.log_z + 1e-9
+        assert found.bound == "lower"
+        assert found.converged
+        assert not found.unary[exact.unary == 0].any()
+
+
+def test_a_bound_of_minus_infinity_is_no_claim(monkeypatch):
     tables = np.array([[[0.0, -np.inf], [0.0, 1.0]]])
     model = PairwiseModel(lattice((6,)), np.tile([0.3, 0.0], (6, 1)), tables)
+    monkeypatch.setattr(_mean_field, "allowed_labels", lambda model, labels: None)
     with pytest.warns(ConvergenceWarning, match="bound of MeanField is -inf"):
         result = MeanField(max_iter=3, tol=1.0, damping=0.5).marginals(model)
-    assert result.log_z == -np.inf
+    assert result.bound is None
+    assert not result.converged
     assert np.all(np.isfinite(result.unary))
+
+
+def test_no_labeling_at_all_is_an_error():
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), [[[-np.inf, 0.0], [-np.inf, -np.inf]]])
+    with pytest.raises(ValueError, match="infeasible"):
+        MeanField().marginals(model)
 
 
 @pytest.mark.parametrize("n_threads", [2, 3])
