@@ -11,6 +11,9 @@ from sklearn_crf.mfa._densities import blocks_of_columns, missing_patterns, with
 # Classes need so many values, whose quantiles are estimated from a part of them.
 _TIMES_AS_FAR, _LEAST_VALUES, _MOST_VALUES = 100, 10, 2000
 
+# Isolated values are so many times as far from the median as the farthest of the others.
+_LEAST_GAP = 10
+
 # Most distinct isolated values, and their share of a class: more of them are a component.
 _MOST_DISTINCT, _LARGEST_SHARE = 5, 0.01
 
@@ -61,14 +64,17 @@ def _isolated(X):
         return np.zeros(X.shape, dtype=bool)
     some = X[:: -(-len(X) // _MOST_VALUES)]
     median = _lower_quantile(some, 0.5)
-    distance = np.abs(some - median)
-    # Where most values are the same, the others are compared among themselves.
-    distance[distance == 0] = np.nan
-    reach = np.where(np.count_nonzero(distance > 0, axis=0) < _LEAST_VALUES, np.inf, _lower_quantile(distance, 0.9))
-    isolated = np.abs(X - median) > _TIMES_AS_FAR * reach
+    distances = np.abs(some - median)
+    # Where most values are the same, as in sparse counts, the others are rare and not isolated.
+    reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
+    distance = np.abs(X - median)
+    isolated = distance > _TIMES_AS_FAR * reach
     most = max(_MOST_DISTINCT, _LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
-        if len(np.unique(X[isolated[:, j], j])) > most:
+        own = isolated[:, j]
+        # Tails have values of all sizes, and clusters many.
+        has_gap = distance[own, j].min() > _LEAST_GAP * np.nanmax(distance[~own, j])
+        if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
     return isolated
 

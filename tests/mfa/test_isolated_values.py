@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.datasets import load_digits
 
 from sklearn_crf import MultiConditionalMFA, Shards
 from sklearn_crf.mfa._samples import without_isolated
@@ -73,6 +74,10 @@ def test_sentinels_in_shards_and_in_parts():
         lambda rng: np.where(rng.random((2000, 3)) < 0.02, 1000.0 + rng.normal(size=(2000, 3)), rng.random((2000, 3))),
         lambda rng: np.where(rng.random((2000, 3)) < 0.5, np.nan, rng.normal(size=(2000, 3))),
         lambda rng: np.eye(2000, 3),
+        lambda rng: rng.lognormal(sigma=2.5, size=(2000, 3)),
+        lambda rng: rng.standard_cauchy(size=(2000, 3)),
+        lambda rng: np.where(rng.random((2000, 3)) < 0.2, rng.poisson(1.0, (2000, 3)), 0) * rng.integers(1, 900, 3),
+        lambda rng: np.where(np.arange(6000).reshape(2000, 3) % 501 == 0, 5000.0, rng.poisson(0.2, (2000, 3))),
         lambda rng: rng.normal(size=(9, 3)) * [[1.0]] * 8 + [[1e5, 0, 0]],
     ],
 )
@@ -81,6 +86,14 @@ def test_tails_clusters_and_counts_are_not_isolated(values):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert without_isolated(drawn, np.zeros(len(drawn), dtype=int)) is drawn
+
+
+def test_digits_have_no_isolated_values():
+    digits, y = load_digits(return_X_y=True)
+    assert without_isolated(digits, y) is digits
+    for part in np.array_split(np.arange(len(y)), 3):
+        own = digits[part]
+        assert without_isolated(own, y[part]) is own
 
 
 def test_a_class_of_its_own_is_not_isolated():
