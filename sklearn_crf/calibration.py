@@ -15,6 +15,7 @@ from sklearn_crf.encoding import decode, label_array, missing_nodes, object_arra
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.model_selection import example_splits, field_and_input, take_examples
+from sklearn_crf.models import FactorGraph
 from sklearn_crf.objectives import at_temperature
 
 __all__ = ["TemperatureScaling"]
@@ -199,7 +200,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if field is None:
             return _flattened(self.estimator_.predict_proba(X), self.temperature_)
         encoded, batches, marginals = field._mean_marginals(of_field, None, self.inference)
-        return decode(encoded, marginals, batches)
+        return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     def score(self, X, y, sample_weight=None):
         """Share of labelled nodes that ``predict`` labels right.
@@ -276,6 +277,8 @@ class _Probabilities(_LeftOut):
 
 def _marginals(model, inference, temperature, n_classes):
     """(N, K) probabilities of a model at a temperature."""
+    if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
+        return np.zeros((0, n_classes))
     unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
     return np.pad(unary, ((0, 0), (0, n_classes - unary.shape[1])))
 

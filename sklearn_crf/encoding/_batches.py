@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from numbers import Real
 from typing import NamedTuple
 
@@ -220,8 +220,8 @@ def make_batches(
     Returns
     -------
     list of Batch
-        In the order of the examples; edge features and edge types resolved. Where edge features would take much
-        memory they are recomputed whenever ``batch.example.edge_features`` is read.
+        In the order of the examples; those without nodes are in none. Edge features and edge types are resolved. Where
+        edge features would take much memory they are recomputed whenever ``batch.example.edge_features`` is read.
 
     Examples
     --------
@@ -329,7 +329,7 @@ def are_pending(batches):
     ... )
     (True, False)
     """
-    return isinstance(batches[0].example, _PendingExample)
+    return bool(batches) and isinstance(batches[0].example, _PendingExample)
 
 
 def nodes_of(batch, n_chains=None):
@@ -439,7 +439,7 @@ def _list_batches(encoded, labels, sample_weight, limits):
     else:
         traits = [_traits(example) for example in items]
         sizes = np.array([each.n_nodes for each in traits])
-        packs = _packs(traits, sample_weight, limits)
+        packs = _packs_of_filled(traits, sizes, sample_weight, limits)
     for start, stop in packs:
         if are_chains:
             join = _PendingExample(partial(_joined_chains, encoded, start, stop), encoded, start, stop)
@@ -490,6 +490,16 @@ def _packs_of_chains(lengths, sample_weight, limits):
         stop = int(np.searchsorted(ends, ends[start] + most, side="right")) - 1
         yield start, max(stop, start + 1)
         start = max(stop, start + 1)
+
+
+def _packs_of_filled(traits, sizes, sample_weight, limits):
+    """As :func:`_packs`, of runs of examples with nodes."""
+    ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(traits)]
+    for before, stop in pairwise(ends):
+        start = before + 1
+        if start < stop:
+            weight = None if sample_weight is None else sample_weight[start:stop]
+            yield from ((start + a, start + b) for a, b in _packs(traits[start:stop], weight, limits))
 
 
 def _packs(traits, sample_weight, limits):

@@ -271,7 +271,7 @@ def _read_lattices(y, encoded, name):
     parts = []
     for i, part in enumerate(y):
         part = label_array(part)
-        if part.shape != encoded.label_shape(i):
+        if part.shape != encoded.label_shape(i) and (part.size or prod(encoded.label_shape(i))):
             raise ValueError(
                 f"{name}[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {encoded.label_shape(i)}."
                 f"{_hint_features(part, encoded, i)}"
@@ -415,6 +415,8 @@ def _require_discrete(present, name):
 
 
 def _columns(present, where, classes, name, allow_unknown=False):
+    if not len(present):
+        return np.full(0 if where is None else len(where), -1, dtype=np.int32)
     require_same_kind(present, classes, name, "the classes")
     if _are_among_consecutive(present, classes):
         columns = np.subtract(present, classes[0], dtype=np.int64).astype(np.int32)

@@ -15,7 +15,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import Example
-from sklearn_crf.encoding._layouts import aligned_frames, read_layout, validated_rows
+from sklearn_crf.encoding._layouts import aligned_frames, empty_example, read_layout, validated_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -153,7 +153,8 @@ class Encoded:
         for example in self.representatives:
             if example.edge_features is not None:
                 return example.edge_features
-        return one_computed_edge(self.edge_feature_function, self.items[0].node_features)
+        nodes = next((x.node_features for x in self.items if x.n_nodes), np.zeros((1, self.n_features), self.dtype))
+        return one_computed_edge(self.edge_feature_function, nodes)
 
     def label_shape(self, i):
         """Shape of the labels of example i.
@@ -261,6 +262,7 @@ def encode_X(
     estimator=None,
     reset=True,
     allow_factors=False,
+    allow_empty=False,
 ):
     """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice.
 
@@ -288,6 +290,8 @@ def encode_X(
         True in ``fit``, False afterwards.
     allow_factors : bool, default=False
         Whether examples may have factors besides nodes and edges.
+    allow_empty : bool, default=False
+        Whether examples of a list may have no nodes, as long as ``estimator`` is fitted.
 
     Returns
     -------
@@ -326,10 +330,11 @@ def encode_X(
     elif isinstance(X[0], Example):
         if not allow_factors:
             _require_no_factors(X, estimator)
-        encoded = _encode_examples(X, function, dtype)
+        encoded = _encode_examples(X, function, dtype, estimator.n_features_in_ if allow_empty else None)
     else:
         n_jobs = getattr(estimator, "n_jobs", 1)
-        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs)
+        n_features = estimator.n_features_in_ if allow_empty else None
+        encoded = _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features)
     if not reset and estimator is not None and encoded.n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {encoded.n_features} features, but {type(estimator).__name__} is expecting "
@@ -430,17 +435,22 @@ def _encode_array(X, connectivity, function, edge_types, dtype):
     )
 
 
-def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs):
+def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_features):
+    # n_features: those of fit, where examples may have no nodes; None where they may not
     ndim = X[0].ndim - 1
-    n_features = X[0].shape[-1]
     n_edge_types = 1 if edge_types == "tied" else len(lattice_offsets(ndim, connectivity))
     joinable = ChainList.of(X, dtype, n_jobs) if np.ndim(connectivity) == 0 else None
-    kind = _common_dtype(X if joinable is None else X[:1], dtype)
+    filled = X[:1] if joinable is not None else _filled(X, n_features)
+    kind = _common_dtype(filled, dtype)
+    n_features = filled[0].shape[-1] if filled else n_features
     graphs: dict[tuple[int, ...], Graph] = {}
     items, shapes = [], []
     for i, x in enumerate(X if joinable is None else []):
         shape = tuple(x.shape[:-1])
-        _require_features(x, i, n_features)
+        if filled is not X and 0 in shape:
+            x = np.zeros((*shape, n_features), kind)
+        else:
+            _require_features(x, i, n_features)
         if shape not in graphs:
             graphs[shape] = lattice(shape, connectivity)
         features = as_reals(x, f"X[{i}]", kind)
@@ -460,12 +470,24 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs):
     )
 
 
-def _encode_examples(X, function, dtype):
-    kind = _common_dtype([x.node_features for x in X], dtype)
-    n_features = X[0].shape[-1]
+def _filled(X, n_features):
+    """The examples with nodes: all, unless some may have none."""
+    if n_features is None or not any(0 in x.shape[:-1] for x in X):
+        return X
+    return [x for x in X if 0 not in x.shape[:-1]]
+
+
+def _encode_examples(X, function, dtype, n_features):
+    filled = _filled(X, n_features)
+    kind = _common_dtype([x.node_features for x in filled], dtype)
+    n_features = filled[0].shape[-1] if filled else n_features
+    if filled is not X:
+        nothing = Example._trusted(np.zeros((0, n_features), kind), Graph(0, []))
+        X = [x if x.n_nodes else nothing for x in X]
     items = []
     for i, x in enumerate(X):
-        _require_features(x, i, n_features)
+        if x.n_nodes or filled is X:
+            _require_features(x, i, n_features)
         items.append(_in_precision(x, kind))
     _require_finite_examples(X)
     encoded = Encoded(
@@ -497,13 +519,13 @@ def _require_no_factors(X, estimator):
 
 
 def _require_features(x, i, n_features):
+    if 0 in x.shape:
+        raise ValueError(empty_example(i, x.shape))
     if x.shape[-1] != n_features:
         raise ValueError(
             f"X[{i}] has {x.shape[-1]} features, but X[0] has {n_features}: the last axis holds features and must "
             "be the same for all examples."
         )
-    if 0 in x.shape:
-        raise ValueError(f"X[{i}] of shape {tuple(x.shape)} is empty: every example needs a node and a feature.")
 
 
 def _require_edge_features(items, function):

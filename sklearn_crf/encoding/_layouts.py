@@ -30,7 +30,7 @@ def read_layout(X, lattice_ndim=None):
     if sp.issparse(X) or hasattr(X, "columns"):
         _require_plain(X, lattice_ndim)
         return "nodes", sound_csr(X, "X") if sp.issparse(X) else X
-    X = _to_array_or_list(X)
+    X = _to_array_or_list(X, lattice_ndim)
     if isinstance(X, list):
         return "list", _read_list(X, lattice_ndim)
     if X.ndim <= 2:
@@ -92,9 +92,9 @@ def _in_order(frame, names, i):
     return ordered
 
 
-def _to_array_or_list(X):
+def _to_array_or_list(X, lattice_ndim):
     if isinstance(X, list | tuple):
-        return _read_sequence(list(X))
+        return _read_sequence(list(X), lattice_ndim)
     array = np.asarray(X)
     if array.dtype == object and array.ndim == 0:
         use = ": pass list(X)" if hasattr(X, "__next__") else ""
@@ -104,11 +104,13 @@ def _to_array_or_list(X):
     return array
 
 
-def _read_sequence(X):
+def _read_sequence(X, lattice_ndim):
     """A list of examples stays one; nested lists of numbers become an array."""
     if not X:
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):
+        return X
+    if lattice_ndim and all(isinstance(x, list | tuple | np.ndarray) and not len(x) for x in X):
         return X
     for i, x in enumerate(X):
         if isinstance(x, list | tuple) and len(x) and isinstance(x[0], dict | str):
@@ -156,6 +158,10 @@ def _read_list(X, lattice_ndim):
             except ValueError as error:
                 raise ValueError(f"X[{i}] is not a rectangular array: {error}.") from error
         ndim = items[0].ndim if lattice_ndim is None and items else 1 + (lattice_ndim or 0)
+        if x.shape == (0,) and lattice_ndim is None:
+            raise ValueError(empty_example(i, x.shape))
+        if x.shape == (0,):
+            x = x.reshape((0,) * ndim)
         if (items or lattice_ndim is not None) and x.ndim != ndim:
             wanted = f"X[0] has {ndim}" if lattice_ndim is None else f"lattice_ndim={lattice_ndim} needs {ndim}"
             raise ValueError(f"X[{i}] of shape {x.shape} has {x.ndim} axes, but {wanted}: {_RULE}")
@@ -163,6 +169,14 @@ def _read_list(X, lattice_ndim):
     if items[0].ndim < 2 or (lattice_ndim is None and items[0].ndim > _MOST_LATTICE_AXES + 1):
         raise ValueError(f"X[0] of shape {items[0].shape} is not an example: {_RULE}")
     return items
+
+
+def empty_example(i, shape):
+    """What an error says of an example without nodes or features."""
+    return (
+        f"X[{i}] of shape {tuple(shape)} is empty: every example of fit needs a node and a feature, so leave it out "
+        "together with its labels."
+    )
 
 
 _RULE = "an example has its lattice axes first and its features last."
@@ -282,7 +296,7 @@ def _classes_of(columns, classes, n_jobs):
 _LABELS_TOGETHER = 2**18
 
 
-def decode(encoded, values, batches=None, *, classes=None, n_jobs=None):
+def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
     """Put results per node into the layout of X.
 
     Parameters
@@ -294,6 +308,8 @@ def decode(encoded, values, batches=None, *, classes=None, n_jobs=None):
         As :func:`make_batches` returns, in that order.
     classes : ndarray of shape (n_classes,), optional
         Given, ``values`` are columns and their classes are returned.
+    n_columns : int, optional
+        Length of the last axis of results of examples without nodes; None is no such axis.
     n_jobs : int, optional
         Threads that look these up.
 
@@ -317,6 +333,10 @@ def decode(encoded, values, batches=None, *, classes=None, n_jobs=None):
     if classes is not None:
         values = [np.asarray(classes)[part] for part in values]
     results = np.empty(encoded.n_examples, dtype=object)
+    if sum(len(batch.members) for batch in batches) < encoded.n_examples:
+        kind = values[0].dtype if values else np.float64 if classes is None else np.asarray(classes).dtype
+        for i, shape in enumerate(encoded.shapes):
+            results[i] = np.empty(shape if n_columns is None else (*shape, n_columns), kind)
     for batch, part in zip(batches, values, strict=True):
         if part.ndim == 1 and encoded.lattice_ndim == 1 and not part.dtype.hasobject:
             first = batch.members[0]

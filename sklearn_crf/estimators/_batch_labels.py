@@ -201,7 +201,7 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
         None for a batch that is to be labelled by its model. None in place of the function where all are.
     """
     is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
-    if not is_linear or len(voters) > 1 or field._temperature != 1 or batches[0].labels is not None:
+    if not (is_linear and batches) or len(voters) > 1 or field._temperature != 1 or batches[0].labels is not None:
         return None
     first = nodes_of(batches[0], 1)
     labeler = None

@@ -40,6 +40,7 @@ from sklearn_crf.estimators._certificates import (
 )
 from sklearn_crf.estimators._field import TrainableField, joined_packing
 from sklearn_crf.estimators._held_out import right_nodes
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
     AutoMarginals,
     Inference,
@@ -283,8 +284,11 @@ class FieldClassifier(TrainableField):
         list of PairwiseModel or FactorGraph
             One for each example; states are in the order of ``classes_``.
         """
-        _, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        return [self._model(potentials, weights, batch) for batch in batches]
+        encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        found = [self._model(potentials, weights, batch) for batch in batches]
+        n_classes = len(self.classes_)
+        nothing = PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
+        return _for_each_example(encoded, batches, found, lambda shape: nothing)
 
     def energy(self, X: Any, y: Any) -> np.ndarray:
         """Energy of labelings, the negative of their scores: smaller is likelier.
@@ -349,11 +353,12 @@ class FieldClassifier(TrainableField):
             for part in np.split(predicted, batch.node_ptr[1:-1])
         ]
         # One example each: bounds are of whole models.
-        _, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        encoded, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
         models = [_given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
-            return certificates_of(models, labels, chosen, max_work, named, self.n_jobs)
+            found = certificates_of(models, labels, chosen, max_work, named, self.n_jobs)
+        return Certificates(*(_for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labelings of every example, exactly: examples without cycles.
@@ -392,9 +397,14 @@ class FieldClassifier(TrainableField):
 
         with single_threaded_blas():
             found = map_coarse(run, batches, self.n_jobs)
-        shapes = [() if encoded.layout == "nodes" else encoded.label_shape(i) for i in range(encoded.n_examples)]
+        shapes = [() if encoded.layout == "nodes" else encoded.label_shape(batch.members[0]) for batch in batches]
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
-        return object_array(labels), object_array([best.scores for best in found])
+        scores = [best.scores for best in found]
+        # Without nodes there is one labeling, of score 0.
+        labels = _for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
+        return object_array(labels), object_array(
+            _for_each_example(encoded, batches, scores, lambda shape: np.zeros(1))
+        )
 
     @_of_a_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
@@ -418,7 +428,7 @@ class FieldClassifier(TrainableField):
             return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
         self._warn_of_scale()
-        return decode(encoded, marginals, batches)
+        return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     @_of_a_distribution
     def predict_log_proba(
@@ -445,7 +455,8 @@ class FieldClassifier(TrainableField):
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
         self._warn_of_scale()
         with np.errstate(divide="ignore"):
-            return decode(encoded, [np.log(probability) for probability in marginals], batches)
+            logarithms = [np.log(probability) for probability in marginals]
+        return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
 
     @_of_a_distribution
     def predict_edge_proba(
@@ -473,7 +484,7 @@ class FieldClassifier(TrainableField):
         ValueError
             If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
         """
-        _, batches, potentials, weights = self._prepare(X, evidence)
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
         asked = self._able("marginals", inference)
 
         def run(batch, n_threads):
@@ -494,7 +505,10 @@ class FieldClassifier(TrainableField):
             member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
             ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
             marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
-        return object_array(marginals)
+        n_classes = len(self.classes_)
+        return object_array(
+            _for_each_example(encoded, batches, marginals, lambda shape: np.zeros((0, n_classes, n_classes)))
+        )
 
     @_of_a_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
@@ -582,10 +596,21 @@ class FieldClassifier(TrainableField):
         with single_threaded_blas():
             drawn = map_coarse(run, list(zip(batches, seeds, strict=True)), self.n_jobs)
         # Batches are decoded node by node, so the axis of samples travels last and comes back first.
-        decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_)
+        decoded = decode(encoded, [labels.T for labels in drawn], batches, classes=self.classes_, n_columns=n_samples)
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
+
+
+def _for_each_example(encoded, batches, found, of_nothing):
+    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
+    if len(found) == encoded.n_examples:
+        return found
+    results = [None] * encoded.n_examples
+    for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
+        results[i] = part
+    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
+    return np.array(results) if isinstance(found, np.ndarray) else results
 
 
 def _given(model, labels):

@@ -504,6 +504,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             estimator=self,
             reset=reset,
             allow_factors=self._takes_factors,
+            allow_empty=not reset,
         )
         if not self._takes_sparse_edges and encoded.has_sparse_edges:
             raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")

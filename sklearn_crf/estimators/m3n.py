@@ -468,4 +468,6 @@ class M3NClassifier(FieldClassifier):
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
         with single_threaded_blas():
-            return decode(encoded, map_coarse(run, batches, self.n_jobs), batches)
+            found = map_coarse(run, batches, self.n_jobs)
+        n_columns = None if len(self.classes_) == 2 else len(self.classes_)
+        return decode(encoded, found, batches, n_columns=n_columns)

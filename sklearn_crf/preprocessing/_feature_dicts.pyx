@@ -231,7 +231,6 @@ def read_tokens(
     str separator,
     bint learns,  # names that the vocabulary lacks are added to it; otherwise they are left out
     double largest,  # absolute value above which a number counts as infinite
-    Py_ssize_t shortest,  # tokens that every sequence needs
 ):
     """Columns and values of all tokens in turn, where each token ends, and the number of tokens of each sequence.
 
@@ -267,7 +266,5 @@ def read_tokens(
             except (TypeError, ValueError) as error:
                 raise ValueError(f"X[{i}][{reader.n_tokens - first}]: {error}") from error
         lengths.append(reader.n_tokens - first)
-        if lengths[i] < shortest:
-            raise ValueError(f"X[{i}] is empty: every sequence needs a token.")
         i += 1
     return *reader.arrays(), np.array(lengths, dtype=np.int64)

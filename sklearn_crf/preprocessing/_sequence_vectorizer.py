@@ -130,8 +130,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a sequence is empty, a token is neither a mapping nor an iterable of strings, or a value is none of a
-            string, a finite number, a mapping and an iterable of strings; the error names the token and the feature.
+            If a token is neither a mapping nor an iterable of strings, or a value is none of a string, a finite number,
+            a mapping and an iterable of strings; the error names the token and the feature.
         """
         _check_dtype(self.dtype)
         if isinstance(X, Shards):
@@ -142,16 +142,16 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         else:
             X = [list(sequence) for sequence in X]
             vocabulary, chains = self._learn(X)
-            self.edge_vocabulary_, edges = self._learn(self._pairs_of_tokens(X), shortest=0)
+            self.edge_vocabulary_, edges = self._learn(self._pairs_of_tokens(X))
             chains = _examples(chains, edges)
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
         return chains
 
-    def _learn(self, X, shortest=1):
+    def _learn(self, X):
         """Columns by name, and the sequences."""
         vocabulary = {}
-        columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True, shortest=shortest)
+        columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True)
         if not len(lengths):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
         if self.min_count > 1:
@@ -172,10 +172,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.vocabulary_ = _joined(of_nodes, self.min_count)
         self.n_columns_ = len(self.vocabulary_)
 
-    def _names(self, X, shortest=1):
+    def _names(self, X):
         """Names in the order of their first occurrence, the number of tokens that have each, and that of sequences."""
         vocabulary = {}
-        columns, _, _, lengths = self._read(X, vocabulary, learns=True, shortest=shortest)
+        columns, _, _, lengths = self._read(X, vocabulary, learns=True)
         return (list(vocabulary), np.bincount(columns, minlength=len(vocabulary))), len(lengths)
 
     def _pairs_of_tokens(self, X):
@@ -200,11 +200,11 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if self.edge_features is None:
             return self._look_up(X, self.vocabulary_)
         X = [list(sequence) for sequence in X]
-        edges = self._look_up(self._pairs_of_tokens(X), self.edge_vocabulary_, shortest=0)
+        edges = self._look_up(self._pairs_of_tokens(X), self.edge_vocabulary_)
         return _examples(self._look_up(X, self.vocabulary_), edges)
 
-    def _look_up(self, X, vocabulary, shortest=1):
-        read = self._read(X, vocabulary, learns=False, shortest=shortest)
+    def _look_up(self, X, vocabulary):
+        read = self._read(X, vocabulary, learns=False)
         return self._chains(*read, len(vocabulary))
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
@@ -228,7 +228,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         tags.input_tags.dict = True
         return tags
 
-    def _read(self, X, vocabulary, *, learns, shortest):
+    def _read(self, X, vocabulary, *, learns):
         """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence.
 
         Values are None where all are one.
@@ -236,7 +236,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
         largest = float(np.finfo(self.dtype).max)
-        columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest, shortest)
+        columns, values, token_ptr, lengths = read_tokens(X, vocabulary, self.separator, learns, largest)
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
 
     def _chains(self, columns, values, token_ptr, lengths, n_columns):
@@ -278,7 +278,7 @@ def _names_of_shard(shard: Shard, vectorizer):
             return of_nodes, None, n_sequences
         X = [list(sequence) for sequence in X]
         of_nodes, n_sequences = vectorizer._names(X)
-        of_edges, _ = vectorizer._names(vectorizer._pairs_of_tokens(X), shortest=0)
+        of_edges, _ = vectorizer._names(vectorizer._pairs_of_tokens(X))
     return of_nodes, of_edges, n_sequences
 
 

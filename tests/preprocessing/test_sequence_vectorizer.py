@@ -59,7 +59,6 @@ def test_unknown_names_are_left_out_and_rare_ones_on_request():
     [
         ([], "no sequence"),
         ("text", "got a str"),
-        ([[["a"]], []], r"X\[1\] is empty"),
         ([["word"]], r"X\[0\]\[0\]: features must be a mapping .* got 'word': pass {'word': 'word'} or \['word'\]"),
         ([[["a"]], "a word"], r"X\[1\] is the string 'a word': split it into tokens"),
         ([[["a"]], [["a", 3]]], r"X\[1\]\[0\]: a feature in an iterable must be a string, got 3"),
@@ -73,6 +72,13 @@ def test_unknown_names_are_left_out_and_rare_ones_on_request():
 def test_what_is_refused(X, message):
     with pytest.raises(ValueError, match=message):
         SequenceVectorizer().fit(X)
+
+
+def test_empty_sequences_are_chains_without_nodes():
+    chains = SequenceVectorizer().fit_transform([[["a"]], [], [["b"], ["a"]]])
+    assert [chain.shape for chain in chains] == [(1, 2), (0, 2), (2, 2)]
+    examples = SequenceVectorizer(edge_features=lambda a, b: ["bias"]).fit_transform([[], [["b"], ["a"]]])
+    assert [example.n_nodes for example in examples] == [0, 2]
 
 
 def test_numbers_beyond_the_precision_are_refused():

@@ -1,0 +1,147 @@
+"""Sentences without a word among those to predict: their predictions are empty, those of others do not change."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf.calibration import TemperatureScaling
+from sklearn_crf.pipeline import make_pipeline
+from sklearn_crf.preprocessing import SequenceVectorizer
+
+FIELDS = [TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF]
+FILLED = (1, 3, 5)  # places of the sentences that are not empty
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    y = [rng.integers(3, size=n) for n in (4, 6, 3, 5, 2, 7)]
+    return [np.eye(3)[labels] + rng.normal(size=(len(labels), 3)) for labels in y], y
+
+
+def with_empty(parts, *empty):
+    """Three of the parts, each between empty ones of several forms."""
+    forms = [empty[i % len(empty)] for i in range(4)]
+    return [forms[0], parts[0], forms[1], parts[1], forms[2], parts[2], forms[3]]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = data()
+    return {cls: cls(max_iter=20, tol=1e-2).fit(X, y) for cls in FIELDS}
+
+
+NOTHING = {
+    "predict": (0,),
+    "predict_proba": (0, 3),
+    "predict_log_proba": (0, 3),
+    "decision_function": (0, 3),
+    "predict_edge_proba": (0, 3, 3),
+}
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+@pytest.mark.parametrize("method", NOTHING)
+def test_predictions(fitted, cls, method):
+    field, (X, _) = fitted[cls], data()
+    if not hasattr(field, method):
+        pytest.skip("the field has no such method")
+    ask = getattr(field, method)
+    expected, found = ask(X[:3]), ask(with_empty(X, [], np.zeros((0, 3))))
+    assert len(found) == 7
+    for i, part in enumerate(found):
+        if i in FILLED:
+            np.testing.assert_array_equal(part, expected[FILLED.index(i)])
+        else:
+            assert part.shape == NOTHING[method]
+            assert part.dtype == expected[0].dtype
+    for empty in ([[]], [[], []], [np.zeros((0, 3))]):
+        assert [part.shape for part in ask(empty)] == [NOTHING[method]] * len(empty)
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+def test_scores_and_labelings(fitted, cls):
+    field, (X, y) = fitted[cls], data()
+    sentences, labels = with_empty(X, [], np.zeros((0, 3))), with_empty(y, [], np.zeros(0))
+    filled = list(FILLED)
+    assert field.score(sentences, labels) == field.score(X[:3], y[:3])
+    assert field.score(sentences, labels, sample_weight=np.arange(7.0)) == field.score(X[:3], y[:3], [1.0, 3.0, 5.0])
+    with pytest.raises(ValueError, match="there is nothing to score"):
+        field.score([[]], [[]])
+    energies = np.zeros(7)
+    energies[filled] = field.energy(X[:3], y[:3])
+    np.testing.assert_array_equal(field.energy(sentences, labels), energies)
+    evidence = with_empty([[0, None, None, 1], [None] * 6, [2, 2, 2]], [])
+    expected = field.predict(X[:3], evidence=[evidence[i] for i in filled])
+    for i, part in zip(filled, expected, strict=True):
+        np.testing.assert_array_equal(field.predict(sentences, evidence=evidence)[i], part)
+    labelings, scores = field.predict_topk(sentences, k=2)
+    assert labelings[0].shape == (1, 0)
+    assert scores[0].tolist() == [0.0]
+    for i, part in zip(filled, field.predict_topk(X[:3], k=2)[0], strict=True):
+        np.testing.assert_array_equal(labelings[i], part)
+    assert [len(model.unary) for model in field.models(sentences)] == [0, 4, 0, 6, 0, 3, 0]
+    certified, alone = field.certify(sentences), field.certify(X[:3])
+    np.testing.assert_array_equal(certified.bounds[filled], alone.bounds)
+    assert certified.optimal[[0, 2, 4, 6]].all()
+    assert field.certify([[]]).gaps.tolist() == [0.0]
+
+
+def test_samples_likelihoods_and_temperatures(fitted):
+    field, (X, y) = fitted[TRWCRF], data()
+    sentences, labels = with_empty(X, [], np.zeros((0, 3))), with_empty(y, [])
+    assert [part.shape for part in field.sample(sentences, 5, random_state=0)] == [
+        (5, n) for n in (0, 4, 0, 6, 0, 3, 0)
+    ]
+    found = field.log_likelihood(sentences, labels)
+    np.testing.assert_array_equal(found.values[list(FILLED)], field.log_likelihood(X[:3], y[:3]).values)
+    assert found.values[0] == 0.0
+    scaled = TemperatureScaling(TRWCRF(max_iter=20, tol=1e-2), cv=3).fit(X, y)
+    assert [part.shape for part in scaled.predict_proba(sentences)] == [(n, 3) for n in (0, 4, 0, 6, 0, 3, 0)]
+
+
+@pytest.mark.parametrize("edge_features", [None, lambda token, following: ["bias"]])
+def test_tagger(edge_features):
+    X, y = [[{"w": "a"}, {"w": "b"}], [{"w": "b"}]], [["A", "B"], ["B"]]
+    tagger = make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit(X, y)
+    assert [part.tolist() for part in tagger.predict([X[0], [], X[1]])] == [["A", "B"], [], ["B"]]
+    assert [part.tolist() for part in tagger.predict([[]])] == [[]]
+    assert tagger.predict_proba([[], []])[1].shape == (0, 2)
+    assert tagger.score([[], *X], [[], *y]) == 1.0
+    with pytest.raises(ValueError, match=r"X\[1\] of shape .* is empty: every example of fit needs a node"):
+        make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit([X[0], [], X[1]], [y[0], [], y[1]])
+
+
+def test_graphs_images_and_sparse_chains():
+    X, y = data()
+    graphs = [Example(x, [[i, i + 1] for i in range(len(x) - 1)]) for x in X]
+    nothing = Example(np.zeros((0, 3)), [])
+    field = TRWCRF(max_iter=20, tol=1e-2).fit(graphs, y)
+    found = field.predict([nothing, graphs[0], nothing, graphs[1]])
+    assert [len(part) for part in found] == [0, 4, 0, 6]
+    np.testing.assert_array_equal(found[1], field.predict(graphs[:1])[0])
+    assert [part.tolist() for part in field.predict([nothing])] == [[]]
+
+    sparse = [sp.csr_matrix(x) for x in X]
+    field = TRWCRF(max_iter=20, tol=1e-2).fit(sparse, y)
+    found = field.predict([sp.csr_matrix((0, 3)), sparse[0], sp.csr_matrix((0, 3))])
+    assert [len(part) for part in found] == [0, 4, 0]
+
+    images = [np.random.default_rng(i).normal(size=(3, 4, 2)) for i in range(4)]
+    field = DRFClassifier(learning="pl", inference="icm").fit(
+        images, [(image[..., 0] > 0).astype(int) for image in images]
+    )
+    assert [part.shape for part in field.predict([images[0], np.zeros((0, 4, 2)), []])] == [(3, 4), (0, 4), (0, 0)]
+
+
+@pytest.mark.parametrize("cls", FIELDS)
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("empty", [[], np.zeros((0, 3))], ids=["list", "array"])
+def test_fit_refuses_them(cls, place, empty):
+    X, y = data()
+    X.insert(place, empty)
+    y.insert(place, [])
+    with pytest.raises(
+        ValueError, match=rf"X\[{place}\] of shape .* is empty: .* leave it out together with its labels"
+    ):
+        cls().fit(X, y)
