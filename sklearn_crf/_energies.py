@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import without_mask
+from sklearn_crf._numbers import as_reals, without_mask
 from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_inference
@@ -217,10 +217,20 @@ def _as_tables(pairwise, graph, n_states, costs, on_lattice):
     return tables, graph.lattice_edge_type if on_lattice else np.arange(count)
 
 
+def _is_sequence_of_arrays(values):
+    is_sequence = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.ndim)
+    return bool(is_sequence and len(values) and np.ndim(values[0]))
+
+
 def _as_weights(edge_weight, graph, on_lattice):
     """Weights (E,) of an array, or of one array for each offset of a lattice."""
-    if not on_lattice or np.ndim(edge_weight[0]) == 0:
-        weight = np.asarray(edge_weight)
+    if not on_lattice or not _is_sequence_of_arrays(edge_weight):
+        weight = as_reals(edge_weight, "edge_weight")
+        if not weight.ndim:
+            raise ValueError(
+                f"edge_weight must be an array with a factor for each edge, got {edge_weight!r}: one factor for all "
+                "edges belongs into pairwise."
+            )
         if weight.shape != (graph.n_edges,):
             raise ValueError(f"edge_weight must have shape ({graph.n_edges},), one for each edge, got {weight.shape}.")
         return weight

@@ -30,7 +30,7 @@ def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT
     """A number as int, if it is an integer within the two bounds."""
     # name: what errors call it
     try:
-        number = index(value)
+        number = index(None if isinstance(value, bool | np.bool_) else value)
     except TypeError:
         raise ValueError(f"{name} must be an integer, got {value!r}.") from None
     if not lowest <= number <= highest:

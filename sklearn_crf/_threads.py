@@ -323,11 +323,12 @@ def _share(executor, function, n_items, helpers):
 
 def thread_count(n_jobs):
     """Threads of this process for ``n_jobs``, as everywhere in scikit-learn but never as many as a cluster has."""
-    if type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends"):
-        return effective_n_jobs(n_jobs)
+    if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
+    is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
     # The number of workers of a cluster is for tasks of joblib.
-    with parallel_config(backend="threading"):
-        return effective_n_jobs(1 if n_jobs is None else n_jobs)
+    with nullcontext() if is_local else parallel_config(backend="threading"):
+        return effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs)
 
 
 def split_threads(n_jobs, n_tasks):
@@ -415,8 +416,7 @@ def _workers_elsewhere(n_jobs):
     if getattr(_current, "is_in_fit", False):
         return 0
     # A hint that counts where no backend is set: joblib's own choice would be processes.
-    backend, _ = get_active_backend(prefer="threads")
-    if getattr(backend, "supports_sharedmem", False) or _is_worker_of_dask():
+    if getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False) or _is_worker_of_dask():
         return 0
     return effective_n_jobs(n_jobs)
 

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fi
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import decode, label_array, missing_nodes, object_array
 from sklearn_crf.inference import Inference, convergence_left_to_caller
@@ -97,6 +98,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags = self.estimator.__sklearn_tags__().input_tags
+        if is_asked_to_count_classes():
+            tags.estimator_type = None
         return tags
 
     @_fit_context(prefer_skip_nested_validation=False)

@@ -14,8 +14,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
+from sklearn_crf._parameters import require_objects
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import Example, RowFields, require_rows, summable_weight
+from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows, summable_weight
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import Inference
@@ -142,6 +143,26 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def __init__(self, estimator: Any = None, structure: str | ArrayLike = "chow_liu") -> None:
         self.estimator = estimator
         self.structure = structure
+
+    def set_params(self, **params: Any) -> "MultiLabelField":
+        """Set parameters, also those of the field that is ``estimator``: ``estimator__C=0.1``.
+
+        Parameters
+        ----------
+        **params : dict
+
+        Returns
+        -------
+        MultiLabelField
+            self
+
+        Raises
+        ------
+        ValueError
+            If a parameter of the field is set while ``estimator`` is None.
+        """
+        require_objects(self, params, {"estimator": "TRWCRF(pairwise='ising')"})
+        return super().set_params(**params)
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiLabelField":
@@ -312,6 +333,7 @@ def _indicator(y):
     """The two values in y, sorted, and where the larger one is, as int32."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
+    require_one_label_each(y, "MultiLabelBinarizer().fit_transform(y) makes zeros and ones of sets of labels.")
     y = (
         sound_csr(y, "y").toarray()
         if sp.issparse(y)

@@ -5,8 +5,19 @@ import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import RandomForestClassifier
 
-from sklearn_crf import TRWCRF, DRFClassifier, Example, Graph, MultiLabelField, marginals, solve
+from sklearn_crf import (
+    TRWCRF,
+    DenseCRF,
+    DRFClassifier,
+    Example,
+    Graph,
+    M3NClassifier,
+    MultiLabelField,
+    marginals,
+    solve,
+)
 from sklearn_crf.inference import resolve_inference
+from sklearn_crf.learning import MaxMargin
 from sklearn_crf.metrics import entity_scores, flatten_nodes
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer, group_rows, ungroup_rows
@@ -25,8 +36,20 @@ def fitted():
     return fit(CHAINS, TAGS)
 
 
+def fit_weighted(weight):
+    return TRWCRF(max_iter=3).fit(CHAINS, TAGS, sample_weight=weight)
+
+
+def pandas():
+    return pytest.importorskip("pandas", reason="the mistake is one of data frames")
+
+
 def frame(columns):
-    return pytest.importorskip("pandas", reason="the mistake is one of data frames").DataFrame(columns)
+    return pandas().DataFrame(columns)
+
+
+def networkx():
+    return pytest.importorskip("networkx", reason="the mistake is one of its graphs")
 
 
 # What is done wrong: (call, what the answer says).
@@ -62,6 +85,14 @@ WRONG = {
         lambda: fit([sp.csr_array(x) for x in CHAINS], TAGS, edge_features="difference"),
         "use edge_features='constant'",
     ),
+    "features and edges in a tuple": (
+        lambda: fit([(x, [[0, 1]]) for x in CHAINS], TAGS),
+        r"X\[0\] is a tuple of features and edges: make an example of them, Example\(",
+    ),
+    "one graph as a tuple": (
+        lambda: fit((ROWS, np.array([[0, 1]])), [0, 1, 0, 1]),
+        r"X is a tuple of features and edges",
+    ),
     # -- Edges ----------------------------------------------------------------------------------------------------
     "no edges given": (lambda: Example(ROWS, None), "pass an empty list"),
     "a dense adjacency matrix": (lambda: Example(ROWS, np.ones((4, 4), int)), r"pass scipy.sparse.csr_array\(edges\)"),
@@ -69,6 +100,14 @@ WRONG = {
     "an edge beyond the nodes": (lambda: Example(ROWS, [[0, 4]]), r"edges\[0\] is \[0, 4\].*numbered 0 to 3"),
     "edges numbered from one": (lambda: Graph(3, [[1, 2], [2, 3]]), r"edges\[1\] is \[2, 3\].*numbered 0 to 2"),
     "both directions of an edge": (lambda: Example(ROWS, [[0, 1], [1, 0]]), "list each undirected edge once"),
+    "both directions in a networkx graph": (
+        lambda: Example(ROWS[:2], networkx().DiGraph([(0, 1), (1, 0)])),
+        r"joins 0 and 1 more than once: pass networkx.Graph\(graph.to_undirected\(\)\)",
+    ),
+    "parallel edges in a networkx graph": (
+        lambda: Example(ROWS[:2], networkx().MultiGraph([(0, 1), (0, 1)])),
+        r"joins 0 and 1 more than once: pass networkx.Graph\(graph\)",
+    ),
     "a loop": (lambda: Example(ROWS, [[2, 2]]), "joins node 2 to itself"),
     "edges as floats": (lambda: Example(ROWS, [[0.0, 1.0]]), "edges must be integers"),
     "triples as edges": (lambda: Example(ROWS, np.zeros((5, 3), int)), "networkx graphs are taken too"),
@@ -112,6 +151,50 @@ WRONG = {
         lambda: fit(CHAINS, [[0, 1, 0], [1, 1]]).predict(CHAINS, evidence=[[0, -1, 0], [1, -1]]),
         "None and NaN mark nodes whose label is not known",
     ),
+    "sets of labels for rows": (
+        lambda: fit(ROWS, [{"a"}, {"b"}] * 2),
+        "y.0. is a set of labels.*MultiLabelField takes",
+    ),
+    "names of labels for rows": (lambda: fit(ROWS, [["a"], ["a", "b"]] * 2), "y.0. is a list of labels"),
+    "numbers in evidence, strings in y": (
+        lambda: fitted().predict(CHAINS, evidence=[[0, 1, None], [None, None]]),
+        r"evidence\[0\] holds numbers, such as 0, but the classes are strings",
+    ),
+    "no labels to score": (lambda: fitted().score(CHAINS), "requires y to be passed"),
+    "no labels of an energy": (lambda: fitted().energy(CHAINS, None), "requires y to be passed"),
+    "one weight of nodes": (
+        lambda: M3NClassifier().fit(CHAINS, TAGS, node_weight=2.0),
+        "node_weight must be an array, or a list of one array per example, got 2.0",
+    ),
+    "NA as a weight of nodes": (
+        lambda: M3NClassifier().fit(CHAINS, TAGS, node_weight=pandas().NA),
+        "node_weight must be an array, or a list of one array per example, got <NA>",
+    ),
+    "words as weights": (lambda: fit_weighted("heavy"), "sample_weight must hold numbers"),
+    # -- Parameters -----------------------------------------------------------------------------------------------
+    "an option of a field that is None": (
+        lambda: MultiLabelField().set_params(estimator__C=2.0),
+        r"estimator__C sets an option of estimator=None.*estimator=TRWCRF\(pairwise='ising'\)",
+    ),
+    "an option of mean field that is None": (
+        lambda: DenseCRF().set_params(inference__max_iter=5),
+        r"inference__max_iter sets an option of inference=None.*inference=DenseMeanField\(\)",
+    ),
+    "costs as a dict": (
+        lambda: DRFClassifier(cost={"D": 2.0}).fit(CHAINS, TAGS),
+        r"cost must be a matrix, .*class_weight",
+    ),
+    "margin costs as a dict": (
+        lambda: M3NClassifier(formulation=MaxMargin(cost={"D": 2.0})).fit(CHAINS, TAGS),
+        "cost must be a matrix",
+    ),
+    "likelihood of a grid": (
+        lambda: DRFClassifier(learning="likelihood").fit(np.zeros((2, 3, 3, 1)), np.tile([0, 1, 0], (2, 3, 1))),
+        "learning='likelihood' needs exact marginals, .* inference='junction_tree'",
+    ),
+    "no thread at all": (lambda: fit(CHAINS, TAGS, n_jobs=0), "n_jobs must be 1 for one thread, .* got 0"),
+    "a negative number of samples": (lambda: fitted().sample(CHAINS, n_samples=-1), "n_samples must lie in 0 to"),
+    "True as a number of labelings": (lambda: fitted().predict_topk(CHAINS, k=True), "k must be an integer, got True"),
     # -- Tables and transformers ----------------------------------------------------------------------------------
     "None as a feature": (lambda: SequenceVectorizer().fit([[{"w": None}]]), r"X\[0\]\[0\].*'w'"),
     "one sentence of tokens": (lambda: SequenceVectorizer().fit({"w": "a"}), "iterable of sequences of tokens"),
@@ -137,12 +220,16 @@ WRONG = {
         lambda: ClassifierScores(RandomForestClassifier()).fit_transform(IMAGE[None], MASK[None]),
         "cv=5 needs as many examples, but X has 1",
     ),
-    "sets of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
+    "numbers of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
+    "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
+    "sets of labels": (lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2), r"y\[0\] is a set of labels"),
     # -- Energies -------------------------------------------------------------------------------------------------
     "scores without states": (lambda: solve(np.zeros(3), 1.0), r"unary must have shape \(\*lattice, n_states\)"),
     "costs of +inf as scores": (lambda: solve([[np.inf, 0], [0, 0]], 1.0), "costs=True reads costs"),
     "a table of another size": (lambda: solve(IMAGE, np.zeros((3, 3))), r"a number, a table \(2, 2\)"),
     "weights of the pixels": (lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))), "one array for each offset"),
+    "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "belongs into pairwise"),
+    "no thread to solve with": (lambda: solve(IMAGE, 1.0, n_jobs=0), "n_jobs must be 1 for one thread"),
     "marginals of a minimum cut": (lambda: marginals(IMAGE, 1.0, inference="graph_cut"), "finds no marginals: use"),
     "an inference that is none": (
         lambda: resolve_inference("belief_propagation"),
@@ -166,5 +253,5 @@ def test_one_sentence_says_what_to_do(mistake):
     assert len(str(caught.value)) < 420
 
 
-def test_there_are_sixty():
-    assert len(WRONG) >= 60
+def test_there_are_eighty():
+    assert len(WRONG) >= 80

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
@@ -17,7 +18,7 @@ from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSear
 from sklearn_crf.dense._examples import read_fitting_examples, read_training_examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights
+from sklearn_crf.dense._training import Lattices, Layout, Losses, Task, UnrolledRisk, Weights
 from sklearn_crf.encoding import class_weights, counts_of_nodes, encode_y, summable_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
@@ -218,7 +219,24 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
+        if is_asked_to_count_classes():
+            tags.estimator_type = None
         return tags
+
+    def set_params(self, **params):
+        """Set parameters, also those of an object that is one: ``inference__max_iter=5``.
+
+        Parameters
+        ----------
+        **params : dict
+
+        Returns
+        -------
+        DenseCRF
+            self
+        """
+        require_objects(self, params, {"inference": "DenseMeanField()", "bandwidths": "BandwidthSearch()"})
+        return super().set_params(**params)
 
     # Training ------------------------------------------------------------------------------------------------------
 
@@ -386,7 +404,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if self._inference().updates == "convergent":
             bounded[: risk.layout.n_pairwise] = True
         with progress_reporter(self.verbose, max_iter, "lbfgs") as show:
-            trace = _Losses()
+            trace = Losses()
 
             def callback(found):
                 trace.loss.append(found.fun)
@@ -578,13 +596,3 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if not weight @ known:
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
         return float(weight @ right / (weight @ known))
-
-
-class _Losses:
-    """Losses for the progress reporter."""
-
-    def __init__(self):
-        self.loss = []
-
-    def summary(self):
-        return f"loss {self.loss[-1]:.5g}"

@@ -384,3 +384,14 @@ class UnrolledRisk:
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
+
+
+class Losses:
+    """Losses for the progress reporter."""
+
+    def __init__(self):
+        self.loss = []
+
+    def summary(self):
+        """The last of them, in words."""
+        return f"loss {self.loss[-1]:.5g}"

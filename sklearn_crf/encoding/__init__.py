@@ -14,6 +14,7 @@ from sklearn_crf.encoding._classes import (
     ENTITY_SCHEMES,
     class_weights,
     counts_of_nodes,
+    in_class_order,
     invalid_transitions,
     labels_from_objects,
     named_classes,
@@ -22,6 +23,7 @@ from sklearn_crf.encoding._classes import (
 )
 from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
+from sklearn_crf.encoding._encoded import Encoded
 from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
@@ -30,9 +32,10 @@ from sklearn_crf.encoding._labels import (
     label_array,
     missing_nodes,
     number_of_examples,
+    require_one_label_each,
     require_same_kind,
 )
-from sklearn_crf.encoding._lattices import Encoded, encode_X
+from sklearn_crf.encoding._lattices import encode_X
 from sklearn_crf.encoding._layouts import decode, require_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._outlines import Outline

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from sklearn_crf._numbers import is_sparse_matrix
+from sklearn_crf._numbers import as_reals, is_sparse_matrix
 from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import constant
@@ -105,7 +105,7 @@ def _as_vector(sample_weight, n_examples):
     if ragged and any(np.ndim(weight) for weight in sample_weight):
         raise ValueError(_per_node("a sequence of arrays"))
     weight = check_array(
-        sample_weight,
+        as_reals(sample_weight, "sample_weight"),
         ensure_2d=False,
         allow_nd=True,
         dtype=np.float64,

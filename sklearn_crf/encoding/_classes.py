@@ -1,5 +1,6 @@
 """Classes: those of labels, those that are named, their weights, and which may follow one another."""
 
+from collections.abc import Mapping
 from numbers import Real
 from typing import NamedTuple
 
@@ -138,6 +139,49 @@ def named_classes(classes, least=2):
     if classes.dtype.kind not in "biufUS":
         raise ValueError(f"classes must be numbers or strings, got {classes.dtype}: {classes}.")
     return np.unique(classes)
+
+
+def in_class_order(cost, classes):
+    """Costs of classes in the order in which a user names them, in the sorted order.
+
+    Parameters
+    ----------
+    cost : array-like of shape (n_classes, n_classes), str or None
+        Names, and matrices of another shape, stay as they are.
+    classes : array-like of shape (n_classes,) or None
+        The parameter of an estimator; None is the sorted order.
+
+    Returns
+    -------
+    ndarray, str or None
+
+    Raises
+    ------
+    InvalidParameterError
+        If costs are a mapping.
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import in_class_order
+    >>> in_class_order([[0, 1], [5, 0]], ["b", "a"])
+    array([[0, 5],
+           [1, 0]])
+    """
+    if isinstance(cost, Mapping):
+        raise InvalidParameterError(
+            "cost must be a matrix, cost[a][b] of predicting class a where b is true, got a dict: list its rows in the "
+            "order of the parameter classes; weights of true classes are the parameter class_weight."
+        )
+    if classes is None or cost is None or isinstance(cost, str):
+        return cost
+    first = np.unique(np.asarray(classes), return_index=True)[1]
+    # Place of each sorted class among those that are named, a class that is named twice counted once.
+    place = np.argsort(np.argsort(first))
+    try:
+        table = np.asarray(cost)
+    except ValueError:
+        return cost
+    return table[np.ix_(place, place)] if table.shape == (len(place), len(place)) else cost
 
 
 def class_weights(class_weight, labels, weights=None):

@@ -1,5 +1,6 @@
 """Labels: what y may be, and the column of each node's label."""
 
+import reprlib
 from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
@@ -241,6 +242,8 @@ def _read_labels(y, encoded, missing_label, name):
 
 
 def _read_rows(y, encoded, missing_label, name):
+    if name == "y":
+        require_one_label_each(y, "X holds plain rows of one label each; MultiLabelField takes several.")
     if _is_of_extension_type(y):
         y = label_array(y)
     if missing_label is None:
@@ -258,6 +261,39 @@ def _read_rows(y, encoded, missing_label, name):
     y = column_or_1d(y, warn=True)
     check_consistent_length(encoded.array, y)
     return y
+
+
+def require_one_label_each(y, use):
+    """Raise ValueError where labels of rows are sets or lists of names.
+
+    Parameters
+    ----------
+    y : array-like or list
+    use : str
+        What the error says to do.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> from sklearn_crf.encoding import require_one_label_each
+    >>> require_one_label_each([{"a"}, {"a", "b"}], "Use MultiLabelField.")
+    Traceback (most recent call last):
+        ...
+    ValueError: y[0] is a set of labels, {'a'}. Use MultiLabelField.
+    """
+    if not is_listed(y):
+        return
+    kinds = one_of_each_type(y)
+    are_sets = any(issubclass(kind, set | frozenset) for kind in kinds)
+    if any(issubclass(kind, list | tuple) for kind in kinds):
+        lengths = {len(part) if isinstance(part, list | tuple) else -1 for part in y}
+        are_names = lengths != {1} and any(isinstance(part[0], str) for part in y if part)
+        are_sets = are_sets or are_names or len(lengths) > 1
+    if are_sets:
+        raise ValueError(f"y[0] is a {type(y[0]).__name__} of labels, {reprlib.repr(y[0])}. {use}")
 
 
 def _read_lattices(y, encoded, name):

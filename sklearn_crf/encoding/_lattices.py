@@ -1,9 +1,7 @@
 """The lattice rule: what X may be, and the examples it stands for."""
 
-from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,244 +9,13 @@ from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
-from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
 from sklearn_crf.encoding._examples import Example
 from sklearn_crf.encoding._layouts import aligned_frames, empty_example, read_layout, validated_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
-from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """X as features on graphs, and how predictions go back.
-
-    There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
-    one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.
-    :func:`encode_X` makes it.
-
-    Parameters
-    ----------
-    layout : {"nodes", "array", "list"}
-        Predictions come back as an array, an array, an object array of arrays.
-    n_examples, n_features : int
-        Number of examples, length of the last axis of each.
-    lattice_ndim : int or None
-        0 for nodes, 1 for chains and so on; None for a list of Example.
-    edge_feature_function : callable
-        Features of edges that do not bring their own.
-    n_edge_types, n_node_types : int
-        Types of edges that may occur (0 if there are no edges) and of nodes.
-    array : ndarray or CSR, optional
-        ``(n, F)`` for ``"nodes"``, ``(n, *lattice, F)`` for ``"array"``.
-    graph : Graph, optional
-        The lattice that all examples of an ``"array"`` share.
-    edge_type : {"offset", "tied"} or ndarray of shape (E,), optional
-        Type of each edge of that lattice.
-    node_type : ndarray of shape (N,), optional
-        Type of each node of it; None is one type.
-    items : sequence of Example, optional
-        The entries of a ``"list"``.
-    shapes : list of tuple, optional
-        Shape of the labels of each of them.
-    feature_names : ndarray of str, optional
-        Names of the columns of a data frame.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> encoded.layout, encoded.shapes
-    ('list', [(3,), (2,)])
-    """
-
-    layout: str
-    n_examples: int
-    n_features: int
-    lattice_ndim: int | None
-    edge_feature_function: Callable
-    n_edge_types: int
-    n_node_types: int = 1
-    array: object = None
-    graph: Graph | None = None
-    edge_type: str | np.ndarray | None = None
-    node_type: np.ndarray | None = None
-    items: Sequence[Example] | None = None
-    shapes: list | None = None
-    feature_names: np.ndarray | None = None
-
-    @cached_property
-    def representatives(self):
-        """Examples of a ``"list"`` that have between them whatever one of all has besides nodes; else none."""
-        if self.items is None:
-            return []
-        return self.items[:1] if isinstance(self.items, ChainList) else self.items
-
-    @property
-    def dtype(self):
-        """Precision of the features, float32 or float64."""
-        return self.items[0].node_features.dtype if self.layout == "list" else self.array.dtype
-
-    @property
-    def is_sparse(self):
-        """Whether features are sparse, of one example at least."""
-        if self.layout == "list":
-            return any(is_sparse_matrix(example.node_features) for example in self.representatives)
-        return sp.issparse(self.array)
-
-    @property
-    def has_operators(self):
-        """Whether features are linear operators, of one example at least."""
-        return any(isinstance(example.node_features, OperatorFeatures) for example in self.representatives)
-
-    @cached_property
-    def examples(self):
-        """List of :class:`~sklearn_crf.Example`; None for plain rows, which need no object each."""
-        if self.layout == "array":
-            features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
-            return [Example._trusted(x, self.graph, edge_type=self.edge_type) for x in features]
-        return self.items
-
-    @property
-    def has_factors(self):
-        """Whether an example has factors besides nodes and edges."""
-        return any(example.has_factors for example in self.representatives)
-
-    @property
-    def n_nodes(self):
-        """Number of nodes of all examples."""
-        if isinstance(self.items, ChainList):
-            return int(self.items.lengths.sum())
-        if self.layout == "list":
-            return sum(prod(shape) for shape in self.shapes)
-        return self.n_examples * (self.graph.n_nodes if self.layout == "array" else 1)
-
-    @cached_property
-    def n_edges(self):
-        """Number of edges of all examples."""
-        if isinstance(self.items, ChainList):
-            return self.n_nodes - self.n_examples
-        if self.layout == "list":
-            return sum(example.graph.n_edges for example in self.items)
-        return self.n_examples * self.graph.n_edges if self.layout == "array" else 0
-
-    @cached_property
-    def n_edge_features(self):
-        """Number R of features of an edge, also where examples have no edges; 0 for plain rows."""
-        return 0 if self.layout == "nodes" else self._some_edge_features.shape[1]
-
-    @cached_property
-    def has_sparse_edges(self):
-        """Whether features of edges are sparse, those of one example at least or computed ones."""
-        if any(is_sparse_matrix(example.edge_features) for example in self.representatives):
-            return True
-        return self.layout != "nodes" and sp.issparse(self._some_edge_features)
-
-    @cached_property
-    def _some_edge_features(self):
-        if self.layout == "array":
-            return one_computed_edge(self.edge_feature_function, self.array[0].reshape(-1, self.n_features))
-        for example in self.representatives:
-            if example.edge_features is not None:
-                return example.edge_features
-        nodes = next((x.node_features for x in self.items if x.n_nodes), np.zeros((1, self.n_features), self.dtype))
-        return one_computed_edge(self.edge_feature_function, nodes)
-
-    def label_shape(self, i):
-        """Shape of the labels of example i.
-
-        Parameters
-        ----------
-        i : int
-
-        Returns
-        -------
-        tuple of int
-        """
-        if self.layout == "list":
-            return self.shapes[i]
-        return self.array.shape[1:-1]
-
-    def features_of(self, start, stop):
-        """Features of the nodes of some examples of an ``"array"``, one example after the other.
-
-        Parameters
-        ----------
-        start, stop : int
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_features), or SharedRows
-        """
-        return self.array[start:stop].reshape(-1, self.n_features)
-
-    def n_together(self, max_nodes):
-        """Examples of an ``"array"`` that a batch of so many nodes takes.
-
-        Parameters
-        ----------
-        max_nodes : int
-
-        Returns
-        -------
-        int
-        """
-        return max(1, max_nodes // self.graph.n_nodes)
-
-    def with_edge_features(self, name):
-        """The same examples with other computed features of edges.
-
-        Parameters
-        ----------
-        name : str
-            Of features that are registered.
-
-        Returns
-        -------
-        Encoded
-        """
-        return replace(self, edge_feature_function=edge_feature_function(name))
-
-    def record(self, estimator):
-        """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded.
-
-        Parameters
-        ----------
-        estimator : estimator
-        """
-        record_input(self, estimator)
-
-
-# Nodes that share rows take less of the caches than others: so many times more may be in a batch, at least where there
-# are many, and at most while there is a number of batches for threads to share.
-_LEAST_TIMES, _MOST_TIMES, _BATCHES = 4, 16, 8
-
-
-class _EncodedRowFields(Encoded):
-    """Those of :class:`RowFields`, whose edges have a constant and no features."""
-
-    def features_of(self, start, stop):
-        return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
-
-    def n_together(self, max_nodes):
-        share = self.n_examples // _BATCHES
-        least, most = (times * max_nodes // self.graph.n_nodes for times in (_LEAST_TIMES, _MOST_TIMES))
-        return max(1, min(max_nodes, max(least, min(most, share))))
-
-    def with_edge_features(self, name):
-        return self
-
-
-def record_input(encoded, estimator):
-    """Set the attributes of an estimator that describe its training input."""
-    estimator.n_features_in_ = encoded.n_features
-    estimator.lattice_ndim_ = encoded.lattice_ndim
-    if encoded.feature_names is not None:
-        estimator.feature_names_in_ = encoded.feature_names
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
 
 
 def encode_X(
@@ -312,7 +79,7 @@ def encode_X(
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):
-        return _encode_row_fields(X)
+        return encode_row_fields(X)
     if lattice_ndim is None and not reset:
         # Without it, one image given to a field of images would be read as a set of chains.
         lattice_ndim = getattr(estimator, "lattice_ndim_", None)
@@ -341,22 +108,6 @@ def encode_X(
             f"{estimator.n_features_in_} features as input."
         )
     return encoded if names is None else replace(encoded, feature_names=names)
-
-
-def _encode_row_fields(X):
-    return _EncodedRowFields(
-        layout="array",
-        n_examples=len(X),
-        n_features=X.rows.shape[1],
-        lattice_ndim=None,
-        edge_feature_function=edge_feature_function("constant"),
-        n_edge_types=X.graph.n_edges,
-        n_node_types=X.graph.n_nodes,
-        array=X.features,
-        graph=X.graph,
-        edge_type=X.edge_type,
-        node_type=X.node_type,
-    )
 
 
 def _are_chains(layout, X):

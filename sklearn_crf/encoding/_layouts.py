@@ -93,6 +93,8 @@ def _in_order(frame, names, i):
 
 
 def _to_array_or_list(X, lattice_ndim):
+    if isinstance(X, tuple) and 1 < len(X) < 5 and _are_features_and_edges(*X[:2]):
+        raise ValueError("X is a tuple of features and edges: pass a list of examples, [Example(features, edges)].")
     if isinstance(X, list | tuple):
         return _read_sequence(list(X), lattice_ndim)
     array = np.asarray(X)
@@ -110,6 +112,11 @@ def _read_sequence(X, lattice_ndim):
         raise ValueError("Found array with 0 sample(s) (X is an empty list) while a minimum of 1 is required.")
     if any(_is_example(x) for x in X):
         return X
+    if isinstance(X[0], list | tuple) and 1 < len(X[0]) < 5 and _are_features_and_edges(*X[0][:2]):
+        raise ValueError(
+            f"X[0] is a {type(X[0]).__name__} of features and edges: make an example of them, "
+            "Example(node_features, edges)."
+        )
     if lattice_ndim and all(isinstance(x, list | tuple | np.ndarray) and not len(x) for x in X):
         return X
     for i, x in enumerate(X):
@@ -128,6 +135,16 @@ def _read_sequence(X, lattice_ndim):
     if all(x.ndim == 1 for x in X):
         raise ValueError(f"X is a list of rows with different numbers of features, {min(widths)} to {max(widths)}.")
     return X
+
+
+def _are_features_and_edges(features, edges):
+    """Whether two arrays or nested lists are features of nodes and pairs of nodes rather than two rows of a lattice."""
+    try:
+        features, edges = np.asarray(features), np.asarray(edges)
+    except ValueError:
+        return False
+    are_pairs = edges.ndim == 2 and edges.shape[1] == 2 and edges.dtype.kind in "iu"
+    return features.ndim == 2 and are_pairs and (features.shape != edges.shape or features.dtype.kind == "f")
 
 
 def _is_example(x):

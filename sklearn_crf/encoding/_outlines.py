@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
-from sklearn_crf.encoding._lattices import Encoded, record_input
+from sklearn_crf.encoding._encoded import Encoded, record_input
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._numbers import as_integer
 from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
@@ -385,8 +386,7 @@ class FieldClassifier(TrainableField):
         ValueError
             If an example has cycles or factors.
         """
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k!r}.")
+        k = as_integer(k, "k", lowest=1)
         encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
         inference = TreeBestLabelings(k)
 
@@ -583,6 +583,7 @@ class FieldClassifier(TrainableField):
             As ``predict`` gives, with a leading axis of ``n_samples``; for a list of examples, a 1-D object array
             of arrays with that leading axis.
         """
+        n_samples = as_integer(n_samples, "n_samples")
         encoded, batches, potentials, weights = self._prepare(X, evidence)
         chosen = self._able("sample", inference)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))

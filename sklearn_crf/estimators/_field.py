@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._threads import kept_threads, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
@@ -199,6 +200,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.three_d_array = True
+        if is_asked_to_count_classes():
+            tags.estimator_type = None
         return tags
 
     def set_params(self, **params):
@@ -213,14 +216,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         estimator
             self
         """
-        for name in params:
-            owner, nested, _ = name.partition("__")
-            value = params.get(owner, getattr(self, owner, None))
-            if nested and isinstance(value, str):
-                raise ValueError(
-                    f"{name} cannot be set, since {owner}={value!r} is a name, which has no parameters: pass an object "
-                    f"first, as in {owner}={self._objects.get(owner, '...')}."
-                )
+        require_objects(self, params, self._objects)
         return super().set_params(**params)
 
     def _validate_params(self):
@@ -520,7 +516,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         potentials = layout.fitted_potentials(self, encoded)
         potentials.check(encoded, type(self).__name__)
         known = None
-        if labels is not None:
+        if labels is not None or name != "evidence":
             options_of_labels = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
             known = encode_y(labels, encoded, allow_unknown=allow_unknown, **options_of_labels).labels
         prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges

@@ -9,6 +9,7 @@ from sklearn.base import _fit_context
 from sklearn.utils.validation import check_array
 
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.encoding import in_class_order
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._held_out import HeldOutExamples, split_examples
 from sklearn_crf.inference import (
@@ -17,7 +18,15 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
     resolve_inference,
 )
-from sklearn_crf.learning import LEARNING_CONSTRAINTS, PL, PMA, PenalisedRisk, are_narrow, resolve_learning
+from sklearn_crf.learning import (
+    LEARNING_CONSTRAINTS,
+    PL,
+    PMA,
+    MaximumLikelihood,
+    PenalisedRisk,
+    are_narrow,
+    resolve_learning,
+)
 from sklearn_crf.objectives import EmpiricalRisk
 
 # Changes of messages at which tree-reweighted inference stops. A line search needs them small. In prediction a tenth of
@@ -62,7 +71,8 @@ class DRFClassifier(FieldClassifier):
         another name of the user guide (:ref:`choosing_inference`); or an :class:`~sklearn_crf.inference.Inference`,
         cloned, whose options are reachable as ``inference__max_iter`` and so on.
     cost : array-like of shape (n_classes, n_classes), optional
-        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``; labels of least expected
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
+        ``classes_``; labels of least expected
         cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47). None is one for every error.
     class_weight : dict, "balanced" or None, default=None
         Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. With
@@ -270,6 +280,15 @@ class DRFClassifier(FieldClassifier):
             X, y, (sample_weight, node_weight), held_out = split_examples(X, y, weights, rule, self.random_state)
         return self._fit(X, y, sample_weight, node_weight, held_out)
 
+    def _check_batches(self, batches, graphs):
+        if graphs.have_cycles and isinstance(self._rule(), MaximumLikelihood):
+            decoding = self._decoding_by(self._chosen_inference(graphs), None).inference
+            if decoding.exact_on != "any" or "marginals" not in decoding.tasks:
+                raise ValueError(
+                    "learning='likelihood' needs exact marginals, and X has graphs with cycles: pass "
+                    "inference='junction_tree' where they are narrow, or learn by learning='pma' or 'pl'."
+                )
+
     def _check_labels(self, labels):
         if self.cost is not None:
             self._checked_cost(len(labels.classes_))
@@ -365,7 +384,8 @@ class DRFClassifier(FieldClassifier):
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        cost = check_array(self.cost, dtype=np.float64, ensure_2d=False, input_name="cost")
+        cost = in_class_order(self.cost, self.classes)
+        cost = check_array(cost, dtype=np.float64, ensure_2d=False, input_name="cost")
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost

@@ -325,7 +325,16 @@ def _networkx_pairs(graph, n_nodes):
     if all(isinstance(name, int | np.integer) for name in names):
         names.sort()
     row = {name: s for s, name in enumerate(names)}
-    return np.array([(row[i], row[j]) for i, j, *_ in graph.edges], dtype=np.int32).reshape(-1, 2)
+    pairs = np.array([(row[i], row[j]) for i, j, *_ in graph.edges], dtype=np.int32).reshape(-1, 2)
+    _, first, count = np.unique(np.sort(pairs, axis=1), axis=0, return_index=True, return_counts=True)
+    if len(first) < len(pairs):
+        i, j = (names[s] for s in pairs[first[np.argmax(count)]])
+        undirected = ".to_undirected()" if graph.is_directed() else ""
+        raise ValueError(
+            f"edges is a networkx graph that joins {i!r} and {j!r} more than once: pass "
+            f"networkx.Graph(graph{undirected}), which joins them once."
+        )
+    return pairs
 
 
 def _as_shape(shape):

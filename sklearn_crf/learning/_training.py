@@ -8,7 +8,8 @@ import numpy as np
 from numpy.random import RandomState
 from sklearn.utils.validation import check_array
 
-from sklearn_crf.encoding import Batch, Example, class_weights
+from sklearn_crf._numbers import as_reals
+from sklearn_crf.encoding import Batch, Example, class_weights, number_of_examples
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning._convergence import minimize_in_bulk
@@ -51,9 +52,10 @@ def checked_node_weights(node_weight, encoded):
     # node_weight: for each example an array of the shape of its labels, or None
     if node_weight is None:
         return None
-    if len(node_weight) != encoded.n_examples:
-        raise ValueError(f"node_weight holds arrays for {len(node_weight)} examples, but X has {encoded.n_examples}.")
-    weights = [np.asarray(part, dtype=np.float64) for part in node_weight]
+    n_examples = number_of_examples(node_weight, "node_weight")
+    if n_examples != encoded.n_examples:
+        raise ValueError(f"node_weight holds arrays for {n_examples} examples, but X has {encoded.n_examples}.")
+    weights = [as_reals(part, f"node_weight[{i}]", np.float64) for i, part in enumerate(node_weight)]
     for i, part in enumerate(weights):
         shape = () if encoded.layout == "nodes" else encoded.label_shape(i)
         if part.shape != shape:

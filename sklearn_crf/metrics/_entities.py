@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 
 class _Scheme(NamedTuple):
     """Prefixes that the tokens of an entity have in one scheme, by their place."""
@@ -118,10 +120,12 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
     [Entity(kind='LOC', start=3, stop=4)]
     """
-    if scheme not in _SCHEMES:
+    if not (isinstance(scheme, str) and scheme in _SCHEMES):
         raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
-    if mode not in _MODES:
+    if not (isinstance(mode, str) and mode in _MODES):
         raise ValueError(f"mode must be one of {list(_MODES)}, got {mode!r}.")
+    if isinstance(labels, str) or np.ndim(labels) != 1:
+        raise ValueError(f"labels must be a sequence of labels such as ['B-PER', 'O'], got {labels!r}.")
     known = _SCHEMES[scheme].prefixes
     found: list[Entity] = []
     prefixes: list[str] = []

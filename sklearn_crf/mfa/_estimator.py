@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._numbers import without_mask
+from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import partial_fit_classes, require_rows
@@ -29,7 +30,6 @@ from sklearn_crf.mfa._input import (
     class_weights,
     require_complete,
     require_labels,
-    require_objects,
     resolve_solver,
 )
 from sklearn_crf.mfa._parameters import PriorPrecisions, Priors

@@ -62,19 +62,6 @@ def check_factors(n_factors, n_features):
         )
 
 
-def require_objects(estimator, params, names):
-    """Raise ValueError where an option is set of a parameter that holds a name or None instead of an object."""
-    for key in params:
-        name, _, option = key.partition("__")
-        value = params.get(name, getattr(estimator, name, None))
-        if option and name in names and not hasattr(value, "set_params"):
-            example = names[name]
-            raise ValueError(
-                f"{key} sets an option of {name}={value!r}, which is no object; pass an object first, as in "
-                f"{name}={example}."
-            )
-
-
 def check_classes(classes):
     """Names of all classes, sorted."""
     try:

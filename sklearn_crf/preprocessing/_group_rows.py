@@ -54,6 +54,8 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
     if not is_frame:
         # Masks of arrays stay.
         rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
+    if not rows.ndim:
+        raise ValueError(f"rows must be a table or a column with a row for each node, got {rows!r}.")
     n_rows = rows.shape[0]
     members = _members(groups, n_rows)
     if hasattr(rows, "iloc"):

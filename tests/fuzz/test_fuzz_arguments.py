@@ -8,9 +8,10 @@ import pytest
 from fuzzing import CLEAR, call, malformed, seeds
 
 import sklearn_crf.inference
-from sklearn_crf import Example, Graph, datasets, graphs, metrics, models
+from sklearn_crf import Example, Graph, datasets, graphs, marginals, metrics, models, refine, solve
 from sklearn_crf.encoding import encode_X, encode_y
 from sklearn_crf.inference import Inference
+from sklearn_crf.preprocessing import group_rows
 
 GRAPH = Graph(3, [[0, 1], [1, 2]])
 CYCLE = Graph(3, [[0, 1], [1, 2], [2, 0]])
@@ -79,6 +80,16 @@ CALLS = {
     datasets.write_marginals: {"path": io.StringIO, "unary": np.full((3, 2), 0.5), "n_states": [2, 2, 2]},
     datasets.make_noisy_shapes: {"noise": "gaussian", "n_per_shape": 1, "random_state": 0},
     metrics.node_accuracy_score: {"y_true": LABELS, "y_pred": LABELS},
+    metrics.entities: {"labels": ["B-A", "I-A", "O"], "scheme": "IOB2", "mode": "strict"},
+    solve: {"unary": ROWS, "pairwise": 1.0, "edges": GRAPH, "edge_weight": [1.0, 2.0], "n_jobs": 1},
+    marginals: {"unary": np.zeros((3, 4, 2)), "pairwise": 1.0, "edge_weight": np.ones(17), "connectivity": 1},
+    refine: {
+        "probabilities": np.full((3, 4, 2), 0.5),
+        "image": np.arange(12.0).reshape(3, 4),
+        "color_range": (0.0, 255.0),
+        "lattice_ndim": 2,
+    },
+    group_rows: {"rows": ROWS, "groups": ["a", "a", "b"]},
 }
 for cls in (getattr(sklearn_crf.inference, name) for name in sklearn_crf.inference.__all__):
     if isinstance(cls, type) and issubclass(cls, Inference) and models.PairwiseModel in cls.takes and cls.tasks:
