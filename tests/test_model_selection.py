@@ -7,13 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from lattice_inputs import NodewiseClassifier, labelled_images
+from sklearn.base import is_classifier
 from sklearn.datasets import load_iris
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, GroupKFold, HalvingGridSearchCV, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.model_selection import cross_val_predict as flat_cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
+from sklearn_crf import TRWCRF
 from sklearn_crf.encoding import object_array
 from sklearn_crf.model_selection import StratifiedLatticeKFold, cross_val_predict
+from sklearn_crf.preprocessing import NodeTransformer
 
 
 def counts_per_fold(splitter, y, classes):
@@ -192,3 +198,33 @@ def test_bad_calls():
         cross_val_predict(NodewiseClassifier(), X, y, cv=ShuffleSplit(2, random_state=0))
     with pytest.raises(ValueError, match="y has 7 examples, but X has 8"):
         cross_val_predict(NodewiseClassifier(), X, y[:7])
+
+
+HALVED = {
+    "array": lambda X, y: (X, y),
+    "lists": lambda X, y: (list(X), object_array(list(y))),
+    "lists of lists": lambda X, y: (list(X), y.tolist()),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", HALVED)
+@pytest.mark.parametrize("is_last", [False, True])
+def test_halving_search_chooses_its_resources(form, is_last):
+    rng = np.random.default_rng(0)
+    y = np.repeat(rng.integers(3, size=(60, 2)), 3, axis=1)
+    X, y = HALVED[form](np.eye(3)[y] + rng.normal(size=(*y.shape, 3)), y)
+    field, name = TRWCRF(max_iter=10), "C"
+    if is_last:
+        field, name = make_pipeline(NodeTransformer(StandardScaler()), field), "trwcrf__C"
+    search = HalvingGridSearchCV(field, {name: [0.01, 1, 10]}, cv=StratifiedLatticeKFold(3), random_state=0)
+    assert search.fit(X, y).n_resources_[-1] > search.n_resources_[0] >= 6
+    assert search.best_params_[name] in (0.01, 1, 10)
+    assert is_classifier(field)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_halving_search_counts_the_classes_of_rows():
+    X, y = load_iris(return_X_y=True)
+    search = HalvingGridSearchCV(TRWCRF(max_iter=10), {"C": [0.01, 1]}, min_resources="smallest", cv=3, random_state=0)
+    assert search.fit(X, y).min_resources_ == 2 * 3 * 3
