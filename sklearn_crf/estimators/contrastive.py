@@ -237,10 +237,10 @@ class ContrastiveCRF(FieldClassifier):
 
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
-        resolve_sets(self.sets).check(labels)
+        resolve_sets(self.sets, self.classes).check(labels)
 
     def _objective(self, examples, potentials):
-        sets, encoded = resolve_sets(self.sets), examples.encoded
+        sets, encoded = resolve_sets(self.sets, self.classes), examples.encoded
         if not examples.are_sharded:
             return sets.objective(encoded, examples.batches, examples.labels, potentials)
         observed = joined_labelings(examples.of_each(observed_labelings)) if sets.init == "observed" else None

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from sklearn_crf._threads import map_coarse, single_threaded_blas
-from sklearn_crf.encoding import decode, require_complete
+from sklearn_crf.encoding import decode, in_class_order, require_complete
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import AutoMap, Inference, NamedInference, conditional_scores
 from sklearn_crf.learning import (
@@ -299,7 +299,7 @@ class M3NClassifier(FieldClassifier):
     def _check_labels(self, labels):
         # Bad parameters are named before any work is done.
         self._training_inference()
-        cost_matrix(self._formulation().cost, None, labels)
+        cost_matrix(in_class_order(self._formulation().cost, self.classes), None, labels)
 
     def _solver(self, encoded, potentials=None):
         """The solver; None for formulations with steps of their own."""
@@ -364,7 +364,7 @@ class M3NClassifier(FieldClassifier):
 
     def _objective(self, examples, potentials):
         formulation = self._formulation()
-        cost = cost_matrix(formulation.cost, examples.class_weight, examples.labels)
+        cost = cost_matrix(in_class_order(formulation.cost, self.classes), examples.class_weight, examples.labels)
         single_nodes = examples.encoded.n_nodes == examples.encoded.n_examples
         return formulation.objective(
             self._training_inference(), cost, have_cycles=examples.graphs.have_cycles, single_nodes=single_nodes

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from sklearn.utils._param_validation import StrOptions
 
+from sklearn_crf.encoding import in_class_order
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.inference import AutoMarginals, NamedInference, resolve_inference
 from sklearn_crf.learning import (
@@ -271,7 +272,8 @@ class TRWCRF(FieldClassifier):
         self._cost_matrix(self._formulation(False), labels)
 
     def _cost_matrix(self, formulation, labels):
-        return None if formulation.cost is None else cost_matrix(formulation.cost, None, labels)
+        cost = in_class_order(formulation.cost, self.classes)
+        return None if cost is None else cost_matrix(cost, None, labels)
 
     def _packing(self, encoded):
         formulation = self._formulation(False)

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import require_complete
+from sklearn_crf.encoding import in_class_order, require_complete
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import ICM, LoopyBP
 from sklearn_crf.learning._rules import map_inference
@@ -235,9 +235,17 @@ class GrowingSets(HoldsOptions):
         return PlannedSets(self, encoded.n_examples, labels).objective(encoded, batches, potentials)
 
 
-def resolve_sets(sets: str | GrowingSets) -> GrowingSets:
+def resolve_sets(sets: str | GrowingSets, classes=None) -> GrowingSets:
     """The sets of a constructor parameter: the name of the initial sets, or an object."""
-    return clone(sets) if isinstance(sets, GrowingSets) else GrowingSets(init=sets)
+    # classes: as the estimator names them, in the order of the costs
+    if not isinstance(sets, GrowingSets):
+        return GrowingSets(init=sets)
+    sets = clone(sets)
+    for item in sets._items():
+        while isinstance(item, MostViolated):
+            item.set_params(cost=in_class_order(item.cost, classes))
+            item = item.generator
+    return sets
 
 
 def _generator(item, labels):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
-from sklearn_crf.encoding import class_weights, encode_y, found_labels, missing_nodes, sorted_classes
+from sklearn_crf.encoding import class_weights, encode_y, found_labels, in_class_order, missing_nodes, sorted_classes
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._prediction import known_pixels
@@ -75,7 +75,8 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. Not for the
         exact likelihood.
     cost : array-like of shape (n_classes, n_classes), default=None
-        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes_``: the label of least expected
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
+        ``classes_``: the label of least expected
         cost is predicted. For losses of scores, which have probabilities. None is one for every error.
     classes : array-like, default=None
         All classes, where some may be missing from the training labels.
@@ -355,7 +356,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise InvalidParameterError(
                 f"cost needs probabilities: use loss='multinomial' or 'logistic', got {self.loss!r}."
             )
-        cost = np.asarray(self.cost)
+        cost = np.asarray(in_class_order(self.cost, self.classes))
         is_table = cost.shape == (n_classes, n_classes) and cost.dtype.kind in "iuf" and np.all(np.isfinite(cost))
         if not is_table:
             raise InvalidParameterError(

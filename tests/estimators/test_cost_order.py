@@ -1,0 +1,54 @@
+"""Costs of classes that a user names: rows and columns are in the order of the names."""
+
+import numpy as np
+import pytest
+
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
+from sklearn_crf.encoding import in_class_order
+from sklearn_crf.learning import Exact, GrowingSets, MaxMargin
+from sklearn_crf.objectives import MostViolated
+
+NAMES = ["sea", "land", "air"]  # sorted: air, land, sea
+COST = np.array([[0.0, 1.0, 9.0], [2.0, 0.0, 3.0], [4.0, 0.5, 0.0]])
+SORTED = np.array([[0.0, 0.5, 4.0], [3.0, 0.0, 2.0], [9.0, 1.0, 0.0]])
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(rng.integers(3, size=(20, 2)), 3, axis=1)
+    return np.eye(3)[y] + rng.normal(size=(20, 6, 3)), np.array(NAMES)[y]
+
+
+def test_order():
+    np.testing.assert_array_equal(in_class_order(COST, NAMES), SORTED)
+    np.testing.assert_array_equal(in_class_order(COST.tolist(), [*NAMES, "sea"]), SORTED)
+    np.testing.assert_array_equal(in_class_order(SORTED, sorted(NAMES)), SORTED)
+    assert in_class_order("hamming", NAMES) == "hamming"
+    assert in_class_order(COST, None) is COST
+
+
+ESTIMATORS = {
+    "DRFClassifier": lambda cost, classes: DRFClassifier(cost=cost, classes=classes),
+    "M3NClassifier": lambda cost, classes: M3NClassifier(formulation=MaxMargin(cost=cost), classes=classes),
+    "TRWCRF": lambda cost, classes: TRWCRF(formulation=Exact(cost=cost), classes=classes),
+    "ContrastiveCRF": lambda cost, classes: ContrastiveCRF(
+        sets=GrowingSets(generator=MostViolated("icm", cost)), classes=classes, random_state=0
+    ),
+    "RegressionTreeFieldClassifier": lambda cost, classes: RegressionTreeFieldClassifier(
+        loss="multinomial", cost=cost, classes=classes, random_state=0
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_costs_are_in_the_order_of_the_named_classes(name):
+    X, y = data()
+    if name == "RegressionTreeFieldClassifier":
+        X, y = np.repeat(X[:, :, np.newaxis], 6, axis=2), np.repeat(y[:, :, np.newaxis], 6, axis=2)
+    make = ESTIMATORS[name]
+    # Unnamed classes are in sorted order, as named ones in that order are.
+    expected = make(SORTED, None).fit(X, y).predict(X)
+    np.testing.assert_array_equal(make(COST, NAMES).fit(X, y).predict(X), expected)
+    np.testing.assert_array_equal(make(SORTED, sorted(NAMES)).fit(X, y).predict(X), expected)
+    assert np.any(make(COST, sorted(NAMES)).fit(X, y).predict(X) != expected)
