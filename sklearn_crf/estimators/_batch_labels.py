@@ -1,6 +1,7 @@
 """Labels of the nodes of a batch: by its model, by scores of some rows at a time, or of chains without a model."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -9,7 +10,14 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut, TreeInference
 from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
-from sklearn_crf.models import PairwiseModel, factor_graph_of, model_of_components, score_terms, union_of_factors
+from sklearn_crf.models import (
+    PairwiseModel,
+    clamped,
+    factor_graph_of,
+    model_of_components,
+    score_terms,
+    union_of_factors,
+)
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Of two states whose edges prefer equal labels, all of these find a minimum cut.
@@ -234,3 +242,42 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
         return labeler.allowed_labels(unary, ptr, labels, gain_of)
 
     return label
+
+
+def for_each_example(encoded, batches, found, of_nothing):
+    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
+    if len(found) == encoded.n_examples:
+        return found
+    results = [None] * encoded.n_examples
+    for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
+        results[i] = part
+    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
+    return np.array(results) if isinstance(found, np.ndarray) else results
+
+
+def edges_of_members(batches, parts):
+    """Marginals of the edges of each member of the batches, of those of whole batches."""
+    marginals = []
+    for batch, part in zip(batches, parts, strict=True):
+        # The edges of one member follow those of the member before.
+        first_nodes = batch.example.graph.edges[:, 0]
+        member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
+        ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
+        marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
+    return marginals
+
+
+def model_without_nodes(n_classes):
+    """The model of an example that has no nodes."""
+    return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
+
+
+def given(model, labels):
+    """The model clamped to the labels that are known, if any are."""
+    return model if labels is None else clamped(model, labels)
+
+
+def require_no_factors(batch, method):
+    """Raise ValueError where an example has factors besides nodes and edges."""
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

@@ -1,7 +1,6 @@
 """Predictions of the field classifiers: labels, marginals, likelihoods, samples, best labelings, certificates."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,10 +24,15 @@ from sklearn_crf.encoding import (
     validate_sample_weight,
 )
 from sklearn_crf.estimators._batch_labels import (
+    edges_of_members,
+    for_each_example,
+    given,
     labels_of,
     labels_of_chains,
     labels_of_most_gain,
     marginals_of,
+    model_without_nodes,
+    require_no_factors,
     weighed_marginals,
 )
 from sklearn_crf.estimators._certificates import (
@@ -41,7 +45,6 @@ from sklearn_crf.estimators._certificates import (
 )
 from sklearn_crf.estimators._field import TrainableField, joined_packing
 from sklearn_crf.estimators._held_out import right_nodes
-from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
     AutoMarginals,
     Inference,
@@ -49,7 +52,7 @@ from sklearn_crf.inference import (
     TreeInference,
     resolve_inference,
 )
-from sklearn_crf.models import FactorGraph, PairwiseModel, clamped, score_terms
+from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms
 from sklearn_crf.objectives import at_temperature
 
 _Method = TypeVar("_Method", bound=Callable)
@@ -96,7 +99,7 @@ class FieldClassifier(TrainableField):
 
     def _model(self, potentials, weights, batch):
         """That model, clamped to the labels that are known."""
-        return _given(self._scores(potentials, weights, batch), batch.labels)
+        return given(self._scores(potentials, weights, batch), batch.labels)
 
     def _asked(self, inference=None):
         """The inference of a method call, and its decoding rule."""
@@ -287,9 +290,7 @@ class FieldClassifier(TrainableField):
         """
         encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
         found = [self._model(potentials, weights, batch) for batch in batches]
-        n_classes = len(self.classes_)
-        nothing = PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
-        return _for_each_example(encoded, batches, found, lambda shape: nothing)
+        return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
 
     def energy(self, X: Any, y: Any) -> np.ndarray:
         """Energy of labelings, the negative of their scores: smaller is likelier.
@@ -355,11 +356,11 @@ class FieldClassifier(TrainableField):
         ]
         # One example each: bounds are of whole models.
         encoded, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        models = [_given(potentials.model(weights, batch.example), batch.labels) for batch in single]
+        models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
             found = certificates_of(models, labels, chosen, max_work, named, self.n_jobs)
-        return Certificates(*(_for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
+        return Certificates(*(for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """The k best labelings of every example, exactly: examples without cycles.
@@ -393,7 +394,7 @@ class FieldClassifier(TrainableField):
         def run(batch, n_threads):
             require_no_factors(batch, "predict_topk")
             with batch.named_in_errors():
-                return inference.best(_given(potentials.model(weights, batch.example), batch.labels))
+                return inference.best(given(potentials.model(weights, batch.example), batch.labels))
 
         with single_threaded_blas():
             found = map_coarse(run, batches, self.n_jobs)
@@ -401,10 +402,8 @@ class FieldClassifier(TrainableField):
         labels = [self.classes_[best.labels].reshape(-1, *shape) for best, shape in zip(found, shapes, strict=True)]
         scores = [best.scores for best in found]
         # Without nodes there is one labeling, of score 0.
-        labels = _for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
-        return object_array(labels), object_array(
-            _for_each_example(encoded, batches, scores, lambda shape: np.zeros(1))
-        )
+        labels = for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
+        return object_array(labels), object_array(for_each_example(encoded, batches, scores, lambda shape: np.zeros(1)))
 
     @_of_a_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
@@ -498,17 +497,8 @@ class FieldClassifier(TrainableField):
 
         with single_threaded_blas():
             parts = map_coarse(run, batches, self.n_jobs)
-        marginals: list[np.ndarray] = []
-        for batch, part in zip(batches, parts, strict=True):
-            # The edges of one member follow those of the member before.
-            first_nodes = batch.example.graph.edges[:, 0]
-            member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
-            ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
-            marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
-        n_classes = len(self.classes_)
-        return object_array(
-            _for_each_example(encoded, batches, marginals, lambda shape: np.zeros((0, n_classes, n_classes)))
-        )
+        nothing, found = np.zeros((0, len(self.classes_), len(self.classes_))), edges_of_members(batches, parts)
+        return object_array(for_each_example(encoded, batches, found, lambda shape: nothing))
 
     @_of_a_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
@@ -601,25 +591,3 @@ class FieldClassifier(TrainableField):
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
-
-
-def _for_each_example(encoded, batches, found, of_nothing):
-    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
-    if len(found) == encoded.n_examples:
-        return found
-    results = [None] * encoded.n_examples
-    for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
-        results[i] = part
-    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
-    return np.array(results) if isinstance(found, np.ndarray) else results
-
-
-def _given(model, labels):
-    """The model clamped to the labels that are known, if any are."""
-    return model if labels is None else clamped(model, labels)
-
-
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
