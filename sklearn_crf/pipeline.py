@@ -9,6 +9,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_options
+from sklearn_crf.encoding import missing_label_of_field
 
 __all__ = ["make_pipeline"]
 
@@ -23,6 +24,8 @@ def _last_step_has(method: str) -> Callable:
 
 class FieldPipeline(pipeline.Pipeline):
     """A pipeline of scikit-learn with the further methods of the field that is its last step.
+
+    Transformers before the field that have no ``missing_label`` of their own take that of the field.
 
     Each of them transforms X by the steps before and calls the method of the last step with the same arguments; it is
     there where the last step has it. All else is as in :class:`sklearn.pipeline.Pipeline`: ``fit``, ``predict``,
@@ -57,6 +60,29 @@ class FieldPipeline(pipeline.Pipeline):
     """
 
     __setstate__ = restore_options
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> "FieldPipeline":
+        """Fit the steps one after the other.
+
+        Parameters
+        ----------
+        X : array-like or list
+            Examples, as the first step takes them.
+        y : array-like or list, optional
+            Labels.
+        **params : dict
+            Arguments of the steps, as in :class:`sklearn.pipeline.Pipeline`.
+
+        Returns
+        -------
+        FieldPipeline
+            self
+        """
+        before = missing_label_of_field.set(getattr(self.steps[-1][1], "missing_label", None))
+        try:
+            return super().fit(X, y, **params)
+        finally:
+            missing_label_of_field.reset(before)
 
     @available_if(_last_step_has("predict_topk"))
     def predict_topk(self, X: Any, k: int = 5, **params: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -216,10 +216,11 @@ WRONG = {
         lambda: NodeTransformer(RandomForestClassifier()).fit(CHAINS, TAGS),
         r"use ClassifierScores\(RandomForestClassifier\(\)\)",
     ),
-    "folds of one image": (
-        lambda: ClassifierScores(RandomForestClassifier()).fit_transform(IMAGE[None], MASK[None]),
-        "cv=5 needs as many examples, but X has 1",
+    "more folds than pixels": (
+        lambda: ClassifierScores(RandomForestClassifier(5), cv=50).fit_transform(IMAGE[None], MASK[None]),
+        "cv=50 needs as many nodes, but X has 20",
     ),
+    "no such column of time": (lambda: group_rows(ROWS, [0, 0, 1, 1], "when"), "time='when' names no column"),
     "numbers of labels": (lambda: MultiLabelField().fit(ROWS, [[1, 2], [0, 1], [2, 0], [1, 1]]), "MultiLabelBinarizer"),
     "names of labels": (lambda: MultiLabelField().fit(ROWS, [["a"], ["a", "b"]] * 2), r"MultiLabelBinarizer\(\).fit"),
     "sets of labels": (lambda: MultiLabelField().fit(ROWS, [{"a"}, {"a", "b"}] * 2), r"y\[0\] is a set of labels"),

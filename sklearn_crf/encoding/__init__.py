@@ -30,6 +30,7 @@ from sklearn_crf.encoding._labels import (
     encode_y,
     found_labels,
     label_array,
+    missing_label_of_field,
     missing_nodes,
     number_of_examples,
     require_one_label_each,

@@ -1,6 +1,7 @@
 """Labels: what y may be, and the column of each node's label."""
 
 import reprlib
+from contextvars import ContextVar
 from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from sklearn_crf._numbers import different, pandas_na
 from sklearn_crf.encoding._array_lists import one_of_each_type
 from sklearn_crf.encoding._classes import labels_from_objects, sorted_classes
 from sklearn_crf.encoding._layouts import is_listed
+
+# What marks missing labels to the field at the end of a pipeline that is being fitted, for the steps before it.
+missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", default=None)
 
 
 class EncodedLabels(NamedTuple):

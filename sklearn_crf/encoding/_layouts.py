@@ -58,9 +58,18 @@ def aligned_frames(X, expected=None):
     # expected: names of the columns; None takes those of the first frame
     # returns X: as given, or a list of ndarray; names: names of the columns; None where X is no list of frames, or
     # their columns are not named by strings
+    frames, names = ordered_frames(X, expected)
+    if frames is None:
+        return X, None
+    return [np.asarray(x) if names is None else _numbers_of(x, i) for i, x in enumerate(frames)], names
+
+
+def ordered_frames(X, expected=None):
+    """Lists of data frames whose columns have one order."""
+    # returns frames: None where X is no list of frames; names: as aligned_frames
     # One of each kind: of many short matrices, each attribute that is missing takes a microsecond.
     if not is_listed(X) or not len(X) or not any(hasattr(x, "columns") for x in one_of_each_type(X).values()):
-        return X, None
+        return None, None
     for i, x in enumerate(X):
         if hasattr(x, "columns") != hasattr(X[0], "columns"):
             raise ValueError(
@@ -68,7 +77,7 @@ def aligned_frames(X, expected=None):
             )
     names = list(X[0].columns if expected is None else expected)
     if not all(isinstance(name, str) for name in names):
-        return [np.asarray(x) for x in X], None
+        return list(X), None
     return [_in_order(x, names, i) for i, x in enumerate(X)], np.array(names, dtype=object)
 
 
@@ -80,16 +89,20 @@ def _in_order(frame, names, i):
         missing = [name for name in names if name not in found]
         unknown = [name for name in found if name not in names]
         raise ValueError(f"X[{i}] must have the columns {names}: it lacks {missing}, and {unknown} are not among them.")
-    ordered = np.asarray(frame[names])
-    if ordered.dtype == object:
-        ordered = with_nan(ordered)
-        for name, column in zip(names, ordered.T, strict=True):
+    return frame if found == names else frame[names]
+
+
+def _numbers_of(frame, i):
+    values = np.asarray(frame)
+    if values.dtype == object:
+        values = with_nan(values)
+        for name, column in zip(frame.columns, values.T, strict=True):
             if any(isinstance(value, str) for value in column):
                 raise ValueError(
-                    f"X[{i}] holds strings in column {name!r}: make numbers of them, for example by OneHotEncoder, or "
-                    "let SequenceVectorizer make features of dicts."
+                    f"X[{i}] holds strings in column {name!r}: make numbers of them, for example by "
+                    "NodeTransformer(OneHotEncoder()), or let SequenceVectorizer make features of dicts."
                 )
-    return ordered
+    return values
 
 
 def _to_array_or_list(X, lattice_ndim):

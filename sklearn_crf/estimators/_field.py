@@ -302,9 +302,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like, sparse matrix, list of examples, or Shards
-            Plain rows ``(n, F)``, chains ``(n, T, F)``, images ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists
-            of such examples of any sizes, or a list of :class:`~sklearn_crf.Example`. Or all of the training data as
-            :class:`~sklearn_crf.Shards`.
+            Plain rows ``(n, F)``, as which one sequence ``(T, F)`` is read too; chains ``(n, T, F)``, images
+            ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``, lists of such examples of any sizes, or a list of
+            :class:`~sklearn_crf.Example`. Or all of the training data as :class:`~sklearn_crf.Shards`.
         y : array-like
             Labels of the nodes: the shape of X without its last axis, or a list of arrays. None for Shards.
         sample_weight : array-like of shape (n_examples,), optional

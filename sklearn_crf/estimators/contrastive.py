@@ -43,6 +43,9 @@ _NODES_TO_TRAIN_TWICE = 20_000
 class ContrastiveCRF(FieldClassifier):
     r"""Conditional random field trained to tell the truth from sets of other labelings.
 
+    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
+    plain rows, nodes without edges.
+
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 - C \sum_i \sum_{j: y_i \in S_j} w_j(x_i)
             \log \frac{\exp(\mathrm{score}_w(x_i, y_i))}{\sum_{y \in S_j} \exp(\mathrm{score}_w(x_i, y))}

@@ -37,6 +37,9 @@ _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 class DRFClassifier(FieldClassifier):
     r"""Discriminative random field whose learning is coupled to its inference.
 
+    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
+    plain rows, nodes without edges.
+
     .. math::
         p(y \mid x) \propto \exp \Bigl( \sum_s w_{y_s}^\top x_s + b_{y_s}
             + \sum_{(i, j)} v_{y_i y_j}^\top \mu_{ij}(x) \Bigr)

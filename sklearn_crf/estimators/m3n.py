@@ -47,6 +47,9 @@ _MOST_WEIGHTS_FOR_PLANES = 1000
 class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
 
+    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
+    plain rows, nodes without edges.
+
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \max_y \bigl[ \Delta(y, y_i)
             + \mathrm{score}_w(x_i, y) - \mathrm{score}_w(x_i, y_i) \bigr]

@@ -27,6 +27,9 @@ _MAX_NODES = 10_000
 class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
+    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
+    plain rows, nodes without edges.
+
     .. math::
         \min_w \; \tfrac12 \lVert w \rVert^2 + C \sum_i \bigl( \log Z(\theta_i) - \mathrm{score}(y_i; \theta_i) \bigr),
         \qquad \theta_i = B(x_i) w,

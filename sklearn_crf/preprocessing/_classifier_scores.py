@@ -12,18 +12,30 @@ from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._numbers import as_reals
 from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
-from sklearn_crf.encoding._layouts import aligned_frames, read_layout
 from sklearn_crf.model_selection import cross_val_predict
 from sklearn_crf.preprocessing._frame_output import FrameOutput
-from sklearn_crf.preprocessing._node_transformer import flat_labels, labelled_rows, put_back, rows_of, stacked_rows
+from sklearn_crf.preprocessing._node_transformer import (
+    effective_missing_label,
+    flat_labels,
+    labelled_rows,
+    put_back,
+    read_nodes,
+    rows_of,
+    stacked_rows,
+)
 
 # Forests give probabilities of zero, whose logarithm is not finite.
 _SMALLEST = float(np.finfo(np.float32).eps)
 
 # Images with more features than this are descriptors, not channels: each would be a weight of nodes and of edges.
 _FEW_FEATURES = 32
+
+# Runs of nodes that an example is cut into for each fold where there are fewer examples than folds: more of them mix
+# classes better, and have more neighbours in training.
+_RUNS = 2
 
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
@@ -42,11 +54,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     Parameters
     ----------
     estimator : classifier
-        Any classifier of plain rows. Cloned by ``fit``.
+        Any classifier of plain rows, which data frames reach as such. Cloned by ``fit``.
     cv : int, splitter, iterable or "prefit", default=5
         Folds of examples, which are kept whole: a number of them, balanced by the shares of classes
-        (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. "prefit" takes ``estimator`` as
-        it is, fitted on other data.
+        (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. Fewer examples than folds, such
+        as one image, are cut into runs of nodes, of images bands of rows, and folds are made of these.
+        "prefit" takes ``estimator`` as it is, fitted on other data.
     method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
         Method of the classifier that scores. Probabilities count as at least 1.2e-7 in their logarithm.
     passthrough : bool or "auto", default="auto"
@@ -55,7 +68,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         volumes of two classes and at most 32 features. Of more classes fields take constant edges by default, and the
         weights of nodes for the features rather overfit.
     missing_label : object, default=None
-        Nodes with this label do not train the classifier; they are scored like all others.
+        Nodes with this label do not train the classifier; they are scored like all others. None takes that of
+        ``estimator``, if it has one, or of the field at the end of the pipeline, :func:`~sklearn_crf.pipeline.make_pipeline`.
     n_jobs : int, optional
         Folds that are fitted at once.
 
@@ -168,23 +182,40 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         Raises
         ------
         ValueError
-            If ``cv`` asks for more folds than there are examples, or does not test each of them once.
+            If ``cv`` asks for more folds than there are nodes, or does not test each example once.
         """
         self._fit(X, y)
         if isinstance(self.cv, str):
             return self.transform(X)
-        n_examples = X.shape[0] if hasattr(X, "shape") else len(X)  # type: ignore[arg-type]
-        if isinstance(self.cv, Integral) and int(self.cv) > n_examples:
-            raise ValueError(
-                f"cv={self.cv} needs as many examples, but X has {n_examples}: folds keep examples whole. Use fewer "
-                "folds, cut large images into pieces, or fit the classifier on other data and pass cv='prefit'."
-            )
+        layout, examples, _ = read_nodes(X)
+        n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
+        if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
+            return self._in_place(X, self._scores_of_parts(examples, y))
         # Rows are balanced by scikit-learn, lattices by shares of classes.
-        plain = read_layout(aligned_frames(X)[0])[0] == "nodes"
-        cv = check_cv(self.cv, y, classifier=True) if plain else self.cv
-        node_classifier = _NodeClassifier(self.estimator, self.missing_label)
-        scores = cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
-        return self._in_place(X, scores)
+        cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
+        return self._in_place(X, self._scores_left_out(X, y, cv))
+
+    def _scores_left_out(self, X, y, cv):
+        node_classifier = _NodeClassifier(self.estimator, effective_missing_label(self))
+        return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
+
+    def _scores_of_parts(self, examples, y):
+        """Scores of each example, (n_nodes, n_columns), of which parts are left out: there are fewer than folds."""
+        labels = [flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
+        rows, parts, owner = [], [], []
+        for i, (x, own) in enumerate(zip(examples, labels, strict=True)):
+            for nodes in np.array_split(np.arange(len(own)), _RUNS * self.cv):
+                if len(nodes):
+                    found = rows_of(x)
+                    rows.append(found.iloc[nodes] if hasattr(found, "iloc") else found[nodes])
+                    parts.append(own[nodes])
+                    owner.append(i)
+        if len(rows) < self.cv:
+            raise ValueError(f"cv={self.cv} needs as many nodes, but X has {len(rows)}: use fewer folds.")
+        found = self._scores_left_out(rows, parts, self.cv)
+        return object_array(
+            [np.concatenate([part for part, j in zip(found, owner, strict=True) if j == i]) for i in range(len(labels))]
+        )
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Score each node by the classifier that was fitted on all examples.
@@ -238,7 +269,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             nodes = _NodeClassifier(self.estimator)
             nodes.use(self.estimator, X)
         else:
-            nodes = _NodeClassifier(self.estimator, self.missing_label).fit(X, y)
+            nodes = _NodeClassifier(self.estimator, effective_missing_label(self)).fit(X, y)
         self._nodes = nodes
         self.estimator_ = nodes.estimator_
         self.classes_ = nodes.classes_
@@ -254,7 +285,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             return bool(self.passthrough)
         if len(self.classes_) != 2 or self.n_features_in_ > _FEW_FEATURES:
             return False
-        layout, X = read_layout(aligned_frames(X)[0])
+        layout, X, _ = read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _check_parameters(self):
@@ -277,11 +308,11 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     def _in_layout(self, X, scores):
         """Scores of nodes in the place of the features of X."""
-        X, _ = aligned_frames(X, self._nodes.feature_names_in_)
-        layout, X = read_layout(X)
+        layout, X, _ = read_nodes(X, self._nodes.feature_names_in_)
         if layout == "nodes":
             return self._as_features(scores, X)
         if layout == "array":
+            scores = np.concatenate(scores) if scores.dtype == object else scores
             return put_back(self._as_features(scores, rows_of(X)), X)
         return object_array(
             [put_back(self._as_features(part, rows_of(x)), x) for part, x in zip(scores, X, strict=True)]
@@ -297,7 +328,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # a class that a fold lacks
         if not self.passthrough_:
             return scores
-        return sp.hstack([scores, rows], format="csr") if sp.issparse(rows) else np.hstack([scores, np.asarray(rows)])
+        rows = as_reals(rows, "X")
+        return sp.hstack([scores, rows], format="csr") if sp.issparse(rows) else np.hstack([scores, rows])
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -314,8 +346,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         self.missing_label = missing_label
 
     def fit(self, X, y):
-        X, names = aligned_frames(X)
-        layout, X = read_layout(X)
+        layout, X, names = read_nodes(X)
         rows = X if layout == "nodes" else stacked_rows(X)
         labels = y if layout == "nodes" else flat_labels(y, X)
         self._set(clone(self.estimator).fit(*labelled_rows(rows, labels, self.missing_label)), names)
@@ -323,7 +354,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
 
     def use(self, fitted, X):
         """Take a fitted classifier in the place of a fit."""
-        self._set(fitted, aligned_frames(X, getattr(fitted, "feature_names_in_", None))[1])
+        self._set(fitted, read_nodes(X, getattr(fitted, "feature_names_in_", None))[2])
 
     def _set(self, fitted, names):
         self.estimator_ = fitted
@@ -342,8 +373,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # a column for each class
 
     def _apply(self, function, X):
-        X, _ = aligned_frames(X, self.feature_names_in_)
-        layout, X = read_layout(X)
+        layout, X, _ = read_nodes(X, self.feature_names_in_)
         if layout == "nodes":
             return np.asarray(function(X))
         scores = np.asarray(function(stacked_rows(X)))

@@ -17,10 +17,11 @@ from sklearn_crf.encoding import (
     OperatorFeatures,
     label_array,
     labels_from_objects,
+    missing_label_of_field,
     missing_nodes,
     object_array,
 )
-from sklearn_crf.encoding._layouts import aligned_frames, read_layout
+from sklearn_crf.encoding._layouts import aligned_frames, ordered_frames, read_layout
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 
 # Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.
@@ -50,14 +51,16 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
     It is fitted on the nodes of all examples stacked to ``(n_nodes, n_features)``, and what it returns is put back into
     the layout of X: an array for an array, a 1-D object array of examples for a list; an
-    :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data go through as they are.
+    :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data go through as they are. Data frames, and lists of
+    them, reach the transformer as data frames: it may choose columns by name and encode categories.
 
     Parameters
     ----------
     transformer : transformer
         Cloned by ``fit``; its parameters are reached as ``transformer__<name>``. It must give one row for each row.
     missing_label : object, optional
-        Nodes with this label take no part in ``fit``.
+        Nodes with this label take no part in ``fit``. None takes that of the field at the end of the pipeline,
+        :func:`~sklearn_crf.pipeline.make_pipeline`.
 
     Attributes
     ----------
@@ -100,13 +103,12 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         NodeTransformer
         """
         _require_transformer(self.transformer)
-        X, names = aligned_frames(X)
-        layout, X = read_layout(X)
+        layout, X, names = read_nodes(X)
         if layout != "nodes":
             y = None if y is None else flat_labels(y, X)
             X = stacked_rows(X)
         if y is not None:
-            X, y = labelled_rows(X, y, self.missing_label)
+            X, y = labelled_rows(X, y, effective_missing_label(self))
         transformer = clone(self.transformer)
         self.transformer_ = transformer.fit(X) if y is None else transformer.fit(X, y)
         self._frame_names = names
@@ -163,8 +165,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         return self.transformer_.get_feature_names_out(names)
 
     def _apply(self, function, X):
-        X, _ = aligned_frames(X, self._frame_names)
-        layout, X = read_layout(X)
+        layout, X, _ = read_nodes(X, self._frame_names)
         if layout == "nodes":
             return function(X)
         _require_one_width(X)
@@ -201,8 +202,19 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         return tags
 
 
+def read_nodes(X, expected=None):
+    """The layout of X, its examples, and the names of columns; data frames stay as they are."""
+    frames, names = ordered_frames(X, expected)
+    if frames is not None and all(hasattr(frame, "iloc") for frame in frames):
+        return "list", frames, names
+    X, names = aligned_frames(X, expected)
+    return *read_layout(X), names
+
+
 def rows_of(x):
     """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
+    if hasattr(x, "columns"):
+        return x
     if isinstance(x, Example):
         if isinstance(x.node_features, OperatorFeatures):
             raise ValueError("X has node_features that are a linear operator, which has no rows to transform.")
@@ -215,9 +227,24 @@ def stacked_rows(examples):
         return rows_of(examples)
     _require_one_width(examples)
     parts = [rows_of(x) for x in examples]
+    if hasattr(parts[0], "columns"):
+        return _stacked_frames(parts)
     if any(sp.issparse(part) for part in parts):
         return sp.vstack([sound_csr(x, "X") if sp.issparse(x) else x for x in parts], format="csr")
     return np.concatenate(parts)
+
+
+def _stacked_frames(frames):
+    import pandas
+    from pandas.api.types import union_categoricals
+
+    stacked = pandas.concat(frames, ignore_index=True)
+    for name in frames[0].columns:
+        columns = [frame[name] for frame in frames]
+        # Categories that differ from frame to frame would become objects.
+        if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
+            stacked[name] = union_categoricals(columns, ignore_order=True)
+    return stacked
 
 
 def _require_one_width(examples):
@@ -262,6 +289,14 @@ def put_back(rows, x):
         f"The transformer returned a sparse matrix, which cannot take the shape {tuple(x.shape[:-1])} of a lattice: "
         "ask it for dense output."
     )
+
+
+def effective_missing_label(transformer):
+    """The missing label of a transformer of nodes, of its classifier, or of the field that it makes features for."""
+    if transformer.missing_label is not None:
+        return transformer.missing_label
+    own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
+    return missing_label_of_field.get() if own is None else own
 
 
 def flat_labels(y, examples):

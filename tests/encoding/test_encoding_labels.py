@@ -12,8 +12,8 @@ from sklearn_crf.encoding import encode_X, encode_y, object_array, validate_samp
 
 
 def columns(y, X, **options):
-    labels, classes = encode_y(y, encode_X(X), **options)
-    return [part.tolist() for part in labels], classes.tolist()
+    found = encode_y(y, encode_X(X), **options)
+    return [part.tolist() for part in found.labels], found.classes_.tolist()
 
 
 TWO_CHAINS = [np.zeros((2, 1)), np.zeros((3, 1))]
