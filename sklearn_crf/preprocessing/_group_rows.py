@@ -6,11 +6,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import sound_csr
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding import label_array, missing_nodes, object_array
 
 
-def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
+def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarray:
     """Cut a long table into examples: the rows of one group, in their order, become one chain.
+
+    A warning says where the rows of a group do not follow each other and no time orders them: numbers of sentences that
+    start anew in each document would join sentences of several documents.
 
     Parameters
     ----------
@@ -18,7 +22,10 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
         Features or labels, one row for each node.
     groups : str or array-like of shape (n_rows,)
         Group of each row, such as the number of its sentence; or the name of a column of the frame, which is then left
-        out of the examples. Rows of a group need not follow each other.
+        out of the examples.
+    time : str or array-like of shape (n_rows,), optional
+        Orders the rows of each group, such as the position in a sentence; or the name of a column of the frame, which
+        is then left out. None keeps the order of the table.
 
     Returns
     -------
@@ -28,7 +35,7 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If groups has another length than rows, names no column, or a row has no group.
+        If groups or time has another length than rows, names no column, or a row has no group or time.
 
     See Also
     --------
@@ -38,32 +45,43 @@ def group_rows(rows: Any, groups: str | Any) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> from sklearn_crf.preprocessing import group_rows, ungroup_rows
-    >>> sentence = ["a", "a", "b", "a"]
-    >>> parts = group_rows(np.array([10, 11, 20, 12]), sentence)
+    >>> sentence, position = ["a", "a", "b", "a"], [2, 0, 0, 1]
+    >>> parts = group_rows(np.array([12, 10, 20, 11]), sentence, position)
     >>> [part.tolist() for part in parts]
     [[10, 11, 12], [20]]
-    >>> ungroup_rows(parts, sentence)
-    array([10, 11, 20, 12])
+    >>> ungroup_rows(parts, sentence, position)
+    array([12, 10, 20, 11])
     """
     is_frame = hasattr(rows, "columns")
-    if isinstance(groups, str):
-        if not is_frame or groups not in rows.columns:
+    columns = {name: value for name, value in (("groups", groups), ("time", time)) if isinstance(value, str)}
+    for name, column in columns.items():
+        if not is_frame or column not in rows.columns:
             held = f"{list(rows.columns)}" if is_frame else f"rows is a {type(rows).__name__}, not a data frame"
-            raise ValueError(f"groups={groups!r} names no column: {held}.")
-        groups, rows = rows[groups], rows[[name for name in rows.columns if name != groups]]
+            raise ValueError(f"{name}={column!r} names no column: {held}.")
+    groups = rows[groups] if "groups" in columns else groups
+    time = rows[time] if "time" in columns else time
+    if columns:
+        rows = rows[[name for name in rows.columns if name not in columns.values()]]
     if not is_frame:
         # Masks of arrays stay.
         rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
     if not rows.ndim:
         raise ValueError(f"rows must be a table or a column with a row for each node, got {rows!r}.")
     n_rows = rows.shape[0]
-    members = _members(groups, n_rows)
+    members = _members(groups, n_rows, time)
+    apart = [] if time is not None else [part for part in members if part[-1] - part[0] >= len(part)]
+    if apart:
+        warn_caller(
+            f"The rows of {len(apart)} of {len(members)} groups do not follow each other, such as those of "
+            f"{label_array(groups)[apart[0][0]]!r}: they are joined in the order of the table. Pass the column of time "
+            "as time, or names of groups that are not used again."
+        )
     if hasattr(rows, "iloc"):
         return object_array([rows.iloc[part] for part in members])
     return object_array([rows[part] for part in members])
 
 
-def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
+def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     """Values of examples as one column or table in the order of the rows that :func:`group_rows` cut.
 
     Parameters
@@ -72,6 +90,8 @@ def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
         One for each group, one row for each of its rows: predicted labels or probabilities.
     groups : array-like of shape (n_rows,)
         As given to :func:`group_rows`, the values of the column rather than its name.
+    time : array-like of shape (n_rows,), optional
+        The same.
 
     Returns
     -------
@@ -88,7 +108,7 @@ def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
     >>> ungroup_rows([["B", "O"], ["O"]], [7, 7, 9]).tolist()
     ['B', 'O', 'O']
     """
-    members = _members(groups, len(groups))
+    members = _members(groups, len(groups), time)
     if len(parts) != len(members):
         raise ValueError(f"parts holds {len(parts)} examples, but groups names {len(members)}.")
     parts = [np.asarray(part) for part in parts]
@@ -98,22 +118,33 @@ def ungroup_rows(parts: Any, groups: Any) -> np.ndarray:
     return np.concatenate(parts)[np.argsort(np.concatenate(members), kind="stable")]
 
 
-def _members(groups, n_rows):
+def _members(groups, n_rows, time):
     """Rows of each group, groups in the order of their first row."""
-    groups = label_array(groups)
-    if groups.shape != (n_rows,) or not n_rows:
-        raise ValueError(
-            f"groups must have shape ({n_rows},), one for each row, of which one is needed; got {groups.shape}."
-        )
-    lacking = missing_nodes(groups, np.nan)
-    # NaT, too, is unlike itself.
-    lacking[~lacking] = [value != value for value in groups[~lacking]]
-    if lacking.any():
-        row = int(np.argmax(lacking))
-        raise ValueError(f"groups[{row}] is {groups[row]}: every row needs a group.")
+    groups = _column(groups, n_rows, "groups", "group")
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     of_row = number[inverse]
     counts = np.bincount(of_row)
-    return np.split(np.argsort(of_row, kind="stable"), np.cumsum(counts)[:-1])
+    keys = (of_row,) if time is None else (_rank(_column(time, n_rows, "time", "time")), of_row)
+    return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
+
+
+def _rank(values):
+    return np.unique(values, return_inverse=True)[1]
+
+
+def _column(values, n_rows, name, what):
+    """Values of all rows, none of which is missing."""
+    values = label_array(values)
+    if values.shape != (n_rows,) or not n_rows:
+        raise ValueError(
+            f"{name} must have shape ({n_rows},), one for each row, of which one is needed; got {values.shape}."
+        )
+    lacking = missing_nodes(values, np.nan)
+    # NaT, too, is unlike itself.
+    lacking[~lacking] = [value != value for value in values[~lacking]]
+    if lacking.any():
+        row = int(np.argmax(lacking))
+        raise ValueError(f"{name}[{row}] is {values[row]}: every row needs a {what}.")
+    return values

@@ -1,5 +1,7 @@
 """Long tables to examples and back."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,8 @@ from sklearn_crf.preprocessing import group_rows, ungroup_rows
 @pytest.mark.parametrize("rows", [np.arange(10).reshape(5, 2), np.arange(5), np.array(list("abcde"))])
 def test_there_and_back(rows):
     groups = [3, 1, 3, 2, 1]
-    parts = group_rows(rows, groups)
+    with pytest.warns(UserWarning, match="2 of 3 groups do not follow each other, such as those of .*3.*: "):
+        parts = group_rows(rows, groups)
     assert [len(part) for part in parts] == [2, 2, 1]
     assert np.array_equal(parts[0], rows[[0, 2]])
     assert np.array_equal(ungroup_rows(parts, groups), rows)
@@ -18,7 +21,8 @@ def test_there_and_back(rows):
 
 def test_sparse_rows():
     rows = sp.random(6, 4, 0.5, random_state=0, format="coo")
-    parts = group_rows(rows, list("aabbba"))
+    with pytest.warns(UserWarning, match="1 of 2 groups do not follow"):
+        parts = group_rows(rows, list("aabbba"))
     assert np.array_equal(parts[0].toarray(), rows.toarray()[[0, 1, 5]])
 
 
@@ -37,3 +41,43 @@ def test_sparse_rows():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_groups_that_follow_each_other_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [len(part) for part in group_rows(np.arange(5), list("aabbb"))] == [2, 3]
+        assert [len(part) for part in group_rows(np.arange(5), list("babab"), [1, 1, 2, 2, 3])] == [3, 2]
+
+
+@pytest.mark.parametrize("as_names", [False, True])
+def test_time_orders_the_rows_of_each_group(as_names):
+    rng = np.random.default_rng(0)
+    groups, time = rng.integers(4, size=30), rng.permutation(30).astype(float)
+    time[5], time[17] = time[3], time[3]  # rows of one time keep their order
+    if as_names:
+        pd = pytest.importorskip("pandas")
+        table = pd.DataFrame({"row": np.arange(30), "sentence": groups, "when": time})
+        parts = group_rows(table, "sentence", "when")
+        assert all(part.columns.tolist() == ["row"] for part in parts)
+        parts = [part["row"].to_numpy() for part in parts]
+    else:
+        parts = group_rows(np.arange(30), groups, time)
+    names = list(dict.fromkeys(groups.tolist()))
+    expected = [sorted(np.flatnonzero(groups == name), key=lambda i: (time[i], i)) for name in names]
+    assert [part.tolist() for part in parts] == expected
+    assert ungroup_rows(parts, groups, time).tolist() == list(range(30))
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ([1, 2], r"time must have shape \(3,\)"),
+        ([1.0, np.nan, 2.0], r"time\[1\] is nan: every row needs a time"),
+        (np.array(["2020-01-01", "NaT", "2020-01-02"], dtype="M8[D]"), r"time\[1\] is NaT"),
+        ("when", "time='when' names no column"),
+    ],
+)
+def test_bad_times(time, message):
+    with pytest.raises(ValueError, match=message):
+        group_rows(np.zeros(3), [1, 1, 2], time)
