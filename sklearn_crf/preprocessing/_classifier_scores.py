@@ -69,7 +69,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         weights of nodes for the features rather overfit.
     missing_label : object, default=None
         Nodes with this label do not train the classifier; they are scored like all others. None takes that of
-        ``estimator``, if it has one, or of the field at the end of the pipeline, :func:`~sklearn_crf.pipeline.make_pipeline`.
+        ``estimator``, if it has one, or of the field at the end of the pipeline
+        (:func:`~sklearn_crf.pipeline.make_pipeline`).
     n_jobs : int, optional
         Folds that are fitted at once.
 

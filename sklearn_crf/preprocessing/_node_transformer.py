@@ -59,8 +59,8 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
     transformer : transformer
         Cloned by ``fit``; its parameters are reached as ``transformer__<name>``. It must give one row for each row.
     missing_label : object, optional
-        Nodes with this label take no part in ``fit``. None takes that of the field at the end of the pipeline,
-        :func:`~sklearn_crf.pipeline.make_pipeline`.
+        Nodes with this label take no part in ``fit``. None takes that of the field at the end of the pipeline
+        (:func:`~sklearn_crf.pipeline.make_pipeline`).
 
     Attributes
     ----------
