@@ -43,8 +43,7 @@ def _gives_probabilities(estimator):
 class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     r"""Label pixels by a Gaussian field over codes of the labels, its factors chosen by regression trees.
 
-    One sequence is given as ``X[np.newaxis]`` and ``y[np.newaxis]``: X of shape ``(T, F)`` with y of shape ``(T,)`` are
-    plain rows, nodes without edges.
+    One sequence is ``X[np.newaxis]``, ``y[np.newaxis]``: X of shape ``(T, F)`` with y of ``(T,)`` are plain rows.
 
     .. math::
         \hat{y}_s = \arg\min_k \|u_s - e_k\|, \qquad u = \mathrm{E}[y \mid x]

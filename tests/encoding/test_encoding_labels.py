@@ -88,7 +88,7 @@ def test_a_chain_may_be_unlabelled_as_a_whole():
 
 def test_labels_of_arrays_of_lattices_and_rows():
     y = RNG.integers(2, size=(2, 3, 4))
-    labels, classes = encode_y(y, encode_X(np.zeros((2, 3, 4, 1))))
+    labels, classes, _ = encode_y(y, encode_X(np.zeros((2, 3, 4, 1))))
     assert np.array_equal(np.reshape(labels, y.shape), y)
     assert {part.dtype.type for part in labels} == {np.int32}
     assert classes.tolist() == [0, 1]
@@ -281,7 +281,7 @@ def test_nan_in_y_is_no_missing_label_unless_said():
 @pytest.mark.parametrize(("low", "high"), [(-128, -126), (3, 60), (-100, 100)])
 def test_classes_of_many_labels(dtype, low, high):
     values = np.random.default_rng(0).integers(low, high, size=(2, 50, 60)).astype(dtype)
-    labels, classes = encode_y(values, encode_X(np.zeros((2, 50, 60, 1))))
+    labels, classes, _ = encode_y(values, encode_X(np.zeros((2, 50, 60, 1))))
     expected, inverse = np.unique(values, return_inverse=True)
     np.testing.assert_array_equal(classes, expected)
     np.testing.assert_array_equal(np.stack(labels), inverse.reshape(2, -1))
