@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import single_threaded_blas, thread_count
-from sklearn_crf.graphs import Rectangle, tiles_of
+from sklearn_crf.graphs import Rectangle, lattice, tiles_of
 from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
@@ -124,7 +124,8 @@ def predict_in_tiles(
       of the whole image is within the tolerance of the solver; and since J is no less than the least eigenvalues of the
       factors' precisions, summed over those of a pixel, that bounds the distance to the exact mean. For labels it
       bounds how many can differ.
-    - Elsewhere a tile and its neighbours have to agree about the pixels at their seams.
+    - Elsewhere a tile and its neighbours have to agree about the pixels at their seams. If labels at a seam are a
+      forbidden pair, the whole image is predicted at once.
 
     With ``bound`` the difference in score to the best labeling y* of the whole image is bounded by that of tiles P and
     of the edges between them,
@@ -208,6 +209,10 @@ def predict_in_tiles(
         else:
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
+        if task.breaks_pairs():
+            # Tiles do not know the labels beyond their windows: only the whole image keeps to forbidden pairs.
+            out[:] = task.predict(Rectangle(0, shape[0], 0, shape[1]))
+            n_open, certified = 0, False
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
     return TiledLabels(out, certified, n_open, gap, np.array(list(margins.values())))
 
@@ -256,6 +261,8 @@ class _TiledPrediction:
         asked = estimator._asked(inference) if hasattr(estimator, "_asked") else None
         self.best = None if asked is None or asked.rule != "map" else asked.inference
         self.asked = asked
+        layout = getattr(estimator, "_fitted_layout", None)
+        self.forbidden = None if layout is None else layout.forbidden
         # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
         # are with some margin.
         self.labels_of = self._proof()
@@ -264,7 +271,7 @@ class _TiledPrediction:
     def _proof(self):
         estimator, asked = self.estimator, self.asked
         has_rule = getattr(estimator, "voters_", None) is not None or getattr(estimator, "cost", None) is not None
-        if asked is None or has_rule:
+        if asked is None or has_rule or self.forbidden is not None:
             return None
         if bounds_messages(asked.inference):
             return self._by_messages
@@ -314,6 +321,14 @@ class _TiledPrediction:
         inner[low[0] : high[0], low[1] : high[1]] = True
         return ~inner.ravel()
 
+    def breaks_pairs(self):
+        """Whether the labels of two neighbours, which tiles found apart, are a pair that is forbidden."""
+        if self.forbidden is None:
+            return False
+        columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out))
+        offsets = lattice((1, 1), connectivity=self.estimator.connectivity).offsets
+        return any(self.forbidden[columns[_moved(-y, -x)], columns[_moved(y, x)]].any() for y, x in offsets.tolist())
+
     def write(self, tile, columns):
         self.out[tile.slices] = self.estimator.classes_[columns]
 
@@ -348,6 +363,11 @@ class _TiledPrediction:
         tables = model.edge_tables(edges).astype(np.float64)
         tails, heads = columns[model.graph.edges[edges]].T
         return float(np.sum(tables.max(axis=(1, 2)) - tables[np.arange(len(edges)), tails, heads]))
+
+
+def _moved(y, x):
+    """Slices of the pixels from which, or to which, an offset leads inside of an image."""
+    return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
 def _certified(task, margins):

@@ -13,6 +13,7 @@ from sklearn_crf.estimators import _classifier
 from sklearn_crf.estimators._batch_labels import labels_of_most_gain
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import JunctionTree
+from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.models import PairwiseModel, factor_graph_of, score
 from sklearn_crf.potentials import PairwiseTables
 
@@ -176,3 +177,18 @@ def test_fields_without_forbidden_pairs_decide_by_the_largest_marginal():
     field = TRWCRF(pairwise="full").fit(X, [CLASSES[y] for y in Y])
     for labels, marginals in zip(field.predict(X), field.predict_proba(X, inference=JunctionTree()), strict=True):
         assert_array_equal(labels, CLASSES[marginals.argmax(axis=1)])
+
+
+@pytest.mark.parametrize("inference", [None, "map"])
+@pytest.mark.parametrize("connectivity", [1, 2])
+def test_tiles_of_a_large_image_keep_to_forbidden_pairs(inference, connectivity):
+    rng = np.random.default_rng(0)
+    X, Y = images(rng, 8)
+    if connectivity == 2:
+        Y = [np.full(y.shape, y[0, 0]) for y in Y]
+    pairwise = PairwiseTables("full", forbidden=FORBIDDEN)
+    field = TRWCRF(edge_features="constant", connectivity=connectivity, pairwise=pairwise)
+    field.fit(X, [CLASSES[y] for y in Y])
+    image = rng.normal(scale=3.0, size=(20, 16, 3))
+    found = predict_in_tiles(field, image, tile=5, margin=2, max_margin=2, inference=inference)
+    assert count_broken(field.models([image]), [found.labels]) == 0
