@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._numbers import check_choice, check_option
+from sklearn_crf._numbers import as_integer, check_choice, check_option
 from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
 from sklearn_crf._versions import HoldsOptions
@@ -454,6 +454,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         ndarray of shape (n_samples, N), int32
         """
         self._require("sample", model)
+        n_samples = as_integer(n_samples, "n_samples")
         return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def for_learning(self) -> "Inference":

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._numbers import as_integer, as_integers, as_reals
+from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.models import check_labels
 
 # Of the sums of the marginals of a node, in either precision.
@@ -70,7 +70,7 @@ def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: A
 
 def checked_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, **options: Any) -> np.ndarray:
     """Samples of the labelings of a model, in int32."""
-    shape = (as_integer(n_samples, "n_samples", lowest=1), model.n_nodes)
+    shape = (n_samples, model.n_nodes)
     found = as_integers(found, "samples", shape=shape, lowest=0, highest=model.n_columns - 1, kinds="iub")
     for labels in found:
         check_labels(model, labels)

@@ -32,8 +32,20 @@ _LARGEST_OFFSET = 2**24
 def check_saved_trees(estimator):
     """Raise ValueError unless the fitted trees of an estimator are such; to be assigned to ``_check_state``."""
     trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
+    if trees:
+        _check_offsets(estimator.offsets_, len(trees) - 1)
     for tree in trees if held_out is None else [*trees, held_out["tree"]]:
         _check_tree(tree, estimator.weights_[0].shape[2] - 1)
+
+
+def _check_offsets(offsets, n_pairs):
+    """Raise ValueError unless each type of pairs has an offset of its own, up to its sign: others have no edges."""
+    if offsets.dtype.kind != "i" or offsets.ndim != 2 or len(offsets) != n_pairs:
+        raise ValueError(f"offsets_ must be {n_pairs} rows of integers, got {offsets.dtype} of shape {offsets.shape}.")
+    if np.abs(offsets).max(initial=0) > _LARGEST_OFFSET:
+        raise ValueError(f"offsets_ must be at most {_LARGEST_OFFSET}.")
+    if len({tuple(own) for own in [*offsets.tolist(), *(-offsets).tolist()]}) < 2 * n_pairs:
+        raise ValueError("offsets_ must differ from each other, from the opposite of each other, and from 0.")
 
 
 def _check_tree(arrays, n_channels):

@@ -62,6 +62,26 @@ def test_damaged_trees_are_not_loaded(fitted, kind, number):
         pickle.loads(pickle.dumps(saved))
 
 
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        np.full((4, 2), -1),
+        np.array([[0, 1], [1, 0], [0, -1], [1, 1]]),
+        np.array([[0, 0], [1, 0], [0, 1], [1, 1]]),
+        np.array([[0, 1], [1, 0], [0, 2**31 - 1], [1, 1]]),
+        np.array([[0, 1], [1, 0]]),
+        np.array([[0.5, 1], [1, 0], [1, 1], [1, -1]]),
+    ],
+)
+def test_damaged_offsets_are_not_loaded(fitted, offsets):
+    model, _ = fitted
+    assert model.offsets_.shape == (4, 2)
+    saved = pickle.loads(pickle.dumps(model))
+    saved.offsets_ = offsets
+    with pytest.raises(ValueError, match="the saved RegressionTreeField is damaged: offsets_"):
+        pickle.loads(pickle.dumps(saved))
+
+
 def test_damaged_trees_of_errors_are_not_loaded(fitted):
     model, _ = fitted
     saved = pickle.loads(pickle.dumps(model))
