@@ -45,7 +45,7 @@ class Proof:
         if self.step == 0:
             return bound
         n_steps = np.floor((bound - score + self.rounding) / self.step)
-        return min(bound, score + float(n_steps) * self.step)
+        return min(bound, float(score + n_steps * self.step))
 
     def meets(self, score: float, bound: float) -> bool:
         """Return whether a bound is the score up to rounding, so that the labels solve a relaxation with this bound."""
@@ -86,7 +86,7 @@ class Proof:
             float(counts @ np.maximum.reduceat(np.abs(values - step * np.rint(values / step)), starts))
             for values, starts, counts in self._differences()
         )
-        return step if 2 * error <= self.rounding else 0.0
+        return float(step) if 2 * error <= self.rounding else 0.0
 
     def _differences(self):
         """What scores lack to the largest of their factor, as :meth:`_groups` gives scores; 0 for -inf."""
