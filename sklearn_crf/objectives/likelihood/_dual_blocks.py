@@ -232,8 +232,9 @@ def fitted_pairs(pairs, first, second):
         total = pairs.sum(axis=axis)
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
-    lacks = first - pairs.sum(axis=2), second - pairs.sum(axis=1)
-    missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).tiny)[:, None, None]
+    lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
+    # Less is rounding.
+    missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
