@@ -344,7 +344,7 @@ def coupling_audit(
         ``std_test_score`` over examples; ``mean_log_loss``, NaN where an estimator has no marginals;
         ``mean_fit_time`` and ``mean_predict_time``, in seconds over folds; ``rank_test_score``; ``difference`` to the
         best pair, ``difference_low`` and ``difference_high``, the ends of its simultaneous interval of 95 % (infinite
-        where there are too few examples to tell), and ``p_value``, also under the earlier name ``p_holm``. ``scores``:
+        where there are too few examples to tell), and ``p_value``. ``scores``:
         (n_pairs, n_examples), NaN for examples without labels.
 
     Raises
@@ -558,7 +558,6 @@ def compare_with_best(scores, rng, groups=None):
         "difference_low": difference - half,
         "difference_high": difference + half,
         "p_value": p_value,
-        "p_holm": p_value,
     }
 
 

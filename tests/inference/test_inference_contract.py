@@ -231,7 +231,7 @@ def test_marginals_are_derivatives_of_log_z(cls, topology):
             moved = replace(model, unary=model.unary + step * direction[0], tables=model.tables + step * direction[1])
             return run(algorithm, "marginals", moved).log_z
 
-        h = 1e-3
+        h = 5e-4
         numerical = (8 * (log_z(h) - log_z(-h)) - (log_z(2 * h) - log_z(-2 * h))) / (12 * h)
         analytic = np.sum(found.unary * direction[0]) + np.sum(found.tables * direction[1])
         assert numerical == pytest.approx(analytic, abs=1e-8)
