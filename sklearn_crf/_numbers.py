@@ -23,16 +23,18 @@ SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
     """Product of numbers of states in float64, inf where it is too large."""
     with np.errstate(over="ignore"):
-        return np.prod(n_states, axis=axis, dtype=np.float64)
+        return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
 
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
     """A number as int, if it is an integer within the two bounds."""
     # name: what errors call it
     try:
-        number = index(None if isinstance(value, bool | np.bool_) else value)
+        number = index(value)
     except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}.") from None
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be an integer, got {value!r}.")
     if not lowest <= number <= highest:
         raise ValueError(f"{name} must lie in {lowest} to {highest}, got {number}.")
     return number
@@ -227,7 +229,7 @@ def without_mask(values: Any) -> Any:
         return values
     if not np.ma.is_masked(values):
         return values.data
-    return values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+    return np.ma.filled(values.astype(np.result_type(values.dtype, np.float32)), np.nan)
 
 
 def pandas_na() -> Any:

@@ -1,6 +1,7 @@
 """Corruptions of clean images that training draws again in every round."""
 
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -14,7 +15,9 @@ from sklearn_crf.rtf.images._units import InputSample
 class _Range(Options):
     """A number, or the bounds of one that is drawn uniformly for every image."""
 
-    _least, _largest, _example = 0.0, np.inf, 25
+    _least: float = 0.0
+    _largest: float = np.inf
+    _example: float = 25
 
     def __init__(self, low: float | None = None, high: float | None = None):
         self.low = low
@@ -22,7 +25,8 @@ class _Range(Options):
 
     def check(self) -> None:
         """Raise InvalidParameterError if the bounds are not valid."""
-        low, high = self.low, self.low if self.high is None else self.high
+        low: Any = self.low
+        high: Any = self.low if self.high is None else self.high
         for name, value in (("low", low), ("high", high)):
             is_number = isinstance(value, Real) and not isinstance(value, bool)
             if not is_number or not self._least <= value <= min(self._largest, np.finfo(float).max) or low > high:
