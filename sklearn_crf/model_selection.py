@@ -458,9 +458,6 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
 class _Labelled(ClassifierMixin, BaseEstimator):
     """An estimator whose predictions for X are X: what scorers of scikit-learn score."""
 
-    def __init__(self, classes):
-        self.classes_ = classes
-
     def predict(self, X):
         return X
 
@@ -480,7 +477,9 @@ def _score_of_labels(scoring):
 
 def _scored_by(scorer, truth, predicted):
     try:
-        return float(scorer(_Labelled(np.union1d(truth, predicted)), predicted, truth))
+        seen = _Labelled()
+        seen.classes_ = np.union1d(truth, predicted)
+        return float(scorer(seen, predicted, truth))
     except AttributeError as error:
         raise ValueError(f"scoring={scorer!r} needs more than labels: take a scorer of labels.") from error
 

@@ -397,15 +397,14 @@ def test_wrong_width_and_unknown_label_afterwards():
     model = drf_classifier().fit(X, y)
     with pytest.raises(ValueError, match="X has 2 features, but DRFClassifier is expecting 1"):
         model.predict(np.concatenate((X, X), axis=-1))
-    with pytest.raises(ValueError, match="7"):
-        model.score(X, np.full_like(y, 7))
+    assert model.score(X, np.full_like(y, 7)) == 0
     with pytest.raises(NotFittedError):
         drf_classifier().predict(X)
 
 
 def test_exact_learning_refuses_cycles():
     X, y = noisy_blobs(3)
-    with pytest.raises(ValueError, match=r"X\[0\]: TreeInference needs a graph without cycles"):
+    with pytest.raises(ValueError, match=r"^learning='likelihood' needs exact marginals, and X has graphs with cycles"):
         drf_classifier(learning="likelihood", inference=TreeInference()).fit(X, y)
 
 

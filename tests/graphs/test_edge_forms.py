@@ -64,7 +64,7 @@ def test_region_adjacency_graph():
         ([[0, 1], [2]], "rows of different lengths"),
         (sp.eye(5).tocsr(), r"shape \(5, 5\), but 4 nodes need \(4, 4\)"),
         (nx.path_graph(3), "a graph of 3 nodes, but there are 4"),
-        (nx.MultiGraph([(0, 1), (0, 1), (2, 3)]), "a second time"),
+        (nx.MultiGraph([(0, 1), (0, 1), (2, 3)]), "joins 0 and 1 more than once"),
     ],
 )
 def test_other_edges(edges, message):

@@ -158,8 +158,8 @@ def test_options_of_solver_and_priors_are_nested():
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("solver__step_size", r"solver='auto', which is no object; pass an object first, as in solver=ScaledSGD\(\)"),
-        ("priors__mean_scale", r"priors=None, which is no object; pass an object first, as in priors=Priors\(\)"),
+        ("solver__step_size", r"solver='auto', which is no object: pass an object first, as in solver=ScaledSGD\(\)"),
+        ("priors__mean_scale", r"priors=None, which is no object: pass an object first, as in priors=Priors\(\)"),
     ],
 )
 def test_options_of_a_name_ask_for_an_object(key, message):
