@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-RECORD = Path("..") / ".." / "benchmarks" / "peers.json"  # pictures are drawn in their folder
+RECORD = Path("..") / ".." / "benchmarks" / "peers" / "peers.json"  # pictures are drawn in their folder
 rows = json.loads(RECORD.read_text(encoding="utf-8"))
 
 names = {"sklearn_crfsuite": "sklearn-crfsuite", "pycrfsuite": "python-crfsuite", "maxflow": "PyMaxflow"}
