@@ -68,6 +68,7 @@ class Proof:
         return _ROUNDING * total
 
     @cached_property
+    @np.errstate(over="ignore")  # beside the least numbers that there are, ratios are infinite
     def step(self) -> float:
         """A number that the scores of labelings differ by multiples of, up to rounding, or 0 if none is known."""
         step, largest = 0.0, 0.0

@@ -6,14 +6,21 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.metrics import accuracy_score
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
-from sklearn_crf.encoding import class_weights, encode_y, found_labels, in_class_order, missing_nodes, sorted_classes
+from sklearn_crf.encoding import (
+    class_weights,
+    encode_y,
+    found_labels,
+    in_class_order,
+    missing_nodes,
+    require_same_kind,
+    sorted_classes,
+)
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._prediction import known_pixels
@@ -494,24 +501,17 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
         else:
-            truth, found, weight = self._labelled_pixels(X, y, sample_weight)
-            total = len(truth) if weight is None else weight.sum()
+            right, total = self._scored_nodes(X, y, sample_weight)
         if not total:
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
-        if isinstance(X, Shards):
-            return right / total
-        return float(accuracy_score(truth, found, sample_weight=weight))
-
-    def _labelled_pixels(self, X, y, sample_weight):
-        """True and predicted labels, and weights, of the pixels whose label is known."""
-        is_missing = partial(missing_nodes, missing_label=self.missing_label)
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_missing)
-        # An array of objects, as needed for a missing label, is turned into one of the labels' own type.
-        return np.array(truth.tolist()), found, weight
+        return right / total
 
     def _scored_nodes(self, X, y, sample_weight):
-        """Weight of the pixels that are labelled right, and of all."""
-        truth, found, weight = self._labelled_pixels(X, y, sample_weight)
+        """Weight of the pixels that are labelled right, and of all whose label is known."""
+        is_missing = partial(missing_nodes, missing_label=self.missing_label)
+        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_missing)
+        truth = np.array(truth.tolist())  # an array of objects, as a missing label needs, takes the type of its labels
+        require_same_kind(truth, found, "y", "the predicted labels")
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
 
