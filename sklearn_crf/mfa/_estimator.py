@@ -524,7 +524,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         missing = self.classes_[self.class_prior_ == 0]
         if len(missing):
             warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
-        at_floor = log_noise <= prior.log_noise_bounds[0] + 1e-9
+        # Noise of a smaller share of the variance leaves covariances few digits, whatever floor is set.
+        at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
         # The joint likelihood would grow without bound there; for the conditional one the floor is a regulariser.
         if at_floor.any() and self.objective == "joint":
             warn_caller(
