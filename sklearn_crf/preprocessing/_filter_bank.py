@@ -13,7 +13,7 @@ from sklearn.base import _fit_context, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._threads import map_tasks, range_runner
-from sklearn_crf.kernels.rtf.filter_rows import filter_stride, separable_responses
+from sklearn_crf.kernels.preprocessing.filter_rows import filter_stride, separable_responses
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images
 
 

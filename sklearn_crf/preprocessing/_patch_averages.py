@@ -8,7 +8,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.rtf.patch_averages import average_patches, average_stride
+from sklearn_crf.kernels.preprocessing.patch_averages import average_patches, average_stride
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
 

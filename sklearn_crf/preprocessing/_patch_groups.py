@@ -9,7 +9,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.rtf.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
+from sklearn_crf.kernels.preprocessing.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 from sklearn_crf.preprocessing._patch_averages import PatchAverages
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy

@@ -8,7 +8,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.rtf.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
+from sklearn_crf.kernels.preprocessing.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
 
 _MARGIN = PATCH_SIDE - 1
