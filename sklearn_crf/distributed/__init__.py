@@ -2,7 +2,7 @@
 
 from sklearn_crf.distributed._clusters import ClusterExecutor, ClusterGoneError, DaskExecutor, RayExecutor
 from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard
-from sklearn_crf.distributed._kept import KeptObjects
+from sklearn_crf.distributed._replay import KeptObjects
 from sklearn_crf.distributed._shards import Shards, of_each_shard, on_worker, scored_shards
 from sklearn_crf.distributed._sums import tree_sum
 

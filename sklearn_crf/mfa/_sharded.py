@@ -1,15 +1,14 @@
 """Samples in shards: what they have in common, samples of theirs to start from, and sums over all of them."""
 
-from functools import reduce
-from typing import Any, NamedTuple
-from uuid import uuid4
+from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.distributed import Shards
-from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, Units, units_of
+from sklearn_crf.distributed import KeptObjects, Shards
+from sklearn_crf.mfa._samples import SampleBlocks, Units, units_of
 
 # Samples of each class, from all shards together, that initial values are found from.
 _SAMPLES_TO_START = 3000
@@ -125,64 +124,30 @@ class ShardedBlocks:
     # classes: names of the classes that have samples; width: as of SampleBlocks
 
     def __init__(self, estimator, shards, classes, units, width):
-        self._shards = shards
-        self._plan = _MixturePlan(uuid4().hex, clone(estimator), classes, units, width)
+        self._kept = KeptObjects(shards, partial(_blocks, clone(estimator), classes, units, width))
         self.n_features = len(units.mean)
-        self.class_weight = shards.sum(_class_weight, self._plan)
+        self.class_weight = self._kept.total(_class_weight, changes=False)
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, run=map):
         """A sum over samples that a function of blocks gives."""
-        for _ in range(_MOST_REPAIRS):
-            found = self._shards.sum(_total, (self._plan.key, function, params, arguments))
-            if found is not None:
-                return found[0]
-            # Another worker has loaded a shard since the step before.
-            self._shards.sum(_class_weight, self._plan)
-        raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
+        return self._kept.total(_total, function, params, arguments, changes=False)
 
     def finish(self):
         """Release the memory of the shards."""
-        self._shards.map(_drop, None)
+        self._kept.drop()
 
 
-_MOST_REPAIRS = 10
+def _blocks(estimator, classes, units, width, shard):
+    """Samples of a shard in standardised units, in blocks."""
+    names, labels, weight, X = shard.cache.pop("samples", None) or estimator._checked_samples(*shard.load())
+    labels = np.searchsorted(classes, names[labels])
+    return SampleBlocks(units.standardise(X), labels, weight, len(classes), width)
 
 
-class _MixturePlan(NamedTuple):
-    key: str
-    estimator: Any
-    classes: np.ndarray
-    units: Units
-    width: int
+def _class_weight(blocks):
+    return blocks.class_weight
 
 
-def _blocks(shard, plan):
-    if "blocks" not in shard.cache:
-        checked = shard.cache.pop("samples", None) or plan.estimator._checked_samples(*shard.load())
-        classes, labels, weight, X = checked
-        labels = np.searchsorted(plan.classes, classes[labels])
-        X = StandardisedSamples(plan.units.standardise(X), labels, weight, plan.units).X
-        shard.cache["blocks"] = SampleBlocks(X, labels, weight, len(plan.classes), plan.width)
-    return shard.cache["blocks"]
-
-
-def _class_weight(shard, plan):
-    shard.memory["plan"] = plan
-    with single_threaded_blas():
-        return _blocks(shard, plan).class_weight
-
-
-def _total(shard, request):
-    """The sum over the samples of a shard, in a tuple; None if the shard does not know how to read them."""
-    key, function, params, arguments = request
-    plan = shard.memory.get("plan")
-    if plan is None or plan.key != key:
-        return None
-    with single_threaded_blas():
-        return (function(params, _blocks(shard, plan), *arguments, map),)
-
-
-def _drop(shard, _):
-    shard.cache.clear()
-    shard.memory.clear()
+def _total(blocks, function, params, arguments):
+    return function(params, blocks, *arguments, map)

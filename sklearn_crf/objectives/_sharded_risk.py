@@ -5,12 +5,10 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import numpy as np
 
-from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.distributed import Shard, Shards, tree_sum
+from sklearn_crf.distributed import KeptObjects, Shard, Shards, tree_sum
 from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue
 
 
@@ -73,12 +71,12 @@ class ShardedRisk:
         self.make_risk = make_risk
         self.potentials = potentials
         self.seed = seed
-        self._key = uuid4().hex
-        self._n_passes = 0
-        self._history: list[_Pass | _Call] = []
-        self._keeps_passes = True
-        self._state_of_objective = self._sent_objective = None
-        known = shards.map(_describe, _Plan(self._key, make_risk))
+        # One at a time: several training problems of one fit share the examples, and each may have a form of its own.
+        self._kept = KeptObjects(shards, partial(_RiskOfShard.of, make_risk), slot="risk")
+        self._starts_cold = False
+        self._state_of_objective: bytes | None = None
+        self._sent_objective: Objective | None = None
+        known = self._kept.each(_RiskOfShard.described, changes=False)
         self.objective = known[0].objective if objective is None else objective
         self.n_labelled = float(tree_sum([part.n_labelled for part in known]))
         self.n_examples = sum(part.n_examples for part in known)
@@ -116,13 +114,15 @@ class ShardedRisk:
         """
         if members is not None:
             return self.batches
-        asked = _Pass(self._n_passes, np.array(coef), self._changed_objective())
-        value, n_carrying = self._total(_evaluate, asked)
-        self._n_passes += 1
-        # Losses without memory need no passes repeated.
-        self._keeps_passes = self._keeps_passes and n_carrying > 0
-        done = asked._replace(objective=self._sent_objective)
-        self._history = [*self._history, done] if self._keeps_passes else self._changes()
+        changed = self._changed_objective()
+        asked = self._kept.n_steps, np.array(coef), self._starts_cold
+        value, n_carrying = self._kept.total(
+            _RiskOfShard.evaluate, *asked, self._sent_objective, is_lasting=False, known=(*asked, changed)
+        )
+        self._starts_cold = False
+        if not n_carrying:
+            # Losses without memory need no passes repeated.
+            self._kept.shorten()
         return value
 
     def _changed_objective(self):
@@ -137,9 +137,6 @@ class ShardedRisk:
             return None
         self._state_of_objective, self._sent_objective = state, deepcopy(self.objective)
         return self._sent_objective
-
-    def _changes(self):
-        return [step for step in self._history if isinstance(step, _Call)]
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
         """A sum over examples that a function of the risks gives, at the weights of the last pass.
@@ -157,23 +154,8 @@ class ShardedRisk:
         -------
         float or ndarray
         """
-        asked = _Call(self._n_passes, function, arguments)
-        if not changes:
-            return self._total(_summed, asked)[0]
-        found, _ = self._total(_evaluate, asked)
-        self._n_passes += 1
-        self._history = [*self._history, asked]
-        return found
-
-    def _total(self, function, asked):
-        for _ in range(_MOST_REPAIRS):
-            found = self.shards.sum(function, (self._key, asked))
-            if found is not None:
-                return found
-            # Another worker has loaded the shard since the previous pass.
-            repair = _Plan(self._key, self.make_risk), asked.number, self._history, self._sent_objective
-            self.shards.map(_catch_up, repair)
-        raise RuntimeError(f"Workers were lost {_MOST_REPAIRS} times in one pass over the shards.")
+        function_of_risk = _RiskOfShard.change if changes else _RiskOfShard.ask
+        return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
     def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
         """The risk that a function makes of the risk of every shard.
@@ -193,38 +175,12 @@ class ShardedRisk:
 
     def forget(self) -> None:
         """Drop what inferences carry from call to call: the next pass starts cold."""
-        self._history, self._keeps_passes = self._changes(), True
-        self.shards.map(_forget, self._key)
-
-
-_MOST_REPAIRS = 10
+        self._starts_cold = True
+        self._kept.shorten()
 
 
 def _derived_risk(make_risk, function, shard):
     return function(make_risk(shard))
-
-
-class _Plan(NamedTuple):
-    """How shards make a risk, and the name under which they keep it."""
-
-    key: str
-    make_risk: Callable
-
-
-class _Pass(NamedTuple):
-    """One evaluation: its number, the weights, and the objective, whose tolerances may change from pass to pass."""
-
-    number: int
-    coef: np.ndarray
-    objective: Objective | None  # None where it is as in the pass before, or shards have their own
-
-
-class _Call(NamedTuple):
-    """A function of risks: the number of passes and changes before it, and its further arguments."""
-
-    number: int
-    function: Callable
-    arguments: tuple
 
 
 class _Description(NamedTuple):
@@ -240,99 +196,62 @@ class _Description(NamedTuple):
     objective: Objective | None
 
 
-class _Kept:
-    """State of a risk that a shard keeps besides its examples."""
+class _RiskOfShard:
+    """The risk of the examples of a shard, and what it carries from step to step."""
 
-    def __init__(self, make_risk):
-        self.make_risk = make_risk
-        self.n_passes = 0
-        self.objective = None
-        self.carried = None
-        self.grown = None
-        self.last = None
+    def __init__(self, risk):
+        self.risk = risk
+        self._objective = self._grown = None
 
+    @classmethod
+    def of(cls, make_risk, shard):
+        """Make the risk of a shard."""
+        return cls(make_risk(shard))
 
-def _risk_of(shard, key):
-    cached_key, risk = shard.cache.get("risk", (None, None))
-    if cached_key != key:
-        # One at a time: several training problems of one fit share the examples, and each may have a form of its own.
-        kept = shard.memory[key]
-        risk = kept.make_risk(shard)
-        if kept.objective is not None:
-            risk.objective = kept.objective
-        if kept.carried is not None:
-            risk.carried = kept.carried
-        if kept.grown is not None:
-            risk.objective.grown = kept.grown
-        shard.cache["risk"] = key, risk
-    return risk
+    def described(self):
+        """Return what the examples of the shard have, and the objective unless it is of these examples."""
+        known = _Description(*(getattr(self.risk, name) for name in _Description._fields))
+        return known._replace(objective=None) if self.risk.objective.of_examples else known
 
+    def evaluate(self, number, coef, starts_cold, objective):
+        """Return the value and the gradient, and 1 if inferences carry something on."""
+        # objective: its tolerances may change from pass to pass; None if it is as before, or shards have their own
+        if starts_cold:
+            self.risk.forget()
+        if objective is not None:
+            self._objective = self.risk.objective = objective
+        self.risk.n_passes = number
+        return self.risk.value_grad(coef), int(self._states is not None)
 
-def _describe(shard, plan):
-    shard.memory[plan.key] = _Kept(plan.make_risk)
-    with shard.named_in_errors():
-        risk = _risk_of(shard, plan.key)
-        known = _Description(*(getattr(risk, name) for name in _Description._fields))
-        return known._replace(objective=None) if risk.objective.of_examples else known
+    def change(self, function, *arguments):
+        """Return the value of a function that lets what the objective has grown grow further."""
+        found = self.ask(function, *arguments)
+        self._grown = self.risk.objective.grown
+        return found
 
+    def ask(self, function, *arguments):
+        """Return the value of a function of the risk."""
+        return function(self.risk, *arguments)
 
-def _evaluate(shard, request):
-    """The result of a step for a shard, and 1 if its inferences carry something on; None if it missed a step."""
-    key, asked = request
-    kept = shard.memory.get(key)
-    if kept is None or asked.number not in (kept.n_passes, kept.n_passes - 1):
-        return None
-    if asked.number == kept.n_passes:
-        _advance(shard, key, asked)
-    return kept.last
+    @property
+    def _states(self):
+        """States of inferences, None if none carries anything."""
+        return self.risk.carried if any(state is not None for state in self.risk.carried) else None
 
+    @property
+    def carried(self):
+        """The objective that was sent last, states of inferences, and what the objective has grown."""
+        return self._objective, self._states, self._grown
 
-def _advance(shard, key, asked):
-    kept = shard.memory[key]
-    with single_threaded_blas(), shard.named_in_errors():
-        risk = _risk_of(shard, key)
-        if isinstance(asked, _Call):
-            found = asked.function(risk, *asked.arguments)
-            kept.grown = risk.objective.grown
-        else:
-            if asked.objective is not None:
-                kept.objective = risk.objective = asked.objective
-            risk.n_passes = asked.number
-            found = risk.value_grad(asked.coef)
-    carries = any(state is not None for state in risk.carried)
-    kept.carried = risk.carried if carries else None
-    kept.last, kept.n_passes = (found, int(carries)), asked.number + 1
-
-
-def _summed(shard, request):
-    """The value of a function for the risk of a shard, in a tuple; None if the shard missed a step."""
-    key, asked = request
-    kept = shard.memory.get(key)
-    if kept is None or asked.number != kept.n_passes:
-        return None
-    with single_threaded_blas(), shard.named_in_errors():
-        return (asked.function(_risk_of(shard, key), *asked.arguments),)
-
-
-def _catch_up(shard, repair):
-    plan, number, history, objective = repair
-    kept = shard.memory.get(plan.key)
-    if kept is not None and number in (kept.n_passes, kept.n_passes - 1):
-        return
-    kept = shard.memory[plan.key] = _Kept(plan.make_risk)
-    shard.cache.pop("risk", None)
-    for asked in history:
-        _advance(shard, plan.key, asked)
-    kept.n_passes, kept.objective = number, objective
-    shard.cache.pop("risk", None)
-
-
-def _forget(shard, key):
-    if key in shard.memory:
-        shard.memory[key].carried = None
-    cached_key, risk = shard.cache.get("risk", (None, None))
-    if cached_key == key:
-        risk.forget()
+    @carried.setter
+    def carried(self, carried):
+        self._objective, states, self._grown = carried
+        if self._objective is not None:
+            self.risk.objective = self._objective
+        if states is not None:
+            self.risk.carried = states
+        if self._grown is not None:
+            self.risk.objective.grown = self._grown
 
 
 class ShardPlanes:
@@ -404,5 +323,5 @@ class ShardPlanes:
         """Slope (1, n_coef) and offset (1,) of the highest plane at x."""
         found = self.risk.value_grad(self.weights_of(x))
         self.n_inference_calls += self.risk.n_examples
-        slopes = (self._C * self._scale * found.gradient)[np.newaxis]
+        slopes = self._C * self._scale * np.asarray(found.gradient)[np.newaxis]
         return slopes, self._C * np.array([found.value]) - slopes @ x

@@ -408,7 +408,7 @@ class ShardedFieldRisk:
     def _grow(self, field):
         self.potentials = field.potentials
         self._leaf_weights = None
-        self._kept.step(_FieldOfShard.grow, field)
+        self._kept.each(_FieldOfShard.grow, field)
 
     def replaced(self, field):
         """The risk of a field whose trees have grown, with the same warm starts."""
@@ -418,7 +418,7 @@ class ShardedFieldRisk:
     def parts(self, function, *arguments):
         """Results of a function of the risk of each shard; iterators come as lists."""
         # Solves go on from where the last ones ended.
-        return self._kept.step(_FieldOfShard.part, function, *arguments)
+        return self._kept.each(_FieldOfShard.part, function, *arguments)
 
     def total(self, function, *arguments):
         """Sum over the shards of what a function of their risks gives."""
