@@ -1,6 +1,8 @@
-"""Methods that users write: what they return is checked as it returns."""
+"""What comes from outside is checked as it comes: results of methods that users write, and pickled objects."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import fields
 from functools import wraps
 from inspect import getattr_static, isfunction
 from typing import Any, ClassVar
@@ -61,3 +63,23 @@ class errors_of:
     def __exit__(self, kind, error, traceback):
         if kind in (ValueError, TypeError):
             raise kind(f"{self.name} returned what cannot be used: {error}") from error
+
+
+@contextmanager
+def restoring(found):
+    """Context that says in errors of any check that the saved object is damaged."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"the saved {type(found).__name__} is damaged: {error}") from error
+
+
+class ChecksPickles:
+    """Mixin of dataclasses: a pickle holds the fields alone, and the constructor checks them again."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with restoring(self):
+            type(self).__init__(self, **state)

@@ -10,6 +10,7 @@ import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
+from sklearn_crf._own_methods import restoring
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.kernels.vector_level import available_levels
 
@@ -57,10 +58,8 @@ def restore_options(estimator, state):
     """
     BaseEstimator.__setstate__(estimator, _defaults(type(estimator).__init__) | state)
     if hasattr(estimator, "_check_state"):
-        try:
+        with restoring(estimator):
             estimator._check_state()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            raise ValueError(f"the saved {type(estimator).__name__} is damaged: {error}") from error
 
 
 # Copies are made of options in training too, and a signature takes 20 microseconds.

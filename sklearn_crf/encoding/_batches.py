@@ -13,11 +13,10 @@ from sklearn.utils import check_array
 from sklearn_crf._numbers import as_reals, is_sparse_matrix
 from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
 from sklearn_crf.encoding._compact_lists import ChainList
+from sklearn_crf.encoding._computed_edges import MOST_CONSTANT_EDGES, ComputedEdges
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
-    MOST_CONSTANT_EDGES,
     Batch,
-    ComputedEdges,
     Example,
     joined_factors,
     lattice_types,

@@ -10,12 +10,9 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf._numbers import as_integers, as_reals
+from sklearn_crf._own_methods import restoring
 from sklearn_crf.encoding._edge_features import (
-    compute_edge_features,
-    constant,
-    difference,
     scaled_edges,
-    weighted_differences,
     weighted_edges,
 )
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
@@ -29,6 +26,10 @@ class Factors(NamedTuple):
 
     scope: np.ndarray  # (n_factors, arity) int32: their nodes
     features: np.ndarray | None = None  # (n_factors, R) float64 or None: none is one that is 1
+
+
+# As the constructor of :class:`Example` takes them.
+FIELDS = "node_features", "graph", "edge_features", "node_type", "_edge_type", "n_states", "factors", "fixed_factors"
 
 
 class Example:
@@ -91,6 +92,10 @@ class Example:
         factors=None,
         fixed_factors=None,
     ):
+        self._set(node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors)
+
+    def _set(self, node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors):
+        """Check and set all fields."""
         self.node_features = _as_features(node_features)
         n_nodes = self.node_features.shape[0]
         if edges is None:
@@ -100,7 +105,7 @@ class Example:
             raise ValueError(f"edges is a graph of {self.graph.n_nodes} nodes, node_features has {n_nodes} rows.")
         self.edge_features = _as_edge_features(edge_features, self.graph.n_edges)
         self.node_type = _as_integers(node_type, n_nodes, "node_type", lowest=0)
-        self._edge_type = _as_integers(edge_type, self.graph.n_edges, "edge_type", lowest=0)
+        self._edge_type = _as_edge_type(edge_type, self.graph)
         self.n_states = _as_integers(n_states, n_nodes, "n_states", lowest=1)
         if not isinstance(factors, Mapping | None):
             raise ValueError(f"factors must be a dict of name to nodes, got {type(factors).__name__}.")
@@ -121,6 +126,11 @@ class Example:
         example.n_states = n_states
         example.factors, example.fixed_factors = {}, []
         return example
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        with restoring(self):
+            self._set(*(getattr(self, name) for name in FIELDS))
 
     @property
     def edge_type(self):
@@ -249,6 +259,11 @@ class Example:
 
 
 def _as_features(values):
+    if isinstance(values, SharedRows):
+        return values
+    if isinstance(values, OperatorFeatures):
+        values.check("node_features")
+        return values
     if is_operator(values):
         return OperatorFeatures.checked(values, "node_features")
     values = as_reals(values, "node_features")
@@ -257,71 +272,11 @@ def _as_features(values):
     return values
 
 
-# Constant features of more edges are rather made again than kept.
-MOST_CONSTANT_EDGES = 2**16
-
-# Of so many features, differences of nodes are made in a few nanoseconds each.
-_FEW_FEATURES = 16
-
-
 def lattice_types(types, graph):
     """Types of edges, (E,) int32, where "offset" and "tied" stand for those of a lattice; None is one type."""
     if not isinstance(types, str):
         return types
     return graph.lattice_edge_type if types == "offset" else np.zeros(graph.n_edges, dtype=np.int32)
-
-
-class ComputedEdges(Example):
-    """An example that computes its edge features whenever it is asked for them."""
-
-    def __init__(self, example, function):
-        # The features themselves are not among the attributes taken over: below they are a property.
-        for name in ("node_features", "graph", "node_type", "_edge_type", "n_states", "factors", "fixed_factors"):
-            setattr(self, name, getattr(example, name))
-        # Features of nodes may be replaced by those in other units.
-        self._source = example.node_features
-        self._scale = None
-        self._function = function
-
-    @property
-    def has_constant_edges(self):
-        """Whether the one feature of every edge is 1."""
-        return self._function is constant and self._scale is None
-
-    @property
-    def stores_edges(self):
-        return False
-
-    @property
-    def _has_no_edge_features(self):
-        return self._scale is None and self._source is self.node_features
-
-    @property
-    def has_quick_edges(self):
-        return self._function is constant or (self._function is difference and self.shape[1] <= _FEW_FEATURES)
-
-    def rows(self, start, stop):
-        return ComputedEdges(super().rows(start, stop), self._function)
-
-    @property
-    def edge_features(self):
-        features = compute_edge_features(self._function, self._source, self.graph.edges)
-        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
-
-    def _with_scaled_edges(self, scale):
-        return self._with(_scale=scale)
-
-    def _weighted_edges(self, weights):
-        if self._function is not difference or self._scale is not None:
-            return super()._weighted_edges(weights)
-        return weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
-
-    def _with(self, **fields):
-        if "edge_features" not in fields:
-            return super()._with(**fields)
-        # Features that are given are no longer computed.
-        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
-        return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
 
 
 def _as_edge_features(values, n_edges):
@@ -339,6 +294,13 @@ def _as_integers(values, length, name, lowest):
     if values is None:
         return None
     return as_integers(values, name, shape=(length,), lowest=lowest)
+
+
+def _as_edge_type(types, graph):
+    # "offset" and "tied" are set by this package alone, on lattices.
+    if isinstance(types, str) and types in ("offset", "tied") and graph.offsets is not None:
+        return types
+    return _as_integers(types, graph.n_edges, "edge_type", lowest=0)
 
 
 def _as_factors(value, name, n_nodes):

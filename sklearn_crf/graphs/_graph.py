@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, sound_csr
+from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
 from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring, list_incidence
 
@@ -97,6 +98,17 @@ class Graph:
         n_nodes = as_integer(n_nodes, "n_nodes")
         edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)
+        if offsets is not None and not np.array_equal(self._of_offsets().edges, edges):
+            raise ValueError("edges must be those of lattice(shape, offsets) where offsets are given: call lattice.")
+
+    def _of_offsets(self):
+        """Return the lattice of the shape and the offsets, or raise ValueError where these are not of a lattice."""
+        if self.shape is None:
+            raise ValueError("offsets need the shape of a lattice.")
+        found = lattice(self.shape, self.offsets if self.shape else 1)
+        if not np.array_equal(found.offsets, self.offsets):
+            raise ValueError(f"offsets must be those of lattice(shape, offsets), {found.offsets.tolist()}.")
+        return found
 
     def _set(self, n_nodes, edges, shape, offsets):
         self.n_nodes = n_nodes
@@ -127,11 +139,18 @@ class Graph:
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
 
     def __getstate__(self):
-        # Derived results are cheap to compute again and would enlarge pickles.
-        return {name: getattr(self, name) for name in ("n_nodes", "edges", "shape", "offsets")}
+        # Derived results are cheap to compute again and would enlarge pickles, as the edges of a lattice are.
+        edges = self.edges if self.offsets is None else None
+        return {"n_nodes": self.n_nodes, "edges": edges, "shape": self.shape, "offsets": self.offsets}
 
     def __setstate__(self, state):
-        self._set(state["n_nodes"], state["edges"], state["shape"], state["offsets"])
+        with restoring(self):
+            if state["edges"] is None:
+                shape = _as_shape(state["shape"])
+                self._set(as_integer(state["n_nodes"], "n_nodes"), None, shape, state["offsets"])
+                self._of_offsets()
+            else:
+                Graph.__init__(self, **state)
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The result of ``make``, kept for as long as the graph lives, for algorithms that are run on it many times.

@@ -11,12 +11,13 @@ from scipy.sparse import csgraph
 from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import as_integers, as_reals
+from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.kernels.graphs.covering import find_cheapest_forest
 
 
 @dataclass(frozen=True, eq=False)
-class SpanningTrees:
+class SpanningTrees(ChecksPickles):
     r"""A distribution over spanning trees of a graph.
 
     .. math::

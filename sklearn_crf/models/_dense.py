@@ -5,12 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sklearn_crf._numbers import as_scores
+from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.models._pairwise import check_labels, score_terms
 from sklearn_crf.models._permutohedral import PermutohedralFilter
 
 
 @dataclass(frozen=True, eq=False)
-class DenseModel:
+class DenseModel(ChecksPickles):
     r"""Scores of the labelings of a fully connected graph whose edges have Gaussian weights.
 
     .. math::

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import connected_components
 
 from sklearn_crf._numbers import as_integers, as_scores, n_joint_states
+from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
 
@@ -173,7 +174,7 @@ class ArityGroup(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FactorGraph:
+class FactorGraph(ChecksPickles):
     r"""Scores of the labelings of nodes with any number of states, by factors of any arity.
 
     .. math::

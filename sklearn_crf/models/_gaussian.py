@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
 from sklearn_crf._numbers import as_reals, as_scores
+from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
@@ -19,7 +20,7 @@ _SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianModel:
+class GaussianModel(ChecksPickles):
     r"""Gaussian field of N nodes with D values each, in canonical form.
 
     .. math::

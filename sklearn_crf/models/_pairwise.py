@@ -1,6 +1,5 @@
 """Values on a topology: the score of every labeling of a graph."""
 
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integers, as_scores
+from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
 from sklearn_crf.kernels.labelings import count_pairs, labeling_terms
@@ -90,7 +90,7 @@ class Statistics(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PairwiseModel:
+class PairwiseModel(ChecksPickles):
     r"""Scores of the labelings of a graph with unary and pairwise terms.
 
     .. math::
@@ -221,9 +221,15 @@ class PairwiseModel:
                 return False
         return True
 
+    def _copied(self):
+        """Return a copy without checks, which shares what is kept for its :class:`EdgeLayout`."""
+        model = object.__new__(type(self))
+        model.__dict__.update(self.__dict__)
+        return model
+
     def _with_unary(self, unary):
         """The same model with other scores of nodes, of their shape and precision."""
-        model = copy(self)
+        model = self._copied()
         object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
         return model
 
@@ -238,7 +244,7 @@ class PairwiseModel:
             return EdgeLayout(self.edge_type, np.ascontiguousarray(make(), dtype=self.dtype))
 
         edges = made() if key is None else self._keep(key, made)
-        model = copy(self)
+        model = self._copied()
         object.__setattr__(model, "edge_weight", edges.edge_weight)
         object.__setattr__(model, "_kept", edges.kept)
         return model

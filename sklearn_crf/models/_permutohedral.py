@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._numbers import as_integer, as_integers, as_scores
+from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property, checkpoint, fixed_ranges, range_runner, run_alone, run_fixed_ranges
 from sklearn_crf.kernels.dense.permutohedral import (
     add_scattered,
@@ -112,14 +114,46 @@ class PermutohedralFilter:
         self.dtype = features.dtype
         self.blur = blur
         self.max_memory = max_memory
-        self._axes, self._stencil = np.arange(self.n_axes + 1), (1 / 2, 1 / 4)
-        if blur == "symmetric":
-            self._axes, self._stencil = np.concatenate([self._axes, self._axes[::-1]]), (3 / 4, 1 / 8)
+        self._set_passes()
         with range_runner(n_threads) as run:
             self._build(features, normalization, run)
         self.largest_eigenvalue = 1.0
         if normalization is None:
             self.largest_eigenvalue = float(self.apply(np.ones((self.n_points, 1))).max())
+
+    def _set_passes(self):
+        """Set the axes along which values are blurred, one after the other, and the weights of a vertex."""
+        self._axes, self._stencil = np.arange(self.n_axes + 1), (1 / 2, 1 / 4)
+        if self.blur == "symmetric":
+            self._axes, self._stencil = np.concatenate([self._axes, self._axes[::-1]]), (3 / 4, 1 / 8)
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_points_of_vertices"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        with restoring(self):
+            self._check_lattice()
+
+    def _check_lattice(self):
+        """Raise ValueError unless the lattice is one that kernels can follow."""
+        self.n_points, self.n_axes = as_integer(self.n_points, "n_points"), as_integer(self.n_axes, "n_axes")
+        self.n_vertices = as_integer(self.n_vertices, "n_vertices", lowest=1)
+        if self.dtype not in (np.float32, np.float64) or not 1 <= self.n_axes <= MAX_AXES:
+            raise ValueError(f"a filter has 1 to {MAX_AXES} axes in float32 or float64.")
+        corners = (self.n_points, self.n_axes + 1)
+        self.vertex = as_integers(self.vertex, "vertex", shape=corners, lowest=0, highest=self.n_vertices - 1)
+        self._neighbors = as_integers(
+            self._neighbors,
+            "_neighbors",
+            shape=(self.n_axes + 1, self.n_vertices, 2),
+            lowest=0,
+            highest=self.n_vertices,
+        )
+        self.weight = np.ascontiguousarray(as_scores(self.weight, "weight", self.dtype, may_forbid=False))
+        if self.weight.shape != corners:
+            raise ValueError(f"weight must have shape {corners}, got {self.weight.shape}.")
+        self._set_passes()
 
     def apply(self, values, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
         """The filtered values of all points.

@@ -7,7 +7,7 @@ import numpy as np
 
 from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding._examples import ComputedEdges
+from sklearn_crf.encoding._computed_edges import ComputedEdges
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AutoMap, GraphCut, n_labelings
 from sklearn_crf.inference.cuts._cut_network import STOP, LatticeFlow, Rounding, precision
