@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from small_fits import MAKERS
 
-from sklearn_crf import TRWCRF, DRFClassifier, Graph, M3NClassifier
+from sklearn_crf import TRWCRF, DRFClassifier, Graph, M3NClassifier, Shards
 from sklearn_crf.dense import LogLoss
+from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.inference import (
     ICM,
     ConjugateGradient,
@@ -369,3 +370,148 @@ def test_own_objects_in_fits(name):
     X, y = data()
     with pytest.raises((ValueError, TypeError), match=f"{named}.* return|{named}.*needs"):
         make(**options).fit(X, y)
+
+
+def shards_of(name, load, client=None):
+    _, data = MAKERS[name]
+    X, y = map(np.asarray, data())
+    half = len(y) // 2
+    parts = [(X[:half], y[:half]), load(X[half:], y[half:])]
+    return Shards([0, 1], parts.__getitem__, client)
+
+
+TRAINED_ON_SHARDS = [name for name in MAKERS if name not in ("MultiLabelField", "DenseCRF")]
+LOADED = {
+    "none": lambda X, y: None,
+    "list": lambda X, y: [X, y],
+    "one": lambda X, y: (X,),
+    "four": lambda X, y: (X, y, None, None),
+    "no labels": lambda X, y: (X, None),
+    "no features": lambda X, y: (None, y),
+    "fewer labels": lambda X, y: (X, y[:-1]),
+    "fewer examples": lambda X, y: (X[:-1], y),
+    "no example": lambda X, y: (X[:0], y[:0]),
+    "more features": lambda X, y: (np.concatenate([X, X], axis=-1), y),
+    "without features": lambda X, y: (X[..., :0], y),
+    "without axis": lambda X, y: (X[..., 0], y),
+    "another axis": lambda X, y: (X[np.newaxis], y[np.newaxis]),
+    "infinite": lambda X, y: (np.full(X.shape, np.inf), y),
+    "text": lambda X, y: (np.full(X.shape, "x"), y),
+    "labels of text": lambda X, y: (X, np.full(y.shape, "zz")),
+    "objects": lambda X, y: (np.full(X.shape, object()), y),
+    "numbers": lambda X, y: (3, 4),
+    "names": lambda X, y: ("X", "y"),
+    "dicts": lambda X, y: ({"X": X}, {"y": y}),
+    "fewer weights": lambda X, y: (X, y, np.ones(len(y) - 1)),
+    "negative weights": lambda X, y: (X, y, np.full(len(y), -1.0)),
+    "NaN weights": lambda X, y: (X, y, np.full(len(y), np.nan)),
+    "weights of text": lambda X, y: (X, y, ["a"] * len(y)),
+}
+
+# By predict, which reads X alone.
+READ_WITHOUT_ERROR = ("no labels", "fewer labels", "labels of text", "fewer examples")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", LOADED)
+@pytest.mark.parametrize("name", TRAINED_ON_SHARDS)
+def test_what_own_loaders_return(name, kind):
+    model = MAKERS[name][0]()
+    with pytest.raises((ValueError, TypeError), match=r"shard|y mixes strings"):
+        model.fit(shards_of(name, LOADED[kind]))
+    assert not [field for field in vars(model) if field.endswith("_") and not field.startswith("_")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [kind for kind in LOADED if kind not in READ_WITHOUT_ERROR and "weights" not in kind])
+def test_what_own_loaders_return_to_fitted_estimators(kind):
+    field = TRWCRF(max_iter=3).fit(*images())
+    with pytest.raises((ValueError, TypeError), match="shard"):
+        field.predict(Shards([0], lambda _: LOADED[kind](*images())))
+
+
+def test_loaders_give_the_same_data_each_time():
+    X, y = images(8)
+    times = []
+
+    def load(path):
+        times.append(path)
+        return X[: 4 + len(times)], y[: 4 + len(times)]
+
+    with pytest.raises(ValueError, match="load returned data of other shapes for shard a than before"):
+        TRWCRF().fit(Shards(["a"], load))
+
+
+class OwnExecutor(LocalExecutor):
+    """Changes the results of one of its methods."""
+
+    def __init__(self, shards, method, change):
+        super().__init__(shards)
+        self.method, self.change = method, change
+
+    def map(self, function, broadcast):
+        found = super().map(function, broadcast)
+        return self.change(found) if self.method == "map" else found
+
+    def sum(self, function, broadcast):
+        found = super().sum(function, broadcast)
+        return self.change(found) if self.method == "sum" else found
+
+    def iterate(self, function, broadcast):
+        found = list(super().iterate(function, broadcast))
+        return self.change(found) if self.method == "iterate" else iter(found)
+
+
+RESULTS = {
+    "none": lambda found: None,
+    "text": lambda found: "x",
+    "fewer": lambda found: found[:-1],
+    "in another order": lambda found: found[::-1],
+    "twice the first": lambda found: [found[0]] * len(found),
+    "numbers": lambda found: [0.0] * len(found),
+    "arrays": lambda found: np.zeros((2, 2)),
+    "results alone": lambda found: [each.result for each in found],
+}
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_results_of_an_own_executor(kind):
+    shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "map", RESULTS[kind]))
+    model = TRWCRF(max_iter=3)
+    with pytest.raises(ValueError, match=r"OwnExecutor\.map returned what cannot be used: .* 2 shards"):
+        model.fit(shards)
+    assert not hasattr(model, "coef_")
+    fitted = TRWCRF(tol=0.1).fit(*images())
+    with pytest.raises(ValueError, match=r"OwnExecutor\.map returned"):
+        fitted.predict(shards)
+
+
+@pytest.mark.parametrize("kind", [name for name in RESULTS if name not in ("none", "text", "arrays")])
+def test_results_one_by_one_of_an_own_executor(kind):
+    shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "iterate", RESULTS[kind]))
+    with pytest.raises(ValueError, match=r"OwnExecutor\.iterate returned what cannot be used"):
+        list(shards.apply_lazily(TRWCRF(tol=0.1).fit(*images())))
+
+
+SUMS = {
+    "none": lambda found: None,
+    "number": lambda found: 0.0,
+    "fewer": lambda found: found._replace(n_shards=1),
+    "more": lambda found: found._replace(n_shards=3),
+    "result alone": lambda found: found.result,
+}
+
+
+@pytest.mark.parametrize("kind", SUMS)
+def test_sums_of_an_own_executor(kind):
+    shards = shards_of("TRWCRF", lambda X, y: (X, y), lambda own: OwnExecutor(own, "sum", SUMS[kind]))
+    model = TRWCRF(max_iter=3)
+    with pytest.raises(ValueError, match=r"OwnExecutor\.sum returned what cannot be used: the sum over 2 shards"):
+        model.fit(shards)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize("made", [None, 3, [], "executor"])
+def test_clients_make_executors(made):
+    with pytest.raises(TypeError, match="client must make an Executor, got an object of type"):
+        TRWCRF().fit(shards_of("TRWCRF", lambda X, y: (X, y), lambda own: made))

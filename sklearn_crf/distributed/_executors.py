@@ -41,6 +41,7 @@ class Shard:
         self.source = source
         self.cache: dict = {}
         self.memory: dict = {}
+        self._outline: int | None = None
         self.is_local = True
 
     def __getstate__(self) -> dict:
@@ -59,27 +60,47 @@ class Shard:
         RuntimeError
             If loading fails, naming the shard.
         ValueError
-            If what is loaded is no pair or triple.
+            If what is loaded is no pair or triple, or differs in its shapes from what was loaded before.
         """
         try:
             loaded = self.source()
         except Exception as error:
             raise RuntimeError(f"load failed for {self.name}: {type(error).__name__}: {error}") from error
         if not isinstance(loaded, tuple) or len(loaded) not in (2, 3):
+            found = f"a tuple of {len(loaded)}" if isinstance(loaded, tuple) else type(loaded).__name__
             raise ValueError(
-                f"load must return the tuple (X, y) or (X, y, sample_weight), got {type(loaded).__name__} for "
-                f"{self.name}."
+                f"load must return the tuple (X, y) or (X, y, sample_weight), got {found} for {self.name}."
             )
+        outline = _outline(loaded)
+        if self._outline not in (None, outline):
+            raise ValueError(
+                f"load returned data of other shapes for {self.name} than before: training loads a shard many times, "
+                "and needs the same data each time."
+            )
+        self._outline = outline
         return loaded if len(loaded) == 3 else (*loaded, None)
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Context that says in a ValueError which shard it is about."""
+        """Context that says in a ValueError or TypeError which shard it is about."""
         try:
             yield
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             error.args = (f"In {self.name}: {error}",)
             raise
+
+
+def _outline(data):
+    """Return a hash of the numbers and shapes of examples and labels."""
+    return hash(tuple(_shapes(part) for part in data[:2]))
+
+
+def _shapes(values):
+    if hasattr(values, "shape"):
+        return tuple(values.shape)
+    if not isinstance(values, list | tuple):
+        return -2
+    return tuple(x.shape if hasattr(x, "shape") else len(x) if hasattr(x, "__len__") else -1 for x in values)
 
 
 class Executor:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._own_methods import errors_of
 from sklearn_crf.distributed._clusters import DaskExecutor, RayExecutor
 from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard
 
@@ -183,7 +185,10 @@ class Shards:
         >>> shards.map(lambda shard, label: shard.load()[1].count(label), 1)
         [1, 1]
         """
-        return self._held().map(function, broadcast)
+        executor = self._held()
+        found = executor.map(partial(_numbered, function), broadcast)
+        with errors_of(f"{type(executor).__name__}.map"):
+            return _results_in_order(found, len(self))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
         """Call a function on every shard, and add its results where the shards are.
@@ -208,7 +213,13 @@ class Shards:
         >>> shards.sum(lambda shard, label: shard.load()[1].count(label), 1)
         2
         """
-        return self._held().sum(function, broadcast)
+        executor = self._held()
+        found = executor.sum(partial(_counted, function), broadcast)
+        with errors_of(f"{type(executor).__name__}.sum"):
+            if not isinstance(found, _Sum) or found.n_shards != len(self):
+                which = f"that of {found.n_shards}" if isinstance(found, _Sum) else type(found).__name__
+                raise ValueError(f"the sum over {len(self)} shards is needed, got {which}.")
+        return found.result
 
     def apply(
         self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any
@@ -281,7 +292,16 @@ class Shards:
         [0 1 0]
         [1 0]
         """
-        return self._held().iterate(_apply, (estimator, method, None, options))
+        return self._iterate(_apply, (estimator, method, None, options))
+
+    def _iterate(self, function, broadcast):
+        executor = self._held()
+        found = iter(executor.iterate(partial(_numbered, function), broadcast))
+        for number in range(len(self)):
+            part = list(islice(found, 1))
+            with errors_of(f"{type(executor).__name__}.iterate"):
+                (result,) = _results_in_order(part, 1, number)
+            yield result
 
     def transformed(self, transformer: Any) -> "Shards":
         """Shards of what a transformer makes of X, each where it is loaded.
@@ -325,11 +345,49 @@ class Shards:
         if hasattr(self._client, "scatter"):
             return DaskExecutor(self._shards, self._client)
         if callable(self._client):
-            return self._client(self._shards)
+            made = self._client(self._shards)
+            if not isinstance(made, Executor):
+                raise TypeError(f"client must make an Executor, got an object of type {type(made).__name__}.")
+            return made
         raise ValueError(
             f"client must be a dask.distributed.Client, 'ray', a function that makes an Executor, or None, got "
             f"{self._client!r}."
         )
+
+
+class _Result(NamedTuple):
+    """The result of a function for a shard, with the number of the shard, by which executors are checked."""
+
+    number: int
+    result: Any
+
+
+class _Sum(NamedTuple):
+    """A sum of results, with the number of shards that it is of."""
+
+    n_shards: int
+    result: Any
+
+
+def _numbered(function, shard, broadcast):
+    return _Result(shard.number, function(shard, broadcast))
+
+
+def _counted(function, shard, broadcast):
+    return _Sum(1, function(shard, broadcast))
+
+
+def _results_in_order(found, n_shards, first=0):
+    """Return the results of shards, after a check that they are those of the shards from one number on."""
+    needed = f"the results of {n_shards} shards are needed in their order"
+    if not isinstance(found, list | tuple) or len(found) != n_shards:
+        which = f"{len(found)} of them" if isinstance(found, list | tuple) else type(found).__name__
+        raise ValueError(f"{needed}, got {which}.")
+    for number, each in enumerate(found, first):
+        if not isinstance(each, _Result) or each.number != number:
+            which = f"that of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
+            raise ValueError(f"{needed}, got {which} for shard {number}.")
+    return [each.result for each in found]
 
 
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._input import require_complete
@@ -26,6 +27,12 @@ def _maximises_the_joint_likelihood(estimator):
         f"bic needs the maximum of the joint likelihood, and objective={estimator.objective!r} does not look for it; "
         "use objective='joint', or compare models by cross-validation (GridSearchCV)."
     )
+
+
+def _require_arrays(X):
+    """Raise ValueError for Shards, which methods of fitted mixtures do not take."""
+    if isinstance(X, Shards):
+        raise ValueError("X is Shards: call shards.apply(estimator, method), which gives the results of each shard.")
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):
@@ -66,6 +73,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X, allow_nan=False):
         check_is_fitted(self)
+        _require_arrays(X)
         require_rows(X)
         X = validate_data(
             self, without_mask(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
@@ -112,7 +120,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._log_joint(X, self._parameters_with(self.class_prior_))
 
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Share of the samples whose class is right; a class that is not in ``classes_`` never is.
 
         Parameters
@@ -124,7 +132,16 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         Returns
         -------
         float
+
+        Raises
+        ------
+        ValueError
+            If X is :class:`~sklearn_crf.Shards`, or y is not given.
         """
+        check_is_fitted(self)
+        _require_arrays(X)
+        if y is None:
+            raise ValueError("score needs y, the class of each sample, got None.")
         return super().score(X, y, summable_weight(sample_weight))
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:

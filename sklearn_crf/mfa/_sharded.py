@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards
+from sklearn_crf.encoding import sorted_classes
 from sklearn_crf.mfa._samples import SampleBlocks, Units, units_of
 
 # Samples of each class, from all shards together, that initial values are found from.
@@ -65,7 +66,7 @@ def survey(estimator, shards: Shards) -> SurveyedShards:
     per_class = max(-(-_SAMPLES_TO_START // len(shards)), estimator.n_components)
     found = shards.map(_survey, (plain, per_class))
     _require_alike(found)
-    names = np.unique(np.concatenate([part["classes"] for part in found]))
+    names = sorted_classes([part["classes"] for part in found])
     classes = names if estimator.classes is None else found[0]["all_classes"]
     weight = np.zeros(len(classes))
     for part in found:

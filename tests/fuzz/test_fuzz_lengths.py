@@ -11,12 +11,32 @@ from fuzzing import CLEAR, seeds, time_limit
 from labelled_calls import CALLS as LABELLED
 from labelled_calls import MODEL, RIGHT
 from public_calls import CALLS, ELSEWHERE, X, Y
+from saved_objects import OBJECTS as SAVED
 from small_fits import MAKERS
 from test_fuzz_arguments import CALLS as ARGUMENTS
 
 import sklearn_crf
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, RegressionTreeField, models
-from sklearn_crf.inference import Inference, Labeling, Marginals
+from sklearn_crf import (
+    TRWCRF,
+    ContrastiveCRF,
+    DRFClassifier,
+    Example,
+    Graph,
+    M3NClassifier,
+    RegressionTreeField,
+    Shards,
+    models,
+)
+from sklearn_crf.distributed import LocalExecutor
+from sklearn_crf.inference import (
+    AutoMap,
+    ConjugateGradient,
+    DenseMeanField,
+    Inference,
+    JunctionTree,
+    Labeling,
+    Marginals,
+)
 from sklearn_crf.learning import GrowingSets
 from sklearn_crf.objectives import Generator, Loss, MapGenerator, Objective
 
@@ -243,3 +263,82 @@ def test_damaged_states(name):
         loaded = survived(lambda damaged=damaged: pickle.loads(pickle.dumps(damaged)))
         if loaded is not None:
             survived(loaded.predict, X=X)
+
+
+def predictions_of(model):
+    """Calls that follow the fields of an object."""
+    if isinstance(model, Graph):
+        return [lambda: (model.incidence, model.component, model.colouring, model.is_forest)]
+    if isinstance(model, models.GaussianModel):
+        return [lambda: ConjugateGradient().solve(model, model.h), lambda: model.precision_matrix()]
+    if isinstance(model, models.DenseModel):
+        return [lambda: DenseMeanField(2).marginals(model)]
+    if isinstance(model, Example):
+        return [lambda: TRWCRF(max_iter=1, edge_features="constant").fit([model], [[0, 1, 0, 1]])]
+    return [lambda: AutoMap().map(model), lambda: JunctionTree().marginals(model)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_objects():
+    names = sorted(SAVED)
+    for seed in seeds("damaged objects"):
+        rng = np.random.default_rng(seed)
+        damaged = pickle.loads(pickle.dumps(SAVED[names[seed % len(names)]]))
+        if isinstance(damaged, Graph):
+            damaged.edges  # noqa: B018
+        fields = sorted(damaged.__getstate__())
+        name = fields[rng.integers(len(fields))]
+        vars(damaged)[name] = altered(vars(damaged)[name], rng)
+        loaded = survived(lambda damaged=damaged: pickle.loads(pickle.dumps(damaged)))
+        for call in [] if loaded is None else predictions_of(loaded):
+            survived(call)
+
+
+class GarbageExecutor(LocalExecutor):
+    """Returns results that were altered at random, of the calls from one of them on."""
+
+    def __init__(self, shards, seed):
+        super().__init__(shards)
+        self.rng = np.random.default_rng(seed)
+        self.n_right = self.rng.integers(5)
+
+    def of(self, found):
+        self.n_right -= 1
+        return found if self.n_right >= 0 else altered(found, self.rng)
+
+    def map(self, function, broadcast):
+        return self.of(super().map(function, broadcast))
+
+    def sum(self, function, broadcast):
+        return self.of(super().sum(function, broadcast))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_own_loaders_and_executors_that_return_garbage():
+    names = sorted(set(MAKERS) - {"MultiLabelField", "DenseCRF"})
+    for seed in seeds("own loaders and executors"):
+        rng = np.random.default_rng(seed)
+        make, data = MAKERS[names[seed % len(names)]]
+        X, y = map(np.asarray, data())
+        parts = [(X, y, np.ones(len(y))), (X[1:], y[1:])]
+        n_right = rng.integers(4)
+
+        def load(k, parts=parts, times=[0], n_right=n_right, rng=rng):  # noqa: B006
+            times[0] += 1
+            part = parts[k]
+            if times[0] <= n_right:
+                return part
+            if rng.random() < 0.1:
+                return altered(list(part), rng)
+            changed = list(part)
+            place = rng.integers(len(part))
+            changed[place] = altered(part[place], rng)
+            return tuple(changed)
+
+        for shards in (
+            Shards([0, 1], load),
+            Shards.from_arrays(parts, lambda own, seed=seed: GarbageExecutor(own, seed)),
+        ):
+            found = survived(make().fit, X=shards)
+            if found is not None:
+                survived(found.predict, X=shards)
