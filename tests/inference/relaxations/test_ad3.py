@@ -254,3 +254,40 @@ def test_states_that_a_factor_forbids_given_fixed_nodes(recwarn):
     found = AD3(max_iter=20).map(model)
     assert found.score == pytest.approx(BruteForce().map(model).score)
     assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
+
+
+def planted_lattice(scale, dtype, seed):
+    """A lattice whose tables forbid many pairs, but none of one labeling."""
+    rng = np.random.default_rng(seed)
+    graph, n_states = lattice((5, 6)), int(rng.integers(2, 5))
+    labels = rng.integers(n_states, size=graph.n_nodes)
+    tables = scale * rng.normal(size=(graph.n_edges, n_states, n_states))
+    forbidden = rng.random(tables.shape) < rng.choice([0.0, 0.2, 0.4])
+    forbidden[np.arange(graph.n_edges), labels[graph.edges[:, 0]], labels[graph.edges[:, 1]]] = False
+    unary = scale * rng.normal(size=(graph.n_nodes, n_states))
+    tables = np.where(forbidden, -np.inf, tables).astype(dtype)
+    return PairwiseModel(graph, unary.astype(dtype), tables, np.arange(graph.n_edges)), labels
+
+
+def constrained_chain(scale, dtype, seed):
+    """A chain with constraints on blocks of nodes, which one labeling meets."""
+    rng = np.random.default_rng(seed)
+    blocks = [(tuple(range(first, first + 6)), exactly_one()) for first in range(0, 24, 6)]
+    nodes = [((s,), (scale * rng.normal(size=2)).astype(dtype)) for s in range(24)]
+    pairs = [((s, s + 1), (scale * rng.normal(size=(2, 2))).astype(dtype)) for s in range(23)]
+    return FactorGraph.from_factors([2] * 24, nodes + pairs + blocks), np.arange(24) % 6 == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("exponent", range(9))
+@pytest.mark.parametrize("make", [planted_lattice, constrained_chain])
+def test_feasible_models_of_any_scale_are_never_called_infeasible(make, exponent, dtype):
+    for seed in range(4):
+        model, labels = make(10.0**exponent, dtype, seed)
+        factors = factor_graph_of(model) if isinstance(model, PairwiseModel) else model
+        for of, max_iter in ((model, 5), (factors, 100)):
+            with convergence_left_to_caller():
+                found = AD3(max_iter=max_iter).map(of)
+            assert np.isfinite(found.score)
+            assert found.bound >= score(of, labels) - 1e-5 * 10.0**exponent
+            assert found.bound >= found.score - 1e-5 * 10.0**exponent
