@@ -77,6 +77,17 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     )
 
 
+class LossTrace:
+    """Losses of all iterations so far, for a progress reporter."""
+
+    def __init__(self) -> None:
+        self.loss: list[float] = []
+
+    def summary(self) -> str:
+        """Return the last loss in words."""
+        return f"loss {self.loss[-1]:.6g}"
+
+
 @contextmanager
 def progress_reporter(verbose, max_iter, title):
     """Yield a function that is called with the trace once an iteration."""

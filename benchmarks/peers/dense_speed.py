@@ -59,7 +59,7 @@ def ours(image, probabilities, n_iter, n_jobs):
 
     example = DenseExample(np.log(probabilities), image)
     kernels = [Spatial(SPATIAL), Bilateral(BILATERAL, CHANNEL)]
-    filters = build_filters(kernels, example, name="image", n_threads=n_jobs)
+    filters = build_filters(kernels, example, "image", n_threads=n_jobs)
     model = DenseModel(example.rows, filters, WEIGHTS)
     return lambda: DenseMeanField(max_iter=n_iter).node_marginals(model, n_threads=n_jobs)
 

@@ -1,12 +1,19 @@
 """Choice of the bandwidths of kernels: a search by the loss on held-out examples, descent of the training loss."""
 
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.dense._gaussian_kernels import scaled_kernels
+from sklearn_crf.dense._gaussian_kernels import GaussianKernel, bandwidth_names, scaled, scaled_kernels
+
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+_POSITIVE = [Interval(Real, 0, None, closed="neither")]
+_ABOVE_ONE = [Interval(Real, 1, None, closed="neither")]
 
 
 class BandwidthSearch(HoldsOptions):
@@ -33,8 +40,10 @@ class BandwidthSearch(HoldsOptions):
 
     Raises
     ------
+    InvalidParameterError
+        If an option is out of its range.
     ValueError
-        If an option is out of its range, or there are too few labelled examples.
+        If there are too few labelled examples.
 
     Examples
     --------
@@ -44,13 +53,21 @@ class BandwidthSearch(HoldsOptions):
     DenseCRF(bandwidths=BandwidthSearch(random_state=0))
     """
 
+    _parameter_constraints: ClassVar[dict] = {
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "factor": _ABOVE_ONE,
+        "max_rounds": _COUNT,
+        "max_steps": _COUNT,
+        "random_state": ["random_state"],
+    }
+
     def __init__(
         self,
         validation_fraction: float = 0.25,
         factor: float = 2.0,
         max_rounds: int = 2,
         max_steps: int = 4,
-        random_state=None,
+        random_state: int | np.random.RandomState | None = None,
     ):
         self.validation_fraction = validation_fraction
         self.factor = factor
@@ -71,7 +88,7 @@ class BandwidthSearch(HoldsOptions):
         held_out, kept : ndarray of int
             Both sorted.
         """
-        self._check_options()
+        self._validate_params()
         n_held_out = max(1, round(self.validation_fraction * n_examples))
         if n_held_out >= n_examples:
             raise ValueError(
@@ -81,7 +98,7 @@ class BandwidthSearch(HoldsOptions):
         order = check_random_state(self.random_state).permutation(n_examples)
         return np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
 
-    def choose(self, kernels, evaluate) -> tuple[list, list]:
+    def choose(self, kernels: Sequence[GaussianKernel], evaluate: Callable[[list], float]) -> tuple[list, list]:
         """Kernels with the bandwidths of least loss among those tried.
 
         Parameters
@@ -97,18 +114,18 @@ class BandwidthSearch(HoldsOptions):
         trace : list of (str, float)
             Every choice tried and its loss.
         """
-        self._check_options()
+        self._validate_params()
         best = list(kernels)
         least = evaluate(best)
         trace = [(repr(best), least)]
-        coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in kernel._bandwidths]
+        coordinates = [(m, parameter) for m, kernel in enumerate(kernels) for parameter in bandwidth_names(kernel)]
         for _ in range(self.max_rounds):
             before = least
             for m, parameter in coordinates:
                 for factor in (self.factor, 1 / self.factor):
                     start = least
                     for _ in range(self.max_steps):
-                        tried = [*best[:m], best[m]._scaled(parameter, factor), *best[m + 1 :]]
+                        tried = [*best[:m], scaled(best[m], parameter, factor), *best[m + 1 :]]
                         loss = evaluate(tried)
                         trace.append((repr(tried), loss))
                         if not loss < least:
@@ -119,14 +136,6 @@ class BandwidthSearch(HoldsOptions):
             if not least < before:
                 break
         return best, trace
-
-    def _check_options(self):
-        if not isinstance(self.validation_fraction, Real) or not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction!r}.")
-        if not isinstance(self.factor, Real) or not 1 < self.factor < np.inf:
-            raise ValueError(f"factor must be finite and greater than 1, got {self.factor!r}.")
-        for name in ("max_rounds", "max_steps"):
-            _check_count(self, name)
 
 
 class BandwidthGradient(HoldsOptions):
@@ -155,7 +164,7 @@ class BandwidthGradient(HoldsOptions):
 
     Raises
     ------
-    ValueError
+    InvalidParameterError
         If an option is out of its range.
 
     References
@@ -171,19 +180,22 @@ class BandwidthGradient(HoldsOptions):
     DenseCRF(bandwidths=BandwidthGradient(max_iter=10))
     """
 
-    def __init__(
-        self,
-        max_iter: int = 20,
-        max_step: float = 0.5,
-        tol: float = 0.02,
-        max_factor: float = 100.0,
-    ):
+    _parameter_constraints: ClassVar[dict] = {
+        "max_iter": _COUNT,
+        "max_step": _POSITIVE,
+        "tol": _POSITIVE,
+        "max_factor": _ABOVE_ONE,
+    }
+
+    def __init__(self, max_iter: int = 20, max_step: float = 0.5, tol: float = 0.02, max_factor: float = 100.0):
         self.max_iter = max_iter
         self.max_step = max_step
         self.tol = tol
         self.max_factor = max_factor
 
-    def descend(self, kernels, value_grad) -> tuple[list, list]:
+    def descend(
+        self, kernels: Sequence[GaussianKernel], value_grad: Callable[[list], tuple[float, np.ndarray]]
+    ) -> tuple[list, list]:
         """Kernels with the bandwidths of least training loss among those tried.
 
         Parameters
@@ -200,7 +212,7 @@ class BandwidthGradient(HoldsOptions):
         trace : list of (str, float)
             Every choice tried and its loss.
         """
-        self._check_options()
+        self._validate_params()
         best = list(kernels)
         least, slope = value_grad(best)
         trace = [(repr(best), least)]
@@ -222,13 +234,6 @@ class BandwidthGradient(HoldsOptions):
                 radius = np.abs(step).max() / 2
         return best, trace
 
-    def _check_options(self):
-        _check_count(self, "max_iter")
-        for name, least in (("max_step", 0), ("tol", 0), ("max_factor", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not least < value < np.inf:
-                raise ValueError(f"{name} must be finite and greater than {least}, got {value!r}.")
-
 
 def _quasi_newton_step(inverse_hessian, slope, radius):
     """Step against the slope, no entry of which exceeds the radius."""
@@ -248,9 +253,3 @@ def _bfgs_update(inverse_hessian, step, change):
         inverse_hessian = np.eye(len(step)) * curvature / (change @ change)
     turned = np.eye(len(step)) - np.outer(step, change) / curvature
     return turned @ inverse_hessian @ turned.T + np.outer(step, step) / curvature
-
-
-def _check_count(options, name):
-    value = getattr(options, name)
-    if not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}.")

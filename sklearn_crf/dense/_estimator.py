@@ -1,9 +1,11 @@
 """The classifier of pixels by a fully connected field."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -11,23 +13,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
-from sklearn_crf._threads import kept_threads, map_coarse, single_threaded_blas
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
+from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.dense._bandwidth_search import BandwidthGradient, BandwidthSearch
-from sklearn_crf.dense._examples import read_fitting_examples, read_training_examples
-from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
+from sklearn_crf.dense._examples import BYTES, check_channel_bandwidths, read_fitting_examples, read_training_data
+from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._losses import ExpectedIoU, LogLoss
-from sklearn_crf.dense._training import Lattices, Layout, Losses, Task, UnrolledRisk, Weights
-from sklearn_crf.encoding import class_weights, counts_of_nodes, encode_y, summable_weight, validate_sample_weight
+from sklearn_crf.dense._training import DensePlan, blur_of, train
+from sklearn_crf.dense._weights import Layout, Weights
+from sklearn_crf.encoding import encode_y, summable_weight, validate_sample_weight
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel, clamped
-from sklearn_crf.optimize import minimize_lbfgs
 
-LEARNING = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU}
-BANDWIDTHS = {"held_out": BandwidthSearch, "learned": BandwidthGradient}
-# Weights follow a change of bandwidths in a few iterations: they start from those found before.
-_ITERATIONS_PER_CHOICE = 10
+LOSSES = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU, "fixed": None}
+BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGradient}
 
 
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -153,10 +153,10 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "kernels": [list, tuple, None],
         "compatibility": [StrOptions({"potts", "diagonal", "full"})],
         "unaries": [StrOptions({"scores", "linear"})],
-        "learning": [StrOptions({*LEARNING, "fixed"}), HasMethods(["totals", "value", "gradient"])],
+        "learning": [StrOptions(set(LOSSES)), HasMethods(["totals", "value", "gradient"])],
         "inference": [DenseMeanField, None],
         "bandwidths": [
-            StrOptions({"given", *BANDWIDTHS}),
+            StrOptions(set(BANDWIDTHS)),
             HasMethods(["split", "choose"]),
             HasMethods(["descend"]),
         ],
@@ -176,25 +176,25 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        kernels=None,
+        kernels: Sequence[GaussianKernel] | None = None,
         *,
-        compatibility="potts",
-        unaries="scores",
-        learning="auto",
-        inference=None,
-        bandwidths="given",
-        image_channels=3,
-        color_range=None,
-        C=1.0,
-        class_weight=None,
-        max_iter=100,
-        tol=1e-4,
-        max_memory=2**33,
-        missing_label=None,
-        classes=None,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
+        compatibility: str = "potts",
+        unaries: str = "scores",
+        learning: Any = "auto",
+        inference: DenseMeanField | None = None,
+        bandwidths: Any = "given",
+        image_channels: int = 3,
+        color_range: Sequence[float] | None = None,
+        C: float = 1.0,
+        class_weight: dict | str | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        max_memory: float = 2**33,
+        missing_label: object = None,
+        classes: ArrayLike | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        verbose: int = 0,
     ):
         self.kernels = kernels
         self.compatibility = compatibility
@@ -223,7 +223,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             tags.estimator_type = None
         return tags
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> "DenseCRF":
         """Set parameters, also those of an object that is one: ``inference__max_iter=5``.
 
         Parameters
@@ -242,7 +242,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Learning rules, searches and inference check their own options.
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None) -> "DenseCRF":
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "DenseCRF":
         """Learn the weights.
 
         Parameters
@@ -259,217 +259,85 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         DenseCRF
             self
         """
-        kernels = list(self._checked_kernels())
-        data, color_range = read_training_examples(X, self.image_channels, self.color_range, self.kernels)
-        labels = encode_y(y, data, missing_label=self.missing_label, classes=self.classes)
-        self._check_scores(data, labels.classes_)
-        weight = validate_sample_weight(sample_weight, data.n_examples)
-        tasks = self._tasks(data, labels, weight)
-        layout = Layout(
-            len(kernels),
-            len(labels.classes_),
-            self.compatibility,
-            data.n_scores if self.unaries == "linear" else None,
+        data = read_training_data(
+            X,
+            y,
+            sample_weight,
+            image_channels=self.image_channels,
+            color_range=self.color_range,
+            missing_label=self.missing_label,
+            classes=self.classes,
+            class_weight=self.class_weight,
         )
-        start = self._start(layout, kernels, labels.classes_, data)
-        trace, result, weights = [], None, start
-        callbacks = fit_callbacks(self, X, y, self.max_iter)
-        with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
+        plan = self._plan(data)
+        with fit_callbacks(self, X, y, plan.max_iter) as iteration:
+            model = train(data, plan, lambda *found: iteration(lambda: _attributes(data, *found)))
+        return self._store(data, plan, model)
 
-            def on_iteration(found):
-                return iteration(lambda: self._attributes(data, labels.classes_, layout.unpack(found.x), kernels))
-
-            rule = self._bandwidth_rule()
-            if hasattr(rule, "descend"):
-                kernels, trace, start = self._descend_bandwidths(rule, tasks, layout, kernels, start)
-            elif rule is not None:
-                kernels, trace = self._choose_bandwidths(rule, tasks, layout, kernels, start)
-            if self._loss() is None:
-                # Lattices that cannot be built are an error of fit, not only of predict.
-                self._lattices(kernels, tasks)
-            else:
-                risk = self._risk(tasks, layout, kernels)
-                start = start if self._continues() else risk.best_scaled(start)
-                result = self._train(risk, start, self.max_iter, on_iteration)
-                weights = layout.unpack(result.x)
-        # Assigned last: a failed fit leaves the estimator unchanged.
-        for name, value in self._attributes(data, labels.classes_, weights, kernels).items():
-            setattr(self, name, value)
-        self.bandwidth_trace_, self.color_range_ = trace, color_range
-        self._store_course(result, self.C * sum(float(task.weight.sum()) for task in tasks))
-        return self
-
-    def _store_course(self, result, scale):
-        """Loss and number of iterations, and a warning if these were too few."""
-        self.loss_curve_ = np.array([] if result is None else result.loss_curve) * scale
-        self.n_iter_ = 0 if result is None else int(result.nit)
-        if result is not None and not result.success:
-            warn_caller(
-                f"DenseCRF stopped before its gradient came down to tol={self.tol:.2g} ({result.message}): increase "
-                f"max_iter={self.max_iter} or tol.",
-                ConvergenceWarning,
-            )
-
-    def _checked_kernels(self):
+    def _plan(self, data):
+        """Resolve all parameters of training."""
         kernels = (Spatial(3.0), Bilateral(80.0, 13.0)) if self.kernels is None else self.kernels
         check_kernels(kernels)
-        return kernels
+        check_channel_bandwidths(self.kernels or (), data.color_range)
+        n_features = data.input.n_scores if self.unaries == "linear" else None
+        layout = Layout(len(kernels), len(data.classes), self.compatibility, n_features)
+        former = self._former(layout.start(kernels), data) if self.warm_start else None
+        plan = DensePlan(
+            kernels=tuple(kernels),
+            layout=layout,
+            start=layout.start(kernels) if former is None else former,
+            continues=former is not None,
+            loss=_object_of(self.learning, LOSSES),
+            bandwidths=_object_of(self.bandwidths, BANDWIDTHS),
+            inference=self._inference,
+            C=float(self.C),
+            **{name: getattr(self, name) for name in ("max_iter", "tol", "max_memory", "n_jobs", "verbose")},
+        )
+        _check_data(data, plan)
+        return plan
 
-    def _inference(self):
-        return DenseMeanField(max_iter=10) if self.inference is None else self.inference
-
-    def _blur(self):
-        return "symmetric" if self._inference().updates == "convergent" else "single"
-
-    def _loss(self):
-        """The loss that learning minimises, None if there is no learning."""
-        if not isinstance(self.learning, str):
-            return self.learning
-        return None if self.learning == "fixed" else LEARNING[self.learning]()
-
-    def _bandwidth_rule(self):
-        """How bandwidths are chosen, None if they are given."""
-        if not isinstance(self.bandwidths, str):
-            return self.bandwidths
-        return None if self.bandwidths == "given" else BANDWIDTHS[self.bandwidths]()
-
-    def _check_scores(self, data, classes):
-        if self.unaries == "scores" and data.n_scores != len(classes):
-            raise ValueError(
-                f"X has {data.n_scores} scores per pixel, but there are {len(classes)} classes: give a score for each, "
-                "name all classes by the parameter classes, or learn scores from features by unaries='linear'."
-            )
-        if self.unaries == "linear":
-            if self._loss() is None:
-                raise ValueError(
-                    "unaries='linear' are learned, but learning='fixed' learns nothing: use another learning rule, or "
-                    "unaries='scores'."
-                )
-            for i, example in enumerate(data.examples):
-                if np.isneginf(example.scores).any():
-                    raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
-        convergent = self._inference().updates == "convergent"
-        if convergent and self.compatibility == "full" and self._loss() is not None:
-            raise ValueError(
-                "compatibility='full' is not learned with updates='convergent': use 'diagonal', or updates='parallel'."
-            )
-
-    def _tasks(self, data, labels, sample_weight):
-        class_weight = np.ones(len(labels.classes_))
-        if self.class_weight is not None:
-            counts = counts_of_nodes(labels.labels, summable_weight(sample_weight))
-            class_weight = class_weights(self.class_weight, labels, counts)
-        tasks = []
-        for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
-            known = own >= 0
-            own = np.maximum(own, 0)
-            weight = np.where(known, class_weight[own], 0.0)
-            given = self.unaries == "scores" and self._loss() is not None
-            if given and np.isneginf(example.rows[known, own[known]]).any():
-                raise ValueError(
-                    f"X[{i}] has a score of -inf for the label of a pixel, whose loss is infinite for any weights: use "
-                    "finite scores."
-                )
-            tasks.append(Task(i, example, own, weight if sample_weight is None else weight * sample_weight[i]))
-        if not any(task.weight.any() for task in tasks):
-            raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
-        return tasks
-
-    def _continues(self):
-        return self.warm_start and hasattr(self, "compatibility_")
-
-    def _start(self, layout, kernels, classes, data):
-        if not self._continues():
-            return layout.start(kernels)
-        start = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
-        fits = layout.start(kernels).compatibility.shape == start.compatibility.shape
-        fits &= (start.coef is None) == (layout.n_features is None)
-        if not fits or not np.array_equal(classes, self.classes_) or data.n_features != self.n_features_in_:
+    def _former(self, start, data):
+        """Return the weights of the last fit, None before the first."""
+        if not hasattr(self, "compatibility_"):
+            return None
+        former = self._weights
+        fits = start.compatibility.shape == former.compatibility.shape
+        fits &= (former.coef is None) == (start.coef is None)
+        if not fits or not np.array_equal(data.classes, self.classes_) or data.input.n_features != self.n_features_in_:
             raise ValueError(
                 "warm_start=True needs the classes, features, kernels and compatibility of the last fit: fit a clone "
                 "instead."
             )
-        return start
+        return former
 
-    def _lattices(self, kernels, tasks):
-        return Lattices(kernels, tasks, blur=self._blur(), max_memory=self.max_memory, n_jobs=self.n_jobs)
-
-    def _risk(self, tasks, layout, kernels):
-        loss = self._loss() or LogLoss()
-        lattices = self._lattices(kernels, tasks)
-        return UnrolledRisk(tasks, lattices, layout, loss, self._inference(), float(self.C), self.n_jobs)
-
-    def _train(self, risk, start, max_iter, on_iteration=None):
-        bounded = np.zeros(risk.layout.n_coef, dtype=bool)
-        if self._inference().updates == "convergent":
-            bounded[: risk.layout.n_pairwise] = True
-        with progress_reporter(self.verbose, max_iter, "lbfgs") as show:
-            trace = Losses()
-
-            def callback(found):
-                trace.loss.append(found.fun)
-                show(trace)
-                return on_iteration is not None and on_iteration(found)
-
-            return minimize_lbfgs(
-                risk.value_grad,
-                risk.layout.pack(start),
-                lower_bounded=bounded,
-                max_iter=max_iter,
-                tol=self.tol,
-                callback=callback,
+    def _store(self, data, plan, model):
+        """Set the fitted attributes; a failed fit leaves the estimator unchanged."""
+        self.__dict__.update(_attributes(data, model.weights, model.kernels))
+        self.bandwidth_trace_, self.color_range_ = model.trace, data.color_range
+        course = model.course
+        self.loss_curve_ = np.array([] if course is None else course.loss_curve) * (plan.C * data.total_weight)
+        self.n_iter_ = 0 if course is None else int(course.nit)
+        if course is not None and not course.success:
+            warn_caller(
+                f"DenseCRF stopped before its gradient came down to tol={plan.tol:.2g} ({course.message}): increase "
+                f"max_iter={plan.max_iter} or tol.",
+                ConvergenceWarning,
             )
+        return self
 
-    def _choose_bandwidths(self, search, tasks, layout, kernels, start):
-        labelled = [task for task in tasks if task.weight.any()]
-        held_out, kept = ([labelled[i] for i in part] for part in search.split(len(labelled)))
-        weights = start
+    @property
+    def _inference(self):
+        return DenseMeanField(max_iter=10) if self.inference is None else self.inference
 
-        def evaluate(kernels):
-            nonlocal weights
-            if self._loss() is not None:
-                risk = self._risk(kept, layout, kernels)
-                found = self._train(risk, risk.best_scaled(weights), min(self.max_iter, _ITERATIONS_PER_CHOICE))
-                weights = layout.unpack(found.x)
-            return self._risk(held_out, layout, kernels).value(weights)
-
-        return search.choose(kernels, evaluate)
-
-    def _descend_bandwidths(self, rule, tasks, layout, kernels, start):
-        weights, least = start, np.inf
-
-        def value_grad(kernels):
-            nonlocal weights, least
-            risk = self._risk(tasks, layout, kernels)
-            if self._loss() is None:
-                return risk.value(start), risk.bandwidth_slopes(start)
-            begin = risk.best_scaled(weights) if np.isinf(least) else weights
-            result = self._train(risk, begin, min(self.max_iter, _ITERATIONS_PER_CHOICE))
-            found, loss = layout.unpack(result.x), float(result.fun)
-            if loss < least:
-                weights, least = found, loss
-            return loss, risk.bandwidth_slopes(found)
-
-        return *rule.descend(kernels, value_grad), weights
-
-    def _attributes(self, data, classes, weights, kernels):
-        return {
-            "n_features_in_": data.n_features,
-            "lattice_ndim_": data.lattice_ndim,
-            "n_channels_": data.n_channels,
-            "classes_": classes,
-            "compatibility_": weights.compatibility,
-            "unary_scale_": weights.unary_scale,
-            "coef_": weights.coef,
-            "intercept_": weights.intercept,
-            "kernels_": kernels,
-        }
+    @property
+    def _weights(self):
+        return Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
 
     # Predictions ---------------------------------------------------------------------------------------------------
 
     def _marginals(self, X, evidence=None, inference=None):
         """The examples of X and the marginals of each."""
-        inference = self._inference() if inference is None else inference
+        inference = self._inference if inference is None else inference
         if not isinstance(inference, DenseMeanField):
             raise ValueError(f"inference must be a DenseMeanField or None, got {inference!r}.")
         return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
@@ -477,24 +345,23 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _map_models(self, run, X, evidence):
         """The examples of X, and ``run(model, n_threads)`` of the model of each; filters are dropped after it."""
         check_is_fitted(self)
-        data = read_fitting_examples(X, self)
+        data = read_fitting_examples(
+            X,
+            self.image_channels,
+            (self.n_features_in_, self.n_channels_, self.lattice_ndim_),
+            # Models that were saved before they had a range took colours as they were.
+            getattr(self, "color_range_", BYTES),
+            is_fixed=self.color_range is not None,
+        )
         known = [None] * data.n_examples
         if evidence is not None:
-            known = encode_y(
-                evidence, data, missing_label=self.missing_label, classes=self.classes_, name="evidence"
-            ).labels
-        weights = Weights(self.compatibility_, self.unary_scale_, self.coef_, self.intercept_)
+            of_labels = {"missing_label": self.missing_label, "classes": self.classes_, "name": "evidence"}
+            known = encode_y(evidence, data, **of_labels).labels
+        weights, options = self._weights, {"blur": blur_of(self._inference), "max_memory": self.max_memory}
 
         def run_example(task, n_threads):
             i, example, observed = task
-            filters = build_filters(
-                self.kernels_,
-                example,
-                name=f"X[{i}]",
-                blur=self._blur(),
-                max_memory=self.max_memory,
-                n_threads=n_threads,
-            )
+            filters = build_filters(self.kernels_, example, f"X[{i}]", n_threads=n_threads, **options)
             model = DenseModel(weights.unary(example.rows), filters, weights.compatibility)
             if observed is not None:
                 model = clamped(model, observed)
@@ -507,7 +374,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         with single_threaded_blas():
             return data, map_coarse(run_example, tasks, self.n_jobs)
 
-    def predict(self, X, evidence=None, *, inference=None) -> np.ndarray:
+    def predict(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
         """Labels of every pixel, each the likeliest under its marginals.
 
         Parameters
@@ -528,7 +395,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X, evidence, inference)
         return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])
 
-    def predict_proba(self, X, evidence=None, *, inference=None) -> np.ndarray:
+    def predict_proba(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
         """Marginal probability of each class at every pixel.
 
         Parameters
@@ -548,7 +415,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X, evidence, inference)
         return data.decode(marginals)
 
-    def models(self, X, evidence=None) -> list[DenseModel]:
+    def models(self, X: Any, evidence: Any = None) -> list[DenseModel]:
         """The model of every example under the fitted weights.
 
         Parameters
@@ -566,7 +433,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         return self._map_models(lambda model, n_threads: model, X, evidence)[1]
 
-    def score(self, X, y, sample_weight=None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy over labelled pixels.
 
         Parameters
@@ -596,3 +463,59 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if not weight @ known:
             raise ValueError("y has no labelled pixel of positive weight: there is nothing to score.")
         return float(weight @ right / (weight @ known))
+
+
+def _object_of(option, kinds):
+    """Return the object that an option names or is; None of a name that stands for none."""
+    if not isinstance(option, str):
+        return option
+    kind = kinds[option]
+    return None if kind is None else kind()
+
+
+def _attributes(data, weights, kernels):
+    return {
+        "n_features_in_": data.input.n_features,
+        "lattice_ndim_": data.input.lattice_ndim,
+        "n_channels_": data.input.n_channels,
+        "classes_": data.classes,
+        "compatibility_": weights.compatibility,
+        "unary_scale_": weights.unary_scale,
+        "coef_": weights.coef,
+        "intercept_": weights.intercept,
+        "kernels_": kernels,
+    }
+
+
+def _check_data(data, plan):
+    """Raise ValueError where the plan cannot be carried out on the examples."""
+    if plan.layout.n_features is not None:
+        if plan.loss is None:
+            raise ValueError(
+                "unaries='linear' are learned, but learning='fixed' learns nothing: use another learning rule, or "
+                "unaries='scores'."
+            )
+        for i, example in enumerate(data.input.examples):
+            if np.isneginf(example.scores).any():
+                raise ValueError(f"X[{i}] has features of -inf, which unaries='linear' cannot take.")
+    elif data.input.n_scores != len(data.classes):
+        raise ValueError(
+            f"X has {data.input.n_scores} scores per pixel, but there are {len(data.classes)} classes: give a score "
+            "for each, name all classes by the parameter classes, or learn scores from features by unaries='linear'."
+        )
+    elif plan.loss is not None:
+        _check_scores_of_labels(data.tasks)
+    if plan.inference.updates == "convergent" and plan.layout.compatibility == "full" and plan.loss is not None:
+        raise ValueError(
+            "compatibility='full' is not learned with updates='convergent': use 'diagonal', or updates='parallel'."
+        )
+
+
+def _check_scores_of_labels(tasks):
+    for task in tasks:
+        counted = np.flatnonzero(task.weight)
+        if np.isneginf(task.example.rows[counted, task.labels[counted]]).any():
+            raise ValueError(
+                f"X[{task.index}] has a score of -inf for the label of a pixel, whose loss is infinite for any "
+                "weights: use finite scores."
+            )

@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import number_of_examples, object_array
+from sklearn_crf.encoding import (
+    class_weights,
+    counts_of_nodes,
+    encode_y,
+    number_of_examples,
+    object_array,
+    summable_weight,
+    validate_sample_weight,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +97,9 @@ class DenseExample:
         return self.scores.reshape(-1, self.scores.shape[-1])
 
 
-# Bandwidths of colours are in units of these.
-BYTES = (0.0, 255.0)
-
-_RANGES = {np.dtype(np.uint8): BYTES, np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
+# Bandwidths of colours are in units of those of bytes.
+_RANGES = {np.dtype(np.uint8): (0.0, 255.0), np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
+BYTES = _RANGES[np.dtype(np.uint8)]
 
 
 def range_of_type(image):
@@ -130,31 +138,65 @@ def _range_of_training(examples):
     return next((x._range_of_type for x in examples if x.image is not None), BYTES)
 
 
-def read_training_examples(X, image_channels, color_range, kernels):
-    """Read X as :func:`read_examples` does, with colours of 0 to 255, and find the range that they had."""
-    # color_range: as of the field; kernels: those that a user gives, or None
+class Task(NamedTuple):
+    """One example of training."""
+
+    index: int  # type: ignore[assignment]
+    example: DenseExample
+    labels: np.ndarray  # (N,) columns, 0 where unlabelled
+    weight: np.ndarray  # (N,) float64, 0 where unlabelled
+
+
+class TrainingData(NamedTuple):
+    """The examples of a fit, with colours of 0 to 255, and their labels."""
+
+    input: "DenseInput"
+    color_range: tuple[float, float]  # of the colours before
+    classes: np.ndarray
+    tasks: list[Task]
+
+    @property
+    def total_weight(self):
+        """Sum of the weights of all pixels."""
+        return sum(float(task.weight.sum()) for task in self.tasks)
+
+
+def read_training_data(X, y, sample_weight, *, image_channels, color_range, missing_label, classes, class_weight):
+    """Read the examples and labels of a fit."""
     data = read_examples(X, image_channels)
     fixed = None if color_range is None else check_color_range(color_range)
     ends = _range_of_training(data.examples) if fixed is None else fixed
-    check_channel_bandwidths(kernels or (), ends)
-    return data.in_bytes(ends, fixed), ends
+    data = data.in_bytes(ends, fixed)
+    labels = encode_y(y, data, missing_label=missing_label, classes=classes)
+    sample_weight = validate_sample_weight(sample_weight, data.n_examples)
+    of_class = np.ones(len(labels.classes_))
+    if class_weight is not None:
+        counts = counts_of_nodes(labels.labels, summable_weight(sample_weight))
+        of_class = class_weights(class_weight, labels, counts)
+    tasks = []
+    for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
+        weight = np.where(own >= 0, of_class[np.maximum(own, 0)], 0.0)
+        weight = weight if sample_weight is None else weight * sample_weight[i]
+        tasks.append(Task(i, example, np.maximum(own, 0), weight))
+    if not any(task.weight.any() for task in tasks):
+        raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
+    return TrainingData(data, ends, labels.classes_, tasks)
 
 
-def read_fitting_examples(X, field):
+def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
     """Read X for a fitted field, with colours of 0 to 255, and require what fit had."""
-    data = read_examples(X, field.image_channels)
+    # fitted: numbers of features, channels and axes of the lattice; color_range: of fit
+    # is_fixed: whether that is the range of all images, whatever their type says
+    data = read_examples(X, image_channels)
     found = (data.n_features, data.n_channels, data.lattice_ndim)
-    wanted = (field.n_features_in_, field.n_channels_, field.lattice_ndim_)
-    if found[0] != wanted[0]:
-        raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {wanted[0]} features as input.")
-    if found != wanted:
+    if found[0] != fitted[0]:
+        raise ValueError(f"X has {found[0]} features, but DenseCRF is expecting {fitted[0]} features as input.")
+    if found != fitted:
         raise ValueError(
             f"X has {found[1]} channels of the image and {found[2]} axes of the lattice, but DenseCRF was fitted "
-            f"with {wanted[1]} and {wanted[2]}."
+            f"with {fitted[1]} and {fitted[2]}."
         )
-    # Models that were saved before they had a range took colours as they were.
-    ends = getattr(field, "color_range_", BYTES)
-    return data.in_bytes(ends, None if field.color_range is None else ends, of_fit=True)
+    return data.in_bytes(color_range, color_range if is_fixed else None, of_fit=True)
 
 
 def check_channel_bandwidths(kernels, ends):

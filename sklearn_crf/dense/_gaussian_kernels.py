@@ -1,22 +1,24 @@
 """Gaussian kernels of a dense field: the features by which pixels are compared, and their bandwidths."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Real
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
+from sklearn_crf.dense._examples import DenseExample
 from sklearn_crf.models import PermutohedralFilter
 
 
 class GaussianKernel:
-    """Base of the kernels. A subclass names its bandwidths and writes ``features``."""
+    """Base of the kernels, whose parameters are bandwidths and a weight."""
 
-    _bandwidths: ClassVar[tuple[str, ...]] = ()
+    bandwidth: float | tuple[float, ...]
+    weight: float
 
     def _check(self, name):
         """Raise ValueError if a parameter is invalid; ``name`` is the name of this kernel in errors."""
-        for parameter in self._bandwidths:
+        for parameter in bandwidth_names(self):
             values = np.asarray(getattr(self, parameter))
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
                 raise ValueError(
@@ -26,32 +28,31 @@ class GaussianKernel:
         if not isinstance(self.weight, Real) or not np.isfinite(self.weight):
             raise ValueError(f"{name}.weight must be a finite number, got {self.weight!r}.")
 
-    def _scaled(self, parameter, factor):
-        """The kernel with one bandwidth multiplied."""
-        value = np.multiply(getattr(self, parameter), factor).tolist()
-        return replace(self, **{parameter: tuple(value) if isinstance(value, list) else value})
+    def features(self, example: DenseExample, name: str) -> np.ndarray:
+        """Positions, and colours where the kernel compares them, divided by their bandwidths.
 
-    def _by_bandwidths(self, by_columns, n_axes):
-        """Derivatives by the logarithms of all bandwidths, of those by the scales of the columns of features."""
-        positions, channels = np.split(by_columns, [n_axes])
-        parts = {"bandwidth": positions[_columns_of_axes(n_axes)], "channel_bandwidth": channels}
-        return np.concatenate(
-            [
-                parts[name] if np.ndim(getattr(self, name)) else parts[name].sum(keepdims=True)
-                for name in self._bandwidths
-            ]
-        )
+        Parameters
+        ----------
+        example : DenseExample
+        name : str
+            Name of the kernel in errors.
 
-    def _features(self, example, name, n_channels=0):
-        """Coordinates in units of the bandwidth, then columns for channels, (*lattice, n_axes + n_channels)."""
+        Returns
+        -------
+        ndarray of shape (n_nodes, n_axes) or (n_nodes, n_axes + n_channels)
+        """
         n_axes = len(example.shape)
+        n_channels = example.n_channels if isinstance(self, Bilateral) else 0
         bandwidth = _per_axis(self.bandwidth, n_axes, f"{name}.bandwidth", "axes of the lattice")
         step = np.ones(n_axes) if example.spacing is None else np.asarray(example.spacing, dtype=np.float64)
         features = np.empty((*example.shape, n_axes + n_channels), example.scores.dtype)
         for axis, column in enumerate(_columns_of_axes(n_axes)):
             coordinate = np.arange(example.shape[axis]) * (step[axis] / bandwidth[axis])
             features[..., column] = coordinate.reshape(-1, *[1] * (n_axes - 1 - axis))
-        return features
+        if isinstance(self, Bilateral):
+            own = _per_axis(self.channel_bandwidth, n_channels, f"{name}.channel_bandwidth", "channels")
+            features[..., -n_channels:] = example.image / own.astype(features.dtype)
+        return features.reshape(-1, features.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -79,24 +80,6 @@ class Spatial(GaussianKernel):
 
     bandwidth: float | tuple[float, ...] = 3.0
     weight: float = 3.0
-
-    _bandwidths: ClassVar[tuple[str, ...]] = ("bandwidth",)
-
-    def features(self, example, name: str) -> np.ndarray:
-        """Positions divided by the bandwidth.
-
-        Parameters
-        ----------
-        example : DenseExample
-        name : str
-            Name of the kernel in errors.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_axes)
-        """
-        features = self._features(example, name)
-        return features.reshape(-1, features.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -128,27 +111,6 @@ class Bilateral(GaussianKernel):
     channel_bandwidth: float | tuple[float, ...] = 13.0
     weight: float = 10.0
 
-    _bandwidths: ClassVar[tuple[str, ...]] = ("bandwidth", "channel_bandwidth")
-
-    def features(self, example, name: str) -> np.ndarray:
-        """Positions and colours, divided by their bandwidths.
-
-        Parameters
-        ----------
-        example : DenseExample
-        name : str
-            Name of the kernel in errors.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_axes + n_channels)
-        """
-        n_channels = example.n_channels
-        bandwidth = _per_axis(self.channel_bandwidth, n_channels, f"{name}.channel_bandwidth", "channels")
-        features = self._features(example, name, n_channels)
-        features[..., -n_channels:] = example.image / bandwidth.astype(features.dtype)
-        return features.reshape(-1, features.shape[-1])
-
 
 def _columns_of_axes(n_axes):
     # The order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on images
@@ -171,21 +133,42 @@ def check_kernels(kernels):
         kernel._check(f"kernels[{m}]")
 
 
+def bandwidth_names(kernel: Any) -> tuple[str, ...]:
+    """Return the names of the parameters of a kernel that are bandwidths."""
+    return tuple(field.name for field in fields(kernel) if field.name != "weight")
+
+
+def scaled(kernel, parameter, factor):
+    """Return the kernel with one bandwidth multiplied."""
+    value = np.multiply(getattr(kernel, parameter), factor).tolist()
+    return replace(kernel, **{parameter: tuple(value) if isinstance(value, list) else value})
+
+
 def scaled_kernels(kernels, factors):
-    """The kernels with every bandwidth multiplied by a factor of its own."""
+    """Return the kernels with every bandwidth multiplied by a factor of its own."""
     # factors: (n_bandwidths,), of the bandwidths of the first kernel, then of the next ones; a bandwidth given per
     # axis counts once per axis
-    scaled = []
+    found = []
     for kernel in kernels:
-        for name in kernel._bandwidths:
+        for name in bandwidth_names(kernel):
             size = np.size(getattr(kernel, name))
             own, factors = factors[:size], factors[size:]
-            kernel = kernel._scaled(name, own if np.ndim(getattr(kernel, name)) else own[0])
-        scaled.append(kernel)
-    return scaled
+            kernel = scaled(kernel, name, own if np.ndim(getattr(kernel, name)) else own[0])
+        found.append(kernel)
+    return found
 
 
-def build_filters(kernels, example, *, name, blur="single", max_memory=2**33, n_threads=1):
+def slopes_by_bandwidths(kernel, by_columns, n_axes):
+    """Return derivatives by the logarithms of all bandwidths, of those by the scales of the columns of features."""
+    positions, channels = np.split(by_columns, [n_axes])
+    parts = {"bandwidth": positions[_columns_of_axes(n_axes)], "channel_bandwidth": channels}
+    names = bandwidth_names(kernel)
+    return np.concatenate(
+        [parts[name] if np.ndim(getattr(kernel, name)) else parts[name].sum(keepdims=True) for name in names]
+    )
+
+
+def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_threads=1):
     """The filters of an example, one per kernel."""
     # name: name of the example in errors
     filters, left = [], max_memory

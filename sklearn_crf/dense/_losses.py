@@ -52,7 +52,7 @@ class LogLoss(HoldsOptions):
         """
         return float(totals[0])
 
-    def gradient(self, totals, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def gradient(self, totals: np.ndarray | None, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Derivative of the loss by the logits of the marginals of one example.
 
         Parameters

@@ -1,6 +1,9 @@
 """Probabilities of a network or any other classifier, refined by a dense field in one call."""
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, without_mask
 from sklearn_crf._threads import single_threaded_blas, split_threads
@@ -13,23 +16,21 @@ from sklearn_crf.dense._examples import (
     range_of_images,
     range_of_type,
 )
-from sklearn_crf.dense._gaussian_kernels import Bilateral, Spatial, build_filters, check_kernels
+from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
+from sklearn_crf.dense._tuning import SUM_TOL
 from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.models import DenseModel
 
-# How far the probabilities of a pixel may be from adding up to one: those of half precision are.
-_SUM_TOL = 0.01
-
 
 def refine(
-    probabilities,
-    image=None,
+    probabilities: ArrayLike,
+    image: ArrayLike | None = None,
     *,
-    kernels=None,
+    kernels: Sequence[GaussianKernel] | None = None,
     max_iter: int = 10,
-    color_range=None,
+    color_range: Sequence[float] | None = None,
     lattice_ndim: int | None = None,
-    spacing=None,
+    spacing: Sequence[float] | None = None,
     clip: float = 1e-5,
     max_memory: float = 2**33,
     n_jobs: int | None = None,
@@ -112,7 +113,7 @@ def refine(
         except ValueError as error:
             raise ValueError(str(error).replace("scores are", "probabilities are")) from error
         example = in_bytes(example, ends)
-        filters = build_filters(kernels, example, name="image", max_memory=max_memory, n_threads=n_threads)
+        filters = build_filters(kernels, example, "image", max_memory=max_memory, n_threads=n_threads)
         model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
         return DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads).reshape(probabilities.shape)
 
@@ -167,7 +168,7 @@ def _checked(probabilities):
             f"{probabilities.shape}."
         )
     total = probabilities.sum(axis=-1, dtype=np.float64)
-    wrong = ~(np.abs(total - 1) <= _SUM_TOL)
+    wrong = ~(np.abs(total - 1) <= SUM_TOL)
     if wrong.any():
         pixel = tuple(int(i) for i in np.unravel_index(np.argmax(wrong), total.shape))
         raise ValueError(

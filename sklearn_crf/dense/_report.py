@@ -4,7 +4,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import wilcoxon
@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.dense._estimator import DenseCRF
-from sklearn_crf.dense._examples import read_examples
+from sklearn_crf.dense._examples import DenseExample, read_examples
+from sklearn_crf.dense._tuning import LEAST_SCORE
 from sklearn_crf.encoding import encode_y, found_labels, object_array, sorted_classes
 from sklearn_crf.estimators.drf import DRFClassifier
 from sklearn_crf.inference import LoopyBP
@@ -52,13 +53,13 @@ class GridField(HoldsOptions):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, field=None, *, missing_label=None, n_jobs: int | None = None):
+    def __init__(self, field: Any = None, *, missing_label: object = None, n_jobs: int | None = None):
         self.field = field
         self.missing_label = missing_label
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y):
+    def fit(self, X: list[DenseExample], y: list[np.ndarray]) -> "GridField":
         """Learn the weights.
 
         Parameters
@@ -81,7 +82,7 @@ class GridField(HoldsOptions):
             self.field_ = field.fit(self._arrays(X), y)
         return self
 
-    def predict(self, X) -> np.ndarray:
+    def predict(self, X: list[DenseExample]) -> np.ndarray:
         """Labels of every pixel.
 
         Parameters
@@ -105,17 +106,13 @@ class GridField(HoldsOptions):
             yield
 
     def _arrays(self, X):
-        scores = [np.maximum(x.scores, _LEAST_SCORE) for x in X]
+        scores = [np.maximum(x.scores, LEAST_SCORE) for x in X]
         return object_array([np.concatenate([s, image_of(x)], axis=-1) for s, x in zip(scores, X, strict=True)])
 
 
 def image_of(example):
     """The image of an example, without contrasts if there is none."""
     return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
-
-
-# A linear field cannot take -inf as a feature.
-_LEAST_SCORE = -50.0
 
 
 @dataclass(frozen=True)
@@ -187,13 +184,13 @@ class RefinementReport(NamedTuple):
 
 
 def refinement_report(
-    X_train,
-    y_train,
-    X_test,
-    y_test,
+    X_train: list[DenseExample],
+    y_train: list[np.ndarray],
+    X_test: list[DenseExample],
+    y_test: list[np.ndarray],
     *,
-    fields=None,
-    missing_label=None,
+    fields: dict[str, Any] | None = None,
+    missing_label: object = None,
     n_resamples: int = 2000,
     random_state: int = 0,
     n_jobs: int | None = None,
@@ -245,7 +242,7 @@ def refinement_report(
     classes = encode_y(y_train, train, missing_label=missing_label, name="y_train").classes_
     all_classes = sorted_classes([classes, *found_labels(y_test, test, missing_label=missing_label)])
     truth = encode_y(y_test, test, missing_label=missing_label, classes=all_classes, name="y_test").labels
-    options = {"missing_label": missing_label, "n_jobs": n_jobs}
+    options: dict[str, Any] = {"missing_label": missing_label, "n_jobs": n_jobs}
     if fields is None:
         fields = {
             "grid field": GridField(**options),

@@ -1,257 +1,139 @@
-"""Learning the weights of a dense field through the updates of its mean field."""
+"""Learning the weights of a dense field, and its bandwidths."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
-from sklearn_crf._threads import checkpoint, map_tasks, range_runner
-from sklearn_crf.dense._gaussian_kernels import build_filters
-from sklearn_crf.dense._losses import through_softmax
-from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf._reports import LossTrace, progress_reporter
+from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
+from sklearn_crf.dense._losses import LogLoss
+from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, START_FACTORS
+from sklearn_crf.dense._unrolled import SmallField, marginals_of_updates, pull_back
+from sklearn_crf.dense._weights import Layout, Weights
+from sklearn_crf.inference import DenseMeanField, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.inference.local._dense_mean_field import DenseUpdates, product_over_nodes
-from sklearn_crf.kernels.dense.small_fields import pull_back_small_field, update_small_field
-from sklearn_crf.models import DenseModel, padded_rows
+from sklearn_crf.models import DenseModel
+from sklearn_crf.optimize import minimize_lbfgs
 
 
-class Weights(NamedTuple):
-    """Weights of a field."""
+@dataclass(frozen=True, eq=False)
+class DensePlan:
+    """How a dense field is trained: all parameters, resolved."""
 
-    compatibility: np.ndarray  # (M,)
-    unary_scale: float = 1.0  # Factor of given scores; 1 where unary scores are linear in features
-    coef: np.ndarray | None = None  # (K, F) or None
-    intercept: np.ndarray | None = None  # (K,) or None: of linear unary scores
-
-    def unary(self, rows):
-        """Unary scores of the rows of an example."""
-        if self.coef is None:
-            return rows * rows.dtype.type(self.unary_scale)
-        return rows @ self.coef.T.astype(rows.dtype) + self.intercept.astype(rows.dtype)
-
-
-class Layout:
-    """Conversion between the weights of a field and one flat vector."""
-
-    # n_features: of linear unary scores; None where scores are given
-
-    def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
-        self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
-        self.compatibility = compatibility
-        self._upper = np.triu_indices(n_classes)
-        self._per_kernel = {"potts": 1, "diagonal": n_classes, "full": len(self._upper[0])}[compatibility]
-        self.n_pairwise = n_kernels * self._per_kernel
-        n_unary = 1 if n_features is None else n_classes * (n_features + 1)
-        self.n_coef = self.n_pairwise + n_unary
-
-    @property
-    def penalised(self):
-        """Mask of penalised weights: neither the scale of given scores nor intercepts are."""
-        flags = np.ones(self.n_coef, dtype=bool)
-        flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
-        return flags
-
-    def pack(self, weights):
-        """Flat vector of weights."""
-        compatibility = weights.compatibility
-        if self.compatibility == "full":
-            compatibility = compatibility[:, *self._upper]
-        unary = [[weights.unary_scale]] if weights.coef is None else [weights.coef.ravel(), weights.intercept]
-        return np.concatenate([compatibility.ravel(), *unary])
-
-    def unpack(self, flat):
-        """Weights of a flat vector."""
-        pairwise, unary = np.split(flat, [self.n_pairwise])
-        compatibility = self._tables(pairwise.reshape(self.n_kernels, self._per_kernel))
-        if self.n_features is None:
-            return Weights(compatibility, float(unary[0]))
-        coef, intercept = np.split(unary, [self.n_classes * self.n_features])
-        return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
-
-    def _tables(self, pairwise):
-        if self.compatibility == "potts":
-            return pairwise[:, 0].copy()
-        if self.compatibility == "diagonal":
-            return pairwise.copy()
-        tables = np.zeros((self.n_kernels, self.n_classes, self.n_classes))
-        tables[:, *self._upper] = pairwise
-        return tables + np.triu(tables, 1).transpose(0, 2, 1)
-
-    def start(self, kernels):
-        """Weights to begin with: those of the kernels, the same for all pairs of equal states."""
-        weight = np.array([float(kernel.weight) for kernel in kernels])
-        if self.compatibility == "potts":
-            compatibility = weight
-        elif self.compatibility == "diagonal":
-            compatibility = np.repeat(weight[:, np.newaxis], self.n_classes, axis=1)
-        else:
-            compatibility = weight[:, np.newaxis, np.newaxis] * np.eye(self.n_classes)
-        if self.n_features is None:
-            return Weights(compatibility)
-        return Weights(compatibility, 1.0, np.zeros((self.n_classes, self.n_features)), np.zeros(self.n_classes))
-
-    def gradient(self, by_tables, by_unary, rows):
-        """Derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
-        if self.compatibility == "potts":
-            pairwise = np.trace(by_tables, axis1=1, axis2=2)
-        elif self.compatibility == "diagonal":
-            pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
-        else:
-            both = by_tables + by_tables.transpose(0, 2, 1)
-            both[:, np.arange(self.n_classes), np.arange(self.n_classes)] /= 2
-            pairwise = both[:, *self._upper]
-        if self.n_features is None:
-            # Scores of -inf have derivative 0, and 0 * inf would be NaN.
-            moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
-            unary = [[moved.sum(dtype=np.float64)]]
-        else:
-            unary = [(by_unary.T @ rows).ravel(), by_unary.sum(axis=0, dtype=np.float64)]
-        return np.concatenate([np.ravel(pairwise), *unary])
+    kernels: tuple[GaussianKernel, ...]  # with the bandwidths that a search starts from
+    layout: Layout
+    start: Weights
+    continues: bool  # whether the start is the last fit, and not the kernels' own weights
+    loss: Any  # None where weights are used as they are
+    bandwidths: Any  # rule that chooses them, or None
+    inference: DenseMeanField
+    C: float
+    max_iter: int
+    tol: float
+    max_memory: float
+    n_jobs: int | None
+    verbose: int
 
 
-class Gradient(NamedTuple):
-    """Derivative of a loss by the values of a dense model."""
+class TrainedField(NamedTuple):
+    """What training has found."""
 
-    unary: np.ndarray  # (N, K)
-    tables: np.ndarray  # (M, K, K), all entries as independent variables
-    columns: list  # per kernel (d,): by the logarithm of the scale of each column of its features
-
-
-def marginals_of_updates(model, inference, n_threads=1):
-    """Marginals at the start and after each update."""
-    # returns list of (N, K)
-    # inference: its updates must not average with old scores
-    with range_runner(n_threads) as run:
-        updates = DenseUpdates(model, run)
-        trajectory = [updates.marginals.copy()]
-        for _ in range(inference.max_iter):
-            checkpoint()
-            change = updates.step()
-            trajectory.append(updates.marginals.copy())
-            if change <= inference.tol:
-                break
-    return trajectory
+    weights: Weights
+    kernels: list
+    trace: list  # kernels tried and their losses
+    course: Any  # of the optimizer, None where nothing is learned
 
 
-class _ScaleSlopes:
-    r"""Derivative of :math:`h' \hat K q` by the logarithm of the scale :math:`\theta_a` of each column of features.
-
-    The derivative of the Gaussian kernel, :math:`k(i, j) (f_{ia} - f_{ja})^2`, is filtered by the lattice; the lattice
-    itself is not differentiated, as points move over its cells.
-    """
-
-    def __init__(self, smooth, features, n_threads):
-        self._smooth, self._n_threads = smooth, n_threads
-        # Only differences count, and moments about the centre lose fewer digits.
-        self._features = features - features.mean(axis=0)
-        squares = self._features**2
-        # Barycentric weights sum to one, so that rows of the filter's weights sum to the factors n_i of normalisation.
-        norm = smooth.weight.sum(axis=1, keepdims=True)
-        own, first, second = (self._filtered(values / norm) for values in (1, self._features, squares))
-        # Derivative of the logarithm of n_i^-2, the sum of row i.
-        by_sums = norm * (squares * own - 2 * self._features * first + second)
-        self._moments = (squares - by_sums / 2).astype(np.float64)
-
-    def of(self, left, right, adjoint):
-        """Derivatives (d,); ``adjoint`` is the transposed filter applied to ``left``, all (N, K)."""
-        pairs = _row_products(left, self._filtered(right)) + _row_products(adjoint, right)
-        found = pairs @ self._moments
-        for a, column in enumerate(self._features.T):
-            found[a] -= 2 * (column @ _row_products(left, self._filtered(column[:, np.newaxis] * right)))
-        return found
-
-    def _filtered(self, values):
-        return self._smooth.apply(values, n_threads=self._n_threads)
+def train(data, plan, on_iteration):
+    """Choose the bandwidths, then learn the weights."""
+    # on_iteration: called with weights and kernels after each iteration; True asks to stop
+    with single_threaded_blas(), kept_threads(plan.n_jobs):
+        kernels, trace, start = _choose_bandwidths(data.tasks, plan)
+        # Lattices that cannot be built are an error of fit, not only of predict.
+        risk = _risk(data.tasks, plan, kernels)
+        if plan.loss is None:
+            return TrainedField(plan.start, kernels, trace, None)
+        start = start if plan.continues else risk.best_scaled(start)
+        found = _minimize(risk, start, plan, plan.max_iter, lambda weights: on_iteration(weights, kernels))
+        return TrainedField(plan.layout.unpack(found.x), kernels, trace, found)
 
 
-def _row_products(a, b):
-    return np.einsum("ik,ik->i", a, b, dtype=np.float64)
+def _choose_bandwidths(tasks, plan):
+    """Return kernels, those tried with their losses, and the weights to start from."""
+    if plan.bandwidths is None:
+        return list(plan.kernels), [], plan.start
+    if hasattr(plan.bandwidths, "descend"):
+        return _descend_bandwidths(tasks, plan)
+    return _search_bandwidths(tasks, plan)
 
 
-def pull_back(model, trajectory, slope, n_threads=1, features=()):
-    r"""Derivatives by unary scores and compatibilities, given that by the last logits.
+def _search_bandwidths(tasks, plan):
+    labelled = [task for task in tasks if task.weight.any()]
+    held_out, kept = ([labelled[i] for i in part] for part in plan.bandwidths.split(len(labelled)))
+    weights = plan.start
 
-    Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
-    :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
-    :math:`\sum_m (\hat K_m' g) \mu_m'`: one adjoint filtering per kernel and update.
-    """
-    # trajectory: list of (N, K), as returned by :func:`marginals_of_updates`
-    # slope: (N, K), derivative of the loss by the logits of the last marginals
-    # features: (N, d), those of each filter, where the derivative by their scales is wanted
-    tables = model.tables
-    scales = [_ScaleSlopes(*pair, n_threads) for pair in zip(model.filters, features, strict=bool(features))]
-    by_columns = [np.zeros(own.shape[1]) for own in features]
-    by_tables = np.zeros(tables.shape)
-    by_unary = slope.copy()
-    for q in reversed(trajectory[:-1]):
-        checkpoint()
-        by_q = np.zeros_like(slope)
-        for m, smooth in enumerate(model.filters):
-            adjoint = smooth.apply(slope, adjoint=True, n_threads=n_threads)
-            by_tables[m] += product_over_nodes(q, adjoint)
-            table = tables[m].T.astype(slope.dtype)
-            by_neighbors = adjoint @ table
-            by_q += by_neighbors
-            if features:
-                by_columns[m] += scales[m].of(slope @ table, q, by_neighbors)
-        slope = through_softmax(q, by_q)
-        by_unary += slope
-    return Gradient(by_unary, by_tables, by_columns)
+    def evaluate(kernels):
+        nonlocal weights
+        if plan.loss is not None:
+            risk = _risk(kept, plan, kernels)
+            weights = _few_iterations(risk, risk.best_scaled(weights), plan)[0]
+        return _risk(held_out, plan, kernels).value(weights)
+
+    return *plan.bandwidths.choose(list(plan.kernels), evaluate), plan.start
 
 
-# Nodes of a field up to which its updates are too short for more threads than one, and for an interruption.
-_MOST_NODES = 2**13
+def _descend_bandwidths(tasks, plan):
+    weights, least = plan.start, np.inf
+
+    def value_grad(kernels):
+        nonlocal weights, least
+        risk = _risk(tasks, plan, kernels)
+        if plan.loss is None:
+            return risk.value(plan.start), risk.bandwidth_slopes(plan.start)
+        found, loss = _few_iterations(risk, risk.best_scaled(weights) if np.isinf(least) else weights, plan)
+        if loss < least:
+            weights, least = found, loss
+        return loss, risk.bandwidth_slopes(found)
+
+    return *plan.bandwidths.descend(list(plan.kernels), value_grad), weights
 
 
-class SmallField:
-    """A field of few nodes, whose compatibilities join equal states alone: the updates of its mean field.
-
-    Marginals have the bits that single updates give them. Whether a field is small does not depend on threads.
-    """
-
-    def __init__(self, model, unary, lattices):
-        self._n_columns, self._unary, self._lattices = model.n_columns, unary, lattices
-        self._factors = np.zeros((len(lattices), unary.shape[1]), unary.dtype)
-        self._factors[:, : model.n_columns] = model.compatibility.reshape(len(lattices), -1) if lattices else 0
-
-    @classmethod
-    def of(cls, model):
-        """That of a model; None of those that are larger, or have other compatibilities."""
-        if model.n_nodes > _MOST_NODES or model.compatibility.ndim == 3:
-            return None
-        unary = padded_rows(model.unary, model.dtype, -np.inf)
-        lattices = [smooth.small_lattice(smooth.workspace(unary.shape[1])) for smooth in model.filters]
-        return None if any(lattice is None for lattice in lattices) else cls(model, unary, lattices)
-
-    def trajectory(self, max_iter, tol):
-        """Marginals at the start and after each update, rows padded, (n_updates + 1, N, width)."""
-        checkpoint()
-        trajectory = np.empty((max_iter + 1, *self._unary.shape), self._unary.dtype)
-        n_updates = update_small_field(self._lattices, self._factors, self._unary, tol, trajectory)
-        return trajectory[: n_updates + 1]
-
-    def last_of(self, trajectory):
-        """Marginals (N, K) at the end."""
-        return np.ascontiguousarray(trajectory[-1, :, : self._n_columns])
-
-    def pull_back(self, trajectory, slope):
-        """Derivatives by unary scores and compatibilities, given that by the last logits, (N, K)."""
-        checkpoint()
-        slope = padded_rows(slope, self._unary.dtype)
-        by_unary = slope.copy()
-        width, states = slope.shape[1], slice(self._n_columns)
-        by_tables = np.zeros((len(self._lattices), width, width))
-        pull_back_small_field(self._lattices, self._factors, trajectory, slope, by_unary, by_tables)
-        return Gradient(np.ascontiguousarray(by_unary[:, states]), by_tables[:, states, states], [])
+def _risk(tasks, plan, kernels):
+    blur = blur_of(plan.inference)
+    lattices = Lattices(kernels, tasks, blur=blur, max_memory=plan.max_memory, n_jobs=plan.n_jobs)
+    loss = LogLoss() if plan.loss is None else plan.loss
+    return UnrolledRisk(tasks, lattices, plan.layout, loss, plan.inference, plan.C, plan.n_jobs)
 
 
-class Task(NamedTuple):
-    """One example of training."""
+def blur_of(inference):
+    """Return the blur of the filters that updates need."""
+    return "symmetric" if inference.updates == "convergent" else "single"
 
-    index: int  # type: ignore[assignment]
-    example: object
-    labels: np.ndarray  # (N,) columns, 0 where unlabelled
-    weight: np.ndarray  # (N,) float64, 0 where unlabelled
+
+def _few_iterations(risk, start, plan):
+    """Return weights for one choice of bandwidths, and their loss."""
+    found = _minimize(risk, start, plan, min(plan.max_iter, ITERATIONS_PER_CHOICE))
+    return plan.layout.unpack(found.x), float(found.fun)
+
+
+def _minimize(risk, start, plan, max_iter, on_iteration=None):
+    # on_iteration: called with the weights after each iteration; True asks to stop
+    layout = plan.layout
+    bounded = np.zeros(layout.n_coef, dtype=bool)
+    bounded[: layout.n_pairwise] = plan.inference.updates == "convergent"
+    with progress_reporter(plan.verbose, max_iter, "lbfgs") as show:
+        trace = LossTrace()
+
+        def callback(found):
+            trace.loss.append(found.fun)
+            show(trace)
+            return on_iteration is not None and on_iteration(layout.unpack(found.x))
+
+        limits = {"lower_bounded": bounded, "max_iter": max_iter, "tol": plan.tol}
+        return minimize_lbfgs(risk.value_grad, layout.pack(start), **limits, callback=callback)
 
 
 class Lattices:
@@ -261,7 +143,7 @@ class Lattices:
 
     def __init__(self, kernels, tasks, *, blur, max_memory, n_jobs):
         self.kernels = kernels
-        self._blur, self._max_memory = blur, max_memory
+        self._options = {"blur": blur, "max_memory": max_memory}
         self._kept, total = {}, 0
         for filters, task in zip(map_tasks(self._build, tasks, n_jobs), tasks, strict=True):
             total += sum(smooth.memory for smooth in filters)
@@ -270,22 +152,12 @@ class Lattices:
             self._kept[task.index] = filters
 
     def _build(self, task, n_threads):
-        return build_filters(
-            self.kernels,
-            task.example,
-            name=f"X[{task.index}]",
-            blur=self._blur,
-            max_memory=self._max_memory,
-            n_threads=n_threads,
-        )
+        return build_filters(self.kernels, task.example, f"X[{task.index}]", n_threads=n_threads, **self._options)
 
     def of(self, task, n_threads):
         """Filters of one example."""
         kept = self._kept.get(task.index)
         return self._build(task, n_threads) if kept is None else kept
-
-
-_START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
 
 class UnrolledRisk:
@@ -313,7 +185,7 @@ class UnrolledRisk:
         # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
         if weights.coef is not None:
             return weights
-        tried = [weights._replace(compatibility=factor * weights.compatibility) for factor in _START_FACTORS]
+        tried = [weights._replace(compatibility=factor * weights.compatibility) for factor in START_FACTORS]
         return tried[int(np.argmin([self.value(each) for each in tried]))]
 
     def value_grad(self, flat):
@@ -340,7 +212,7 @@ class UnrolledRisk:
             features = [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(kernels)]
             columns = self._pulled_back(weights, totals, task, n_threads, features)[1].columns
             n_axes = len(task.example.shape)
-            parts = [kernel._by_bandwidths(own, n_axes) for kernel, own in zip(kernels, columns, strict=True)]
+            parts = [slopes_by_bandwidths(kernel, own, n_axes) for kernel, own in zip(kernels, columns, strict=True)]
             return np.concatenate([np.zeros(0), *parts])
 
         return sum(map_tasks(run, self.tasks, self.n_jobs)) / self.total_weight
@@ -384,14 +256,3 @@ class UnrolledRisk:
 
     def _model(self, weights, task, n_threads):
         return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
-
-
-class Losses:
-    """Losses for the progress reporter."""
-
-    def __init__(self):
-        self.loss = []
-
-    def summary(self):
-        """The last of them, in words."""
-        return f"loss {self.loss[-1]:.5g}"

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._parameters import require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, LossTrace, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import partial_fit_classes, require_rows
 from sklearn_crf.mfa._criteria import Criterion
@@ -475,7 +475,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             yield ignore_iterations
             return
         n_iterations = n_restarts * self.max_iter
-        lock, trace = threading.Lock(), _RestartLosses()
+        lock, trace = threading.Lock(), LossTrace()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
             progress_reporter(self.verbose, n_iterations, type(self).__name__) as report,
@@ -539,16 +539,6 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
                 f"max_iter or tol{', or lower step_size' if isinstance(solver, ScaledSGD) else ''}.",
                 ConvergenceWarning,
             )
-
-
-class _RestartLosses:
-    """Losses of all iterations of all restarts, for the progress bar."""
-
-    def __init__(self):
-        self.loss = []
-
-    def summary(self):
-        return f"loss {self.loss[-1]:.6g}"
 
 
 def _of_positive_weight(weight, *arrays):

@@ -7,8 +7,11 @@ from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import Bilateral, DenseCRF, DenseExample, Spatial
 from sklearn_crf.dense import BandwidthGradient, ExpectedIoU, LogLoss
-from sklearn_crf.dense._gaussian_kernels import scaled_kernels
-from sklearn_crf.dense._training import Lattices, Layout, Task, UnrolledRisk, Weights, _ScaleSlopes
+from sklearn_crf.dense._examples import Task
+from sklearn_crf.dense._gaussian_kernels import bandwidth_names, scaled_kernels
+from sklearn_crf.dense._training import Lattices, UnrolledRisk
+from sklearn_crf.dense._unrolled import _ScaleSlopes
+from sklearn_crf.dense._weights import Layout, Weights
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (24, 30)
@@ -155,7 +158,7 @@ def test_bandwidths_that_labels_were_drawn_with_are_found(true, start):
     given = DenseCRF(start, inference=FIVE_UPDATES).fit(X, y)
     learned = DenseCRF(start, bandwidths="learned", inference=FIVE_UPDATES).fit(X, y)
     best = DenseCRF(true, inference=FIVE_UPDATES).fit(X, y)
-    for name in start[0]._bandwidths:
+    for name in bandwidth_names(start[0]):
         assert_allclose(getattr(learned.kernels_[0], name), getattr(true[0], name), rtol=0.2)
     assert learned.loss_curve_[-1] < min(given.loss_curve_[-1], 1.01 * best.loss_curve_[-1])
     losses = [loss for _, loss in learned.bandwidth_trace_]
@@ -222,10 +225,10 @@ def test_descent_stays_within_its_bounds_and_stands_wrong_slopes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_iter": 0}, "max_iter must be a positive integer"),
-        ({"max_step": 0.0}, "max_step must be finite and greater than 0"),
-        ({"tol": np.nan}, "tol must be finite and greater than 0"),
-        ({"max_factor": 1.0}, "max_factor must be finite and greater than 1"),
+        ({"max_iter": 0}, r"'max_iter' parameter of BandwidthGradient must be an int in the range \[1, inf\)"),
+        ({"max_step": 0.0}, r"'max_step' parameter of BandwidthGradient must be a float in the range \(0.0, inf\)"),
+        ({"tol": np.nan}, r"'tol' parameter of BandwidthGradient must be a float in the range \(0.0, inf\)"),
+        ({"max_factor": 1.0}, r"'max_factor' parameter of BandwidthGradient must be a float in the range \(1.0, inf\)"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -4,16 +4,11 @@ import numpy as np
 import pytest
 
 from sklearn_crf import Bilateral, DenseExample, Spatial
-from sklearn_crf.dense import ExpectedIoU, LogLoss, _training
-from sklearn_crf.dense._training import (
-    Lattices,
-    Layout,
-    SmallField,
-    Task,
-    UnrolledRisk,
-    marginals_of_updates,
-    pull_back,
-)
+from sklearn_crf.dense import ExpectedIoU, LogLoss, _tuning
+from sklearn_crf.dense._examples import Task
+from sklearn_crf.dense._training import Lattices, UnrolledRisk
+from sklearn_crf.dense._unrolled import SmallField, marginals_of_updates, pull_back
+from sklearn_crf.dense._weights import Layout
 from sklearn_crf.inference import DenseMeanField
 
 SHAPE = (5, 6)
@@ -53,7 +48,7 @@ def test_gradient_is_that_of_finite_differences(compatibility, loss, linear):
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 9])
 @pytest.mark.parametrize("most_nodes", [0, 1000], ids=["by updates", "in one call"])
 def test_gradient_of_numbers_of_classes_that_need_padding_and_not(n_classes, most_nodes, monkeypatch):
-    monkeypatch.setattr(_training, "_MOST_NODES", most_nodes)
+    monkeypatch.setattr(_tuning, "MOST_SMALL_NODES", most_nodes)
     assert_gradient(*risk_and_point("diagonal", LogLoss(), n_classes=n_classes), rtol=1e-5)
 
 

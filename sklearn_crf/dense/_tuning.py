@@ -1,0 +1,20 @@
+"""Constants of dense fields that were tuned, and what each trades."""
+
+# Iterations of L-BFGS for each choice of bandwidths: weights start from those found before, and more iterations
+# cost time in proportion (benchmarks/quality/dense_bandwidths.py).
+ITERATIONS_PER_CHOICE = 10
+
+# Factors of the weights of kernels that learning tries to start from. More of them cost one pass each; with far too
+# large weights alone all pixels would get the same label, where the gradient vanishes.
+START_FACTORS = (1.0, 0.3, 0.1, 0.0)
+
+# Nodes of a field up to which all its updates are one kernel call. Larger fields use several threads and can be
+# interrupted between updates; smaller ones save the delay of a call for each update.
+MOST_SMALL_NODES = 2**13
+
+# How far the probabilities of a pixel may be from adding up to one: those of half precision are that far. A smaller
+# tolerance refuses them, a larger one takes scores for probabilities.
+SUM_TOL = 0.01
+
+# Score that stands for -inf among the features of a linear field. A lower one would dominate their scale.
+LEAST_SCORE = -50.0

@@ -1,0 +1,93 @@
+"""Weights of a dense field, and their place in one flat vector."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Weights(NamedTuple):
+    """Weights of a field."""
+
+    compatibility: np.ndarray  # (M,)
+    unary_scale: float = 1.0  # factor of given scores; 1 where unary scores are linear in features
+    coef: np.ndarray | None = None  # (K, F) or None
+    intercept: np.ndarray | None = None  # (K,) or None: of linear unary scores
+
+    def unary(self, rows):
+        """Unary scores of the rows of an example."""
+        if self.coef is None:
+            return rows * rows.dtype.type(self.unary_scale)
+        return rows @ self.coef.T.astype(rows.dtype) + np.asarray(self.intercept, rows.dtype)
+
+
+class Layout:
+    """Conversion between the weights of a field and one flat vector."""
+
+    # n_features: of linear unary scores; None where scores are given
+
+    def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
+        self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
+        self.compatibility = compatibility
+        self._upper = np.triu_indices(n_classes)
+        equal = {"potts": [True], "diagonal": [True] * n_classes, "full": self._upper[0] == self._upper[1]}
+        self._joins_equal_states = np.array(equal[compatibility], dtype=np.float64)
+        self.n_pairwise = n_kernels * len(self._joins_equal_states)
+        n_unary = 1 if n_features is None else n_classes * (n_features + 1)
+        self.n_coef = self.n_pairwise + n_unary
+
+    @property
+    def penalised(self):
+        """Mask of penalised weights: neither the scale of given scores nor intercepts are."""
+        flags = np.ones(self.n_coef, dtype=bool)
+        flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
+        return flags
+
+    def pack(self, weights):
+        """Flat vector of weights."""
+        compatibility = weights.compatibility
+        if self.compatibility == "full":
+            compatibility = compatibility[:, *self._upper]
+        unary = [[weights.unary_scale]] if weights.coef is None else [weights.coef.ravel(), weights.intercept]
+        return np.concatenate([compatibility.ravel(), *unary])
+
+    def unpack(self, flat):
+        """Weights of a flat vector."""
+        pairwise, unary = np.split(flat, [self.n_pairwise])
+        compatibility = self._tables(pairwise.reshape(self.n_kernels, len(self._joins_equal_states)))
+        if self.n_features is None:
+            return Weights(compatibility, float(unary[0]))
+        coef, intercept = np.split(unary, [self.n_classes * self.n_features])
+        return Weights(compatibility, 1.0, coef.reshape(self.n_classes, -1).copy(), intercept.copy())
+
+    def _tables(self, pairwise):
+        if self.compatibility == "potts":
+            return pairwise[:, 0].copy()
+        if self.compatibility == "diagonal":
+            return pairwise.copy()
+        tables = np.zeros((self.n_kernels, self.n_classes, self.n_classes))
+        tables[:, *self._upper] = pairwise
+        return tables + np.triu(tables, 1).transpose(0, 2, 1)
+
+    def start(self, kernels):
+        """Weights to begin with: those of the kernels, the same for all pairs of equal states."""
+        weight = np.array([float(kernel.weight) for kernel in kernels])
+        pairwise = np.multiply.outer(weight, self._joins_equal_states)
+        unary = np.ones(1) if self.n_features is None else np.zeros(self.n_coef - self.n_pairwise)
+        return self.unpack(np.concatenate([pairwise.ravel(), unary]))
+
+    def gradient(self, by_tables, by_unary, rows):
+        """Derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
+        pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
+        if self.compatibility == "potts":
+            pairwise = pairwise.sum(axis=1)
+        elif self.compatibility == "full":
+            both = by_tables + by_tables.transpose(0, 2, 1)
+            both[:, np.arange(self.n_classes), np.arange(self.n_classes)] /= 2
+            pairwise = both[:, *self._upper]
+        if self.n_features is None:
+            # Scores of -inf have derivative 0, and 0 * inf would be NaN.
+            moved = np.multiply(by_unary, rows, where=by_unary != 0, out=np.zeros_like(rows))
+            unary = [[moved.sum(dtype=np.float64)]]
+        else:
+            unary = [(by_unary.T @ rows).ravel(), by_unary.sum(axis=0, dtype=np.float64)]
+        return np.concatenate([np.ravel(pairwise), *unary])
