@@ -63,7 +63,7 @@ class TrainingExamples:
                 f"sample_weight must be at most {_LARGEST_WEIGHT:g} in training, found {self._weight.max():g}: divide "
                 "all weights by one number, and multiply C by it."
             )
-        self.node_weight = checked_node_weights(node_weight, encoded)
+        self.node_weight = checked_node_weights(node_weight, encoded, _LARGEST_WEIGHT)
         self.labels = labels._replace(
             weights=counts_of_nodes(labels.labels, summable_weight(self._weight), self.node_weight)
         )

@@ -47,9 +47,9 @@ def have_factors(batches) -> bool:
     return any(batch.example.has_factors for batch in batches)
 
 
-def checked_node_weights(node_weight, encoded):
+def checked_node_weights(node_weight, encoded, most):
     """The weights of the nodes of each example, (n_nodes,) float64; None for none."""
-    # node_weight: for each example an array of the shape of its labels, or None
+    # node_weight: for each example an array of the shape of its labels, or None; most: the largest weight
     if node_weight is None:
         return None
     n_examples = number_of_examples(node_weight, "node_weight")
@@ -60,8 +60,10 @@ def checked_node_weights(node_weight, encoded):
         shape = () if encoded.layout == "nodes" else encoded.label_shape(i)
         if part.shape != shape:
             raise ValueError(f"node_weight[{i}] has shape {part.shape}, but the lattice of X[{i}] has shape {shape}.")
-        if not np.all(np.isfinite(part) & (part >= 0)):
-            raise ValueError(f"node_weight[{i}] must be finite and not negative.")
+        if not np.all((part >= 0) & (part <= most)):
+            raise ValueError(f"node_weight[{i}] must hold numbers of 0 to {most:g}.")
+    if not any(part.any() for part in weights):
+        raise ValueError("node_weight is 0 for every node: at least one needs a positive weight.")
     return [np.ravel(part) for part in weights]
 
 

@@ -285,14 +285,22 @@ def test_costs_of_nodes(solver):
     same = m3n_classifier(**options).fit(X, y, node_weight=[np.full(len(part), 2.0) for part in y])
     twice = m3n_classifier(cost=2 * (1 - np.eye(3)), **options).fit(X, y)
     assert_allclose(same.coef_, twice.coef_, rtol=1e-9)
-    free = m3n_classifier(**options).fit(X, y, node_weight=[np.zeros(len(part)) for part in y])
-    assert_allclose(free.coef_, 0)
+    free = [np.zeros(len(part)) for part in y]
+    first = m3n_classifier(**options).fit(X, y, node_weight=[np.ones(len(y[0])), *free[1:]])
+    assert np.abs(first.coef_).max() > 0
+    with pytest.raises(ValueError, match="node_weight is 0 for every node: at least one needs a positive weight"):
+        m3n_classifier(**options).fit(X, y, node_weight=free)
     with pytest.raises(ValueError, match="node_weight holds arrays for 7 examples, but X has 8"):
         m3n_classifier().fit(X, y, node_weight=[np.ones(len(part)) for part in y[1:]])
     with pytest.raises(ValueError, match=r"node_weight\[0\] has shape \(99,\)"):
         m3n_classifier().fit(X, y, node_weight=[np.ones(99) for _ in y])
-    with pytest.raises(ValueError, match=r"node_weight\[0\] must be finite and not negative"):
+    with pytest.raises(ValueError, match=r"node_weight\[0\] must hold numbers of 0 to 1e\+100"):
         m3n_classifier().fit(X, y, node_weight=[-np.ones(len(part)) for part in y])
+    for wrong in (np.nan, np.inf, 1e200):
+        with pytest.raises(ValueError, match=r"node_weight\[1\] must hold numbers of 0 to 1e\+100"):
+            m3n_classifier().fit(
+                X, y, node_weight=[np.full(len(part), wrong if i else 1.0) for i, part in enumerate(y)]
+            )
 
 
 def test_irregular_graphs_with_types():
