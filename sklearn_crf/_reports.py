@@ -3,8 +3,9 @@
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from types import FrameType
 from typing import NamedTuple
 
@@ -77,32 +78,22 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     )
 
 
-class LossTrace:
-    """Losses of all iterations so far, for a progress reporter."""
-
-    def __init__(self) -> None:
-        self.loss: list[float] = []
-
-    def summary(self) -> str:
-        """Return the last loss in words."""
-        return f"loss {self.loss[-1]:.6g}"
-
-
 @contextmanager
-def progress_reporter(verbose, max_iter, title):
-    """Yield a function that is called with the trace once an iteration."""
+def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
+    """Yield a function that is called once an iteration with a function that says in words how it stands."""
     if not verbose:
-        yield lambda trace: None
+        yield lambda summary: None
         return
     try:
         from tqdm import tqdm
     except ImportError:
-        yield lambda trace: print(f"{title} {len(trace.loss)}/{max_iter}: {trace.summary()}", flush=True)
+        n_done = count(1)
+        yield lambda summary: print(f"{title} {next(n_done)}/{max_iter}: {summary()}", flush=True)
         return
     with tqdm(total=max_iter, desc=title) as bar:
 
-        def report(trace):
-            bar.set_postfix_str(trace.summary(), refresh=False)
+        def report(summary):
+            bar.set_postfix_str(summary(), refresh=False)
             bar.update()
 
         yield report

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
-from sklearn_crf._reports import LossTrace, progress_reporter
+from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
 from sklearn_crf.dense._losses import LogLoss
@@ -125,11 +125,9 @@ def _minimize(risk, start, plan, max_iter, on_iteration=None):
     bounded = np.zeros(layout.n_coef, dtype=bool)
     bounded[: layout.n_pairwise] = plan.inference.updates == "convergent"
     with progress_reporter(plan.verbose, max_iter, "lbfgs") as show:
-        trace = LossTrace()
 
         def callback(found):
-            trace.loss.append(found.fun)
-            show(trace)
+            show(lambda: f"loss {found.fun:.6g}")
             return on_iteration is not None and on_iteration(layout.unpack(found.x))
 
         limits = {"lower_bounded": bounded, "max_iter": max_iter, "tol": plan.tol}

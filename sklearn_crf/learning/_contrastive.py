@@ -36,18 +36,6 @@ class RoundsRecord(TrainingRecord):
     warn: Callable[[], None] = lambda: None
 
 
-@dataclass(eq=False)
-class _Progress:
-    """Entries of a progress bar, one a round or an epoch."""
-
-    record: RoundsRecord
-    loss: list = field(default_factory=list)
-
-    def summary(self):
-        text = self.record.summary()
-        return f"{text}, {self.record.n_generated[-1]} new" if self.record.n_generated else text
-
-
 def extend_sets(risk, coef, members=None):
     """Extend the sets of some batches of a risk by what is generated under weights; number of assignments added.
 
@@ -129,12 +117,12 @@ def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, 
     problem = PenalisedRisk(risk, run.C, n_visits, run.edge_C, run.outer_gradient)
     problem.record = record = RoundsRecord(coef=np.array(start))
     train = _train_by_epochs if by_epochs else _train_in_rounds
-    progress, n_given = _Progress(record), risk.summed(_n_assignments)
+    n_given = risk.summed(_n_assignments)
     with progress_reporter(run.verbose, n_steps, "contrastive") as show:
 
         def report(coef):
-            progress.loss.append(record.loss[-1])
-            show(progress)
+            n_new = f", {record.n_generated[-1]} new" if record.n_generated else ""
+            show(lambda: record.summary() + n_new)
             return run.on_iteration(coef)
 
         try:

@@ -518,7 +518,7 @@ def _train_smoothed(risk, start, setting, run, show):
 
     def callback(point):
         record.visit(point, 0)
-        show(record)
+        show(record.summary)
         return run.on_iteration(setting.scale * point.x)
 
     record.found = minimize_smoothed(risk, start, setting, run, callback)
@@ -533,7 +533,7 @@ def _train_dual(risk, start, setting, run, show):
 
     def callback(point):
         record.visit(point, problem.n_inference_calls)
-        show(record)
+        show(record.summary)
         return run.on_iteration(setting.scale * point.x)
 
     record.found = maximize_dual(risk, problem.value_grad, setting, run, callback)
@@ -564,7 +564,7 @@ def _train_by_planes(risk, start, setting, run, show):
 
         def callback(point):
             record.visit(point, problem.n_inference_calls + oracle.n_inference_calls)
-            show(record)
+            show(record.summary)
             return run.on_iteration(oracle.weights_of(point.x))
 
         limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}

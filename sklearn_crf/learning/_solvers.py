@@ -95,7 +95,7 @@ class Solver(HoldsOptions):
         with progress_reporter(run.verbose, run.max_iter, type(self).__name__) as show:
 
             def report(coef):
-                show(record)
+                show(record.summary)
                 return run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
 
             try:

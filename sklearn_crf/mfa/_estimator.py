@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._parameters import require_objects
-from sklearn_crf._reports import CallbackSupportMixin, LossTrace, fit_callbacks, progress_reporter, warn_caller
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import partial_fit_classes, require_rows
 from sklearn_crf.mfa._criteria import Criterion
@@ -475,7 +475,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             yield ignore_iterations
             return
         n_iterations = n_restarts * self.max_iter
-        lock, trace = threading.Lock(), LossTrace()
+        lock = threading.Lock()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
             progress_reporter(self.verbose, n_iterations, type(self).__name__) as report,
@@ -483,8 +483,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
             def on_iteration(loss, params):
                 with lock:
-                    trace.loss.append(loss)
-                    report(trace)
+                    report(lambda: f"loss {loss:.6g}")
                     return iteration(lambda: attributes(params()))
 
             yield on_iteration
