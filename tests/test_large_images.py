@@ -296,11 +296,12 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     # No step that is shorter than the distance leads to another label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
-    distance, columns = loose._distances(values), loose._columns(values)
+    codes = loose._coding()
+    distance, columns = codes.distances(values), codes.labels(values)
     for _ in range(20):
         step = rng.normal(size=values.shape)
         step *= 0.999 * distance[:, None] / np.linalg.norm(step, axis=1, keepdims=True)
-        np.testing.assert_array_equal(loose._columns(values + step), columns)
+        np.testing.assert_array_equal(codes.labels(values + step), columns)
 
 
 def test_what_tree_fields_cannot_do_in_tiles_is_said():

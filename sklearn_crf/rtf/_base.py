@@ -38,7 +38,7 @@ from sklearn_crf.rtf._rounds import (
     split_off,
 )
 from sklearn_crf.rtf._tiled import predict_in_tiles
-from sklearn_crf.rtf._training import TrainingOptions, TreeField, n_known_pixels, train, whitening_of_types
+from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, weight_of_known_pixels, whitening_of_types
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation, solved_from
 from sklearn_crf.rtf.images._gaps import n_masks
@@ -548,11 +548,11 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return False
 
     def _with_ridge(self, objective, solver, n_leaves, data):
-        """The objective with the penalty on scores, divided by the pixels of all images whose label is known."""
+        """The objective with the penalty on scores, divided by the weight of the pixels whose label is known."""
         if not self._is_of_scores():
             return objective
         ridge = n_leaves if solver.ridge == "auto" else solver.ridge
-        return objective.with_ridge(ridge / max(data.total(n_known_pixels), 1))
+        return objective.with_ridge(ridge / (data.total(weight_of_known_pixels) or 1.0))
 
     def _takes_pixel_weights(self):
         return isinstance(self.loss, str) and self.loss in WEIGHTED

@@ -4,32 +4,29 @@ from functools import partial, reduce
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
+from sklearn_crf.distributed import Shard, Shards, of_each_shard, on_worker, scored_shards
 from sklearn_crf.encoding import (
+    EncodedLabels,
     class_weights,
     encode_y,
     found_labels,
-    in_class_order,
     missing_nodes,
     require_same_kind,
     sorted_classes,
 )
 from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages
+from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._prediction import known_pixels
 from sklearn_crf.rtf._sharded import gather
 from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes, read_to_predict
 from sklearn_crf.rtf.losses import logistic, mse, multinomial, multinomial_of_codes
-
-# Losses whose predictions are scores of classes rather than codes.
-_OF_SCORES = ("logistic", "multinomial")
 
 
 def _multinomial_of_codes(prediction, target, weight=1.0):
@@ -42,7 +39,7 @@ _WEIGHTED = WEIGHTED | {"logistic": logistic, "multinomial": _multinomial_of_cod
 
 
 def _gives_probabilities(estimator):
-    if estimator.loss not in _OF_SCORES:
+    if estimator.loss not in SCORES:
         raise AttributeError(f"predict_proba needs loss='logistic' or 'multinomial', got {estimator.loss!r}.")
     return True
 
@@ -81,8 +78,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. Not for the
-        exact likelihood.
+        Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. The exact
+        likelihood of an image with pairs is one number: the image counts by the mean weight of its pixels, and
+        ``predict`` weighs the components of the mean.
     cost : array-like of shape (n_classes, n_classes), default=None
         ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
         ``classes_``: the label of least expected
@@ -124,6 +122,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         By which J of each leaf of each type grows with I channels.
     precision_channels_ : ndarray of shape (I,)
         These channels.
+    decision_weight_ : ndarray of shape (n_classes,) or None
+        Weights of classes that ``predict`` multiplies the components of the mean with, after training by the exact
+        likelihood with ``class_weight``.
     evidence_scores_ : ndarray of shape (n_classes, D)
         Values of the field that stand for a known label, after training for scores: their means over training pixels
         that are labelled right.
@@ -254,12 +255,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         as_options(self.window, "window")
         self._check_classes_parameter()
         if isinstance(X, Shards):
-            if self.class_weight is not None:
-                raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
-            problem, attributes = gather(self, X, y, sample_weight, self._classes_of)
+            problem, attributes = gather(self, X, y, sample_weight, partial(self._classes_of, X))
             self._fit_field(X, None, problem, attributes)
             return self
-        read = self._read(X, y, sample_weight, self.classes, reset=not self._continues())
+        read = self._read(X, y, sample_weight, self.classes, self.class_weight, reset=not self._continues())
         problem, attributes = self._problem(read, self._common([self._found(read)]))
         self._fit_field(X, y, problem, attributes)
         return self
@@ -276,15 +275,34 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
         return planes, (), labels
 
-    def _classes_of(self, found):
-        """The classes of all shards."""
-        return {"classes": sorted_classes([labels for part in found for labels in part.labels], self.classes)}
+    def _classes_of(self, shards, plain, found) -> dict:
+        """The classes of all shards, and their weights."""
+        # plain: the estimator that reads images of shards
+        classes = sorted_classes([labels for part in found for labels in part.labels], self.classes)
+        if self.class_weight is None:
+            return {"classes": classes, "class_weight": None}
+        counts = None
+        if isinstance(self.class_weight, str):
+            counts = [np.sum(shards.map(_class_counts, (plain, classes)), axis=0)]
+        labels = EncodedLabels([np.arange(len(classes))], classes, counts)
+        weights = class_weights(self.class_weight, labels)
+        return {"classes": classes, "class_weight": dict(zip(classes.tolist(), weights.tolist(), strict=True))}
 
-    def _read_part(self, X, y, sample_weight, corrupted, *, classes):
+    def _class_counts(self, X, y, sample_weight, classes) -> np.ndarray:
+        """Weight of the labelled pixels of each class in a shard, (n_classes,)."""
+        planes = read_planes(self, X, reset=False)
+        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=classes)
+        weights, counts = self._weights(planes, sample_weight), np.zeros(len(classes))
+        for i, own in enumerate([labels.labels] if planes.encoded.layout == "nodes" else labels.labels):
+            known = own >= 0
+            counts += np.bincount(own[known], None if weights is None else weights[i][known], len(classes))
+        return counts
+
+    def _read_part(self, X, y, sample_weight, corrupted, *, classes, class_weight):
         """Images of a shard, and the codes of their labels."""
-        return self._read(X, y, sample_weight, classes, reset=False)
+        return self._read(X, y, sample_weight, classes, class_weight, reset=False)
 
-    def _read(self, X, y, sample_weight, classes, *, reset):
+    def _read(self, X, y, sample_weight, classes, class_weight, *, reset):
         """Images, and the codes of their labels."""
         planes = read_planes(self, X, reset=reset)
         labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=classes)
@@ -293,13 +311,16 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
         if self._continues() and not np.array_equal(labels.classes_, self.classes_):
             raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
-        self._checked_cost(n_classes)
         columns = [labels.labels] if planes.encoded.layout == "nodes" else labels.labels
-        codes = self._codes(n_classes)
+        codes = self._coding(n_classes).table
         # A missing label has the code of the first class, and no weight.
         targets = [codes[np.maximum(own, 0)] for own in columns]
-        weights = self._pixel_weights(planes, columns, labels, self._weights(planes, sample_weight))
-        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | planes.channels
+        weights = self._weights(planes, sample_weight)
+        of_class = None if class_weight is None else class_weights(class_weight, labels, weights)
+        is_joint = self.loss == "likelihood" and len(planes.offsets) > 0
+        weights = self._pixel_weights(planes, columns, of_class, is_joint, weights)
+        decision = {"decision_weight_": of_class if is_joint else None}
+        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | decision | planes.channels
         return ReadImages(planes, targets, weights, layout, missing=planes.missing)
 
     def _found(self, read):
@@ -309,7 +330,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _common(self, found):
         """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
         moments, layouts = zip(*found, strict=True)
-        if self.loss in _OF_SCORES:
+        if self.loss in SCORES:
             mean, scale = np.zeros(len(moments[0].mean)), 1.0
         elif self._continues():
             mean, scale = self.target_mean_, self.target_scale_
@@ -334,23 +355,23 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return self.loss in _WEIGHTED
 
     def _is_of_scores(self):
-        return self.loss in _OF_SCORES
+        return self.loss in SCORES
 
-    def _pixel_weights(self, planes, columns, labels, weights):
+    def _pixel_weights(self, planes, columns, of_class, is_joint, weights):
         """Weights of pixels by example and class, 0 where the label is missing."""
+        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is no sum over its pixels
         gaps = [own < 0 for own in columns]
         is_complete = not any(gap.any() for gap in gaps)
-        if is_complete and self.class_weight is None:
+        if is_complete and of_class is None:
             return weights
         if all(gap.all() for gap in gaps):
             raise ValueError("y has no label that is not missing.")
-        if self.loss == "likelihood" and self.class_weight is not None:
-            raise ValueError("class_weight needs a loss that is a sum over pixels: use 'pseudolikelihood' or 'mse'.")
         if weights is None:
             weights = [np.ones(len(own)) for own in columns]
-        if self.class_weight is not None:
-            of_class = class_weights(self.class_weight, labels, weights)
-            weights = [w * of_class[np.maximum(own, 0)] for w, own in zip(weights, columns, strict=True)]
+        if of_class is not None:
+            of_nodes = [of_class[np.maximum(own, 0)] for own in columns]
+            of_nodes = [np.full(len(own), own.mean()) for own in of_nodes] if is_joint else of_nodes
+            weights = [weight * own for weight, own in zip(weights, of_nodes, strict=True)]
         if not is_complete and not self._is_prediction_loss():
             return self._without_missing(planes, gaps, weights)
         weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
@@ -358,21 +379,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
         return weights
 
-    def _checked_cost(self, n_classes):
-        if self.cost is None:
-            return None
-        if self.loss not in _OF_SCORES:
-            raise InvalidParameterError(
-                f"cost needs probabilities: use loss='multinomial' or 'logistic', got {self.loss!r}."
-            )
-        cost = np.asarray(in_class_order(self.cost, self.classes))
-        is_table = cost.shape == (n_classes, n_classes) and cost.dtype.kind in "iuf" and np.all(np.isfinite(cost))
-        if not is_table:
-            raise InvalidParameterError(
-                f"The 'cost' parameter must be finite numbers of shape ({n_classes}, {n_classes}). Got {self.cost!r} "
-                "instead."
-            )
-        return cost
+    def _coding(self, n_classes: int | None = None) -> ClassCodes:
+        """How values stand for classes: those of the fitted field, or of so many in training."""
+        of_fit = len(self.classes_) if n_classes is None else n_classes
+        cost = checked_cost(self.cost, of_fit, self.classes, self.loss)
+        weight = getattr(self, "decision_weight_", None) if n_classes is None else None
+        return ClassCodes(of_fit, self.loss, self.encoding, cost, weight)
 
     def predict(self, X, evidence=None):
         """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
@@ -393,44 +405,17 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence)
         planes, values, known = self._values(X, evidence)
-        columns = [self._columns(value) for value in values]
+        # Training has shifted the mean of an example of one node by the weight of its class.
+        codes = self._coding()
+        columns = [codes.labels(value, is_weighed=len(value) > 1) for value in values]
         if known is not None:
             columns = [np.where(own < 0, found, own) for own, found in zip(known, columns, strict=True)]
         return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
 
-    def _columns(self, value):
-        """Numbers of the classes that values stand for."""
-        if self.cost is not None:
-            return np.argmin(self._probability(value) @ self._checked_cost(len(self.classes_)).T, axis=1)
-        if self.loss == "logistic":
-            return (value[:, 0] > 0).astype(np.intp)
-        if self.loss == "multinomial" or self.encoding == "orthonormal":
-            return value.argmax(axis=1)
-        return np.clip(np.rint(value[:, 0]), 0, len(self.classes_) - 1).astype(np.intp)
-
     def _tiled_values(self, values):
         """Labels of the pixels of a tile, and how far values would have to move for another one."""
-        return self.classes_[self._columns(values)], self._distances(values)
-
-    def _distances(self, value):
-        """Least distance of each pixel's values to some that stand for another class."""
-        n_classes = len(self.classes_)
-        if n_classes == 1:
-            return np.full(len(value), np.inf)
-        if self.cost is not None:
-            cost = self._checked_cost(n_classes)
-            # The derivative of a softmax has no eigenvalue above one, nor has that of the two probabilities of a value.
-            steepest = np.linalg.norm(cost[:, None] - cost[None], axis=2).max()
-            expected = np.partition(self._probability(value) @ cost.T, 1, axis=1)
-            gap = expected[:, 1] - expected[:, 0]
-            return gap / steepest if steepest else np.full(len(value), np.inf)
-        if self.loss == "logistic":
-            return np.abs(value[:, 0])
-        if self.loss == "multinomial" or self.encoding == "orthonormal":
-            highest = np.partition(value, n_classes - 2, axis=1)
-            return (highest[:, -1] - highest[:, -2]) / np.sqrt(2)
-        # Another one is nearest past the middle between two codes.
-        return np.abs(value[:, 0] - np.clip(np.floor(value[:, 0]), 0, n_classes - 2) - 0.5)
+        codes = self._coding()
+        return self.classes_[codes.labels(values)], codes.distances(values)
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X, evidence=None):
@@ -450,7 +435,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        found = [self._probability(value) for value in values]
+        found = [self._coding().probability(value) for value in values]
         return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
@@ -471,17 +456,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        if self.loss == "logistic":
-            found = [log_expit(np.concatenate([-value, value], axis=1)) for value in values]
-        else:
-            found = [log_softmax(value, axis=1) for value in values]
+        found = [self._coding().log_probability(value) for value in values]
         certain = np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf)
         return put_back(planes, _with_known(found, known, certain), True)
-
-    def _probability(self, value):
-        if self.loss == "logistic":
-            return expit(np.concatenate([-value, value], axis=1))
-        return softmax(value, axis=1)
 
     def score(self, X, y=None, sample_weight=None):
         """Share of pixels that are labelled right, of those whose label is not missing.
@@ -515,14 +492,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
 
-    def _codes(self, n_classes):
-        """A row for each class."""
-        if self.loss == "logistic":
-            return np.array([[-1.0], [1.0]])[:n_classes]
-        if self.loss == "multinomial" or self.encoding == "orthonormal":
-            return np.eye(n_classes)
-        return np.arange(n_classes, dtype=np.float64)[:, None]
-
     def _planes_to_predict(self, X):
         return read_to_predict(self, X)
 
@@ -534,12 +503,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return [labels] if planes.encoded.layout == "nodes" else labels
 
     def _known_values(self, planes, evidence):
-        codes = self.evidence_scores_ if self.loss in _OF_SCORES else self._codes(len(self.classes_))
+        codes = self.evidence_scores_ if self.loss in SCORES else self._coding().table
         codes = np.concatenate([codes, np.full((1, len(self.target_mean_)), np.nan)])
         return [codes[own] for own in self._known_columns(planes, evidence)]
 
     def _found_on(self, objective, field, data, attributes):
-        if self.loss not in _OF_SCORES:
+        if self.loss not in SCORES:
             return {}
         n_classes = len(attributes["classes_"])
         found = data().parts(_sums_of_classes, objective, field, n_classes, self.loss == "logistic", self.n_jobs)
@@ -554,6 +523,15 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         solver = self._solver(1e-5)
         values = [solver.solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)
+
+
+def _class_counts(shard: Shard, request: tuple) -> np.ndarray:
+    """Weight of the labelled pixels of each class in a shard."""
+    # request: the estimator that reads, and the classes of all shards
+    estimator, classes = request
+    X, y, weight = shard.load()
+    with shard.named_in_errors():
+        return on_worker(estimator, shard)._class_counts(X, y, weight, classes)
 
 
 def _with_known(found, known, certain):

@@ -162,10 +162,10 @@ class FieldSolver(Options):
         to where they start.
     ridge : float or "auto", default="auto"
         Penalty on the scores of classes, ``ridge / (2 n)`` times the mean over pixels of their sum of squares, with the
-        n labelled pixels of a round. Where a field has one leaf and no pairs, it is the penalty of
-        ``LogisticRegression(C=1 / ridge)`` on uncorrelated features of variance one. ``"auto"`` is the number of leaves
-        of a tree of depth ``max_depth``, at most 32, for each type of nodes. Losses that are not of scores have no such
-        penalty.
+        n labelled pixels of a round, each counted by its weight. Where a field has one leaf and no pairs, it is the
+        penalty of ``LogisticRegression(C=1 / ridge)`` on uncorrelated features of variance one. ``"auto"`` is the
+        number of leaves of a tree of depth ``max_depth``, at most 32, for each type of nodes. Losses that are not of
+        scores have no such penalty.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
         Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
         the iterations of conjugate gradients. The pseudolikelihood of very smooth targets needs narrower ones, such as

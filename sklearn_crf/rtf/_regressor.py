@@ -314,7 +314,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if isinstance(X, Shards):
             if as_options(self.cascade, "cascade").n_fields > 1:
                 raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
-            self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda found: {}))
+            self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda plain, found: {}))
             return self
         X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
         cascade = as_options(self.cascade, "cascade")

@@ -19,7 +19,7 @@ from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 def gather(estimator, shards: Shards, y, sample_weight, prepare):
     """The problem of a fit on shards, the attributes that describe its targets, and a function that ends it."""
-    # prepare: from an estimator to the one that reads images of shards, with the classes of all
+    # prepare: from the estimator that reads images of shards and what they hold to options of reading
     if y is not None or sample_weight is not None:
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
     plain = type(estimator)(**estimator.get_params(deep=False))
@@ -38,7 +38,7 @@ def gather(estimator, shards: Shards, y, sample_weight, prepare):
     plain.missing_channels_ = np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64)
     plain.n_node_types_ = outline.n_node_types
     corrupted = tuple(sorted({c for part in found for c in part.corrupted}))
-    plan = _Reading(uuid4().hex, plain, prepare(found), corrupted)
+    plan = _Reading(uuid4().hex, plain, prepare(plain, found), corrupted)
     described = shards.map(_describe, plan)
     common = estimator._common([part.targets for part in described])
     missing = corrupted or tuple(plain.missing_channels_.tolist())

@@ -511,6 +511,14 @@ def n_known_pixels(data, part):
     return sum(int(np.count_nonzero(own & (weight > 0))) for own, weight in zip(known, weights, strict=True))
 
 
+def weight_of_known_pixels(data, part) -> float:
+    """Sum of the weights of the pixels that the loss is about."""
+    if data.weights is None:
+        return float(n_known_pixels(data, part))
+    known = (~np.isnan(target).any(axis=1) for target in data.targets)
+    return float(sum(np.sum(weight[own], dtype=np.float64) for own, weight in zip(known, data.weights, strict=True)))
+
+
 def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=None, is_trained=False):
     """Optimise and split all leaves in turn until the trees have reached their depth."""
     # held_out_loss: function of a field, if anything is held out

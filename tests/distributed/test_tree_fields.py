@@ -86,6 +86,28 @@ def test_labels_of_images(loss):
         assert_array_equal(np.concatenate(held.predict_log_proba(shards)), held.predict_log_proba(X))
 
 
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0}])
+@pytest.mark.parametrize("loss", ["multinomial", "pseudolikelihood", "likelihood"])
+def test_weights_of_classes_are_those_of_all_shards(loss, class_weight):
+    labels = (3 * Y).astype(int)
+    # The second shard has one class alone.
+    labels[2] = labels[0, 0, 0]
+    field = RegressionTreeFieldClassifier(loss, class_weight=class_weight, **SMALL | {"max_depth": 0})
+    for weight in (None, np.arange(1.0, 10.0)):
+        held = clone(field).fit(Shards.from_arrays(parts_of(X, labels, weight)))
+        in_memory = clone(field).fit(X, labels, weight)
+        assert_allclose(held.loss_curve_, in_memory.loss_curve_, rtol=1e-5)
+        assert_array_equal(held.decision_weight_, in_memory.decision_weight_)
+        counts = np.bincount(labels.ravel(), None if weight is None else np.repeat(weight, Y[0].size))
+        given = dict(enumerate((counts.sum() / (3 * counts)).tolist())) if class_weight == "balanced" else class_weight
+        by_hand = clone(field).set_params(class_weight=given).fit(Shards.from_arrays(parts_of(X, labels, weight)))
+        assert_array_equal(leaves(held), leaves(by_hand))
+        whole = clone(field).fit(Shards.from_arrays([(X, labels, weight)]))
+        assert_array_equal(leaves(whole), leaves(in_memory))
+    with pytest.raises(ValueError, match="class_weight names the class 9"):
+        clone(field).set_params(class_weight={9: 1.0}).fit(Shards.from_arrays(parts_of(X, labels)))
+
+
 def test_rows_and_chains_are_weighted_as_in_memory():
     rows, targets = X.reshape(-1, 8)[:90], Y.reshape(-1, 8)[:90, 0]
     chains, values = X.reshape(9, 16, 16)[..., :2], Y[:, :, 0]
@@ -170,8 +192,6 @@ def test_what_takes_no_shards_says_so():
         RegressionTreeField("pseudolikelihood", solver=FieldSolver(max_samples=100)).fit(shards)
     with pytest.raises(ValueError, match="degradation holds one for each image, which Shards do not allow"):
         RegressionTreeField(degradation=[Blur(np.ones((3, 3)) / 9, 0.1)]).fit(shards)
-    with pytest.raises(ValueError, match="class_weight is for X and y in memory"):
-        RegressionTreeFieldClassifier(class_weight="balanced").fit(shards)
     with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
         RegressionTreeField().fit(shards, Y)
     rows = Shards.from_arrays([(X.reshape(-1, 8), Y.reshape(-1, 8)[:, 0])])

@@ -6,12 +6,14 @@ import re
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import RegressionTreeFieldClassifier
 from sklearn_crf.encoding import object_array
+from sklearn_crf.inference import GaussianDirect
 from sklearn_crf.rtf import FieldSolver, Splits
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
@@ -156,13 +158,58 @@ def test_balanced_classes_weigh_the_same(weighted):
         ({0: -1.0}, "mse", "class_weight must be finite and not negative, got -1.0 for the class 0"),
         ({0: np.nan}, "mse", "class_weight must be finite and not negative, got nan for the class 0"),
         ({0: 0.0, 1: 0.0}, "mse", "class_weight is 0 for every class: at least one needs a positive weight"),
-        ("balanced", "likelihood", "class_weight needs a loss that is a sum over pixels"),
     ],
 )
 def test_bad_class_weights_are_named(class_weight, loss, message):
     X, y = blocks(2, n_classes=2)
     with pytest.raises(ValueError, match=message):
         RegressionTreeFieldClassifier(loss, class_weight=class_weight, **QUICK).fit(X, y)
+
+
+WHOLE = {"max_depth": 0, "max_iter": 200, "tol": 1e-7}
+
+
+def test_the_likelihood_weighs_images_and_decisions():
+    X, y = blocks(5, n_classes=2, shape=(8, 8))
+    weight = np.array([1.0, 4.0])
+    field = RegressionTreeFieldClassifier("likelihood", class_weight={1: 4.0}, **WHOLE).fit(X, y)
+    plain = RegressionTreeFieldClassifier("likelihood", **WHOLE).fit(X, y, weight[y].mean(axis=(1, 2)))
+    assert_array_equal(field.decision_weight_, weight)
+    assert plain.decision_weight_ is None
+    for own, other in zip(field.precisions_ + field.weights_, plain.precisions_ + plain.weights_, strict=True):
+        assert_array_equal(own, other)
+    mean = [GaussianDirect().marginals(model).mean for model in plain.models(X)]
+    assert_array_equal(field.predict(X), (weight * np.array(mean)).argmax(axis=2).reshape(y.shape))
+    assert np.mean(field.predict(X) == 1) > np.mean(plain.predict(X) == 1) + 0.02
+
+
+@pytest.mark.filterwarnings("ignore:predictions for training images are further")
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0}])
+def test_weights_of_images_are_copies_where_classes_weigh(class_weight):
+    X, y = blocks(4, shape=(8, 8))
+    y[0] = 0
+    times = np.array([3, 1, 2, 1])
+    for loss in ("likelihood", "pseudolikelihood", "multinomial"):
+        # In later iterations the rounding of float32 adds up to more.
+        options = WHOLE | {"max_iter": 4, "inference": "direct"}
+        field = RegressionTreeFieldClassifier(loss, class_weight=class_weight, **options)
+        once = clone(field).fit(X, y, times)
+        repeated = clone(field).fit(np.repeat(X, times, axis=0), np.repeat(y, times, axis=0))
+        for own, other in zip(once.models(X), repeated.models(X), strict=True):
+            for name in ("h", "diagonal"):
+                values, expected = getattr(own, name), getattr(other, name)
+                assert_allclose(values, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+        assert (once.decision_weight_ is not None) == (loss == "likelihood")
+        if loss == "likelihood":
+            assert_allclose(once.decision_weight_, repeated.decision_weight_, rtol=1e-12)
+
+
+def test_the_likelihood_of_images_without_pairs_weighs_pixels():
+    X, y = blocks(3, shape=(8, 8))
+    options = WHOLE | {"window": 1, "encoding": "ordinal", "class_weight": "balanced"}
+    fields = [RegressionTreeFieldClassifier(loss, **options).fit(X, y) for loss in ("likelihood", "pseudolikelihood")]
+    assert fields[0].decision_weight_ is None
+    assert_array_equal(fields[0].weights_[0], fields[1].weights_[0])
 
 
 @pytest.mark.parametrize("loss", ["logistic", "multinomial"])
