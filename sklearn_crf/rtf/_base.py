@@ -37,8 +37,9 @@ from sklearn_crf.rtf._rounds import (
     sampled_variables,
     split_off,
 )
+from sklearn_crf.rtf._scaling import whitening_of_types
 from sklearn_crf.rtf._tiled import predict_in_tiles
-from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, weight_of_known_pixels, whitening_of_types
+from sklearn_crf.rtf._training import TrainingOptions, TreeField, train, weight_of_known_pixels
 from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import Degradations, KnownValues, Observation, solved_from
 from sklearn_crf.rtf.images._gaps import n_masks

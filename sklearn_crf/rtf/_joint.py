@@ -15,7 +15,8 @@ from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._options import as_options
 from sklearn_crf.rtf._potentials import RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._rounds import random_rectangles
-from sklearn_crf.rtf._training import LeafScaling, Shrinkage, TreeField, whitening_of_types
+from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._training import TreeField
 from sklearn_crf.rtf._trees import RegressionTree
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._units import ChannelUnits

@@ -36,7 +36,7 @@ from sklearn_crf.rtf._potentials import (
     RegressionTreePotentials,
     clip_eigenvalues,
 )
-from sklearn_crf.rtf._training import InputMoments, LeafScaling, whitening_of
+from sklearn_crf.rtf._scaling import InputMoments, LeafScaling, whitening_of
 from sklearn_crf.rtf._trees import (
     FactorTemplate,
     GrowthOptions,

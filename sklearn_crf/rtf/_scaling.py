@@ -1,0 +1,300 @@
+"""Units of the parameters of a tree field in training: whitened inputs, scaled leaves, and the pull to parents."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.rtf._objectives import FieldRisk
+from sklearn_crf.rtf._trees import by_leaf
+
+# Pixels that the whitening is estimated from.
+WHITENING_SAMPLES = 50_000
+
+# Variance, as a share of the largest, below which directions are not scaled up to variance one.
+LEAST_VARIANCE = 1e-6
+
+
+def whitening_of_types(data, types, rng, n_jobs):
+    """Whitening matrix of each type."""
+    # returns list of (B, n_inputs)
+    seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
+    parts = data.parts(_input_moments, types, seeds, data.n_images, n_jobs)
+    return [whitening_of(InputMoments.joined(of_type)) for of_type in zip(*parts, strict=True)]
+
+
+class InputMoments(NamedTuple):
+    """Weight, mean and scatter about it of the inputs of linear models of one type, the constant apart."""
+
+    weight: float
+    mean: np.ndarray  # (n_inputs - 1,)
+    scatter: np.ndarray  # (n_inputs - 1, n_inputs - 1)
+
+    @classmethod
+    def of(cls, features, kind, rng, weights=None, n_images=None):
+        """Those of some pixels of images, of which there may be more elsewhere."""
+        # features: list of (H, W, F), not empty; weights: list of (N,)
+        inputs, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
+        weight, inputs = weight[:, None], inputs[:, 1:]
+        total = float(weight.sum())
+        mean = np.sum(weight * inputs, axis=0) / (total or 1.0)
+        inputs -= mean
+        return cls(total, mean, inputs.T @ (weight * inputs))
+
+    @classmethod
+    def joined(cls, parts):
+        """Those of several parts together."""
+        parts = [part for part in parts if part is not None]
+        total = parts[0]
+        for part in parts[1:]:
+            weight = total.weight + part.weight
+            share, gap = part.weight / (weight or 1.0), part.mean - total.mean
+            scatter = total.scatter + part.scatter + total.weight * share * np.outer(gap, gap)
+            total = cls(weight, total.mean + share * gap, scatter)
+        return total
+
+
+def _input_moments(data, part, types, seeds, n_images, n_jobs):
+    """Moments of the inputs of each type, None where there are no images."""
+
+    def one(number, n_threads):
+        seed = seeds[number] if part is None else [seeds[number], part]
+        rng = np.random.RandomState(seed)
+        return InputMoments.of(data.features, types[number], rng, data.weights, n_images)
+
+    return map_tasks(one if data.features else lambda number, n_threads: None, range(len(types)), n_jobs)
+
+
+def _samples_of_inputs(features, kind, rng, weights, n_images):
+    """Inputs of some factors of each image, and their weights."""
+    # returns (n, n_inputs), (n,)
+    chosen, weight = [], []
+    for k, plane in enumerate(features):
+        rows = kind.rows(plane.shape[:-1])
+        n = min(rows.n_factors, max(1, WHITENING_SAMPLES // n_images))
+        own = np.arange(n) if n == rows.n_factors else rng.randint(rows.n_factors, size=n)
+        chosen.append(own)
+        if n and weights is not None:
+            own_weight = weights[k].reshape(-1, plane.shape[-2])[tuple(rows.pixels(own).T)]
+            weight.append(np.asarray(own_weight, dtype=np.float64))
+    stops = np.cumsum([len(own) for own in chosen])
+    inputs = np.empty((stops[-1], kind.n_inputs(features[0].shape[-1])))
+    for plane, own, stop in zip(features, chosen, stops, strict=True):
+        kind.write_inputs(kind.seen(plane), own, np.arange(stop - len(own), stop), inputs)
+    return inputs, np.concatenate(weight) if weight else np.ones(len(inputs))
+
+
+def whitening_of(moments):
+    """A matrix that makes the inputs of linear models uncorrelated and of variance one, except the constant."""
+    # returns (B, n_inputs)
+    mean, size = moments.mean, len(moments.mean) + 1
+    covariance = moments.scatter / (moments.weight or 1.0)
+    deviation = np.sqrt(np.diagonal(covariance))
+    used = deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30)
+    scale = deviation[used]
+    variance, directions = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
+    top = variance.max(initial=0.0)
+    kept = variance > 1e-10 * top
+    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], LEAST_VARIANCE * top))[:, None]
+    white = np.zeros((1 + len(rows), size))
+    white[0, 0] = 1.0
+    white[1:, 1:][:, used] = rows / deviation[used]
+    white[1:, 0] = -white[1:, 1:] @ mean
+    return white
+
+
+# Factors of a type that the moments of its leaves are estimated from.
+_SAMPLES = 100_000
+
+# Factors that are summed over at once.
+_PIECE = 8192
+
+# Share of the moments of all leaves in those of one leaf, so that no direction is flat.
+_COMMON_SHARE = 0.05
+
+
+class LeafScaling:
+    r"""Parameters in units in which the curvature of the loss is about the same.
+
+    .. math::
+        \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
+        C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
+
+    with the share :math:`p_l` of a leaf in the factors of its type, which the curvature is in proportion to, and the
+    inputs b of its linear models: in a leaf of smooth regions the responses of filters are small, and a step along
+    their weights would matter little. One number for all of a precision keeps projections what they are.
+    """
+
+    # rng: of the factors that are looked at
+
+    def __init__(self, risk, rng):
+        self.potentials = risk.potentials
+        self.root = np.sqrt(risk.potentials.spread(risk.shares()))
+        n_types = len(risk.potentials.types)
+        seeds = rng.randint(np.iinfo(np.int32).max, size=n_types)
+
+        self.factor = []
+        sums = risk.total(_sums_of_squares, seeds)
+        for white, (squares, weight) in zip(risk.potentials.whitening, sums, strict=True):
+            try:
+                self.factor.append(np.linalg.cholesky(_moments(squares, weight, white)))
+            except np.linalg.LinAlgError as error:
+                raise ValueError(
+                    "X has a channel that is so far from 0, beside its spread, that sums lose it: subtract its mean."
+                ) from error
+        self.inverse = [np.linalg.inv(factor) for factor in self.factor]
+
+    def scaled(self, coef):
+        """Scaled parameters x of given parameters."""
+        # coef: (n_coef,); returns (n_coef,)
+        return self.root * self._turned(coef, self.factor)
+
+    def unscaled(self, x):
+        """Parameters of ``x``, the inverse of :meth:`scaled`."""
+        return self._turned(x, self.inverse) / self.root
+
+    def gradient(self, gradient):
+        """Derivative by ``x`` from the derivative by the parameters."""
+        return self._turned(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
+
+    def project(self, x, bounds):
+        """The nearest ``x`` whose precisions have eigenvalues between bounds."""
+        return self.root * self.potentials.project(x / self.root, bounds)
+
+    def _turned(self, coef, matrices):
+        """Every linear model times the matrix of its leaf."""
+        out = coef.copy()
+        for part, matrix in zip(self.potentials.unpack(out), matrices, strict=True):
+            part.weight[:] = part.weight @ matrix
+        return out
+
+
+def _moments(squares, weight, white):
+    """Weighted second moments (L, B, B) of the whitened inputs in each leaf, from sums over its factors."""
+    # squares: (L, n_inputs, n_inputs); weight: (L,)
+    empty = weight == 0
+    moments = white @ (squares / np.where(empty, 1.0, weight)[:, None, None]) @ white.T
+    moments[empty] = np.eye(len(white))
+    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(len(white))
+
+
+def _sums_of_squares(risk, seeds):
+    """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
+
+    def of_type(number, n_threads):
+        own = _drawn_factors(risk, number, risk.whole.random_state(seeds[number])) if risk.images else None
+        return _sums_of_type(risk, number, own, n_threads)
+
+    # Calls for single images and leaves are so short that threads would wait for each other.
+    return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
+
+
+class DrawnFactors(NamedTuple):
+    """Some factors of a type, and their order leaf by leaf."""
+
+    chosen: list  # of each image, numbers of factors
+    place: list  # of each image, their places in that order
+    leaf: np.ndarray  # in that order
+    weight: np.ndarray
+
+
+def _drawn_factors(risk, number, rng):
+    limit, chosen, kind = max(1, _SAMPLES // risk.whole.n_images), [], risk.potentials.types[number]
+    for image in risk.images:
+        n = len(image.leaves[number])
+        chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
+    leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, chosen, strict=True)])
+    weight = np.concatenate([risk.factor_weights(k, kind)[own] for k, own in enumerate(chosen)])
+    order = by_leaf(leaf)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return DrawnFactors(
+        chosen, np.split(place, np.cumsum([len(own) for own in chosen[:-1]])), leaf[order], weight[order]
+    )
+
+
+def _sums_of_type(risk, number, factors, n_jobs):
+    n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
+    if not risk.images:
+        return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
+    kind, leaf, weight = risk.potentials.types[number], factors.leaf, factors.weight
+    root, inputs = np.sqrt(weight), np.empty((len(leaf), size))
+
+    def write(k, n_threads):
+        own, place = factors.chosen[k], factors.place[k]
+        kind.write_inputs(risk.images[k].seen(kind), own, place, inputs, root[place])
+
+    map_tasks(write, range(len(risk.images)), n_jobs)
+    bounds = np.searchsorted(leaf, np.arange(n_leaves + 1))
+    pieces = [
+        (k, slice(start, min(start + _PIECE, bounds[k + 1])))
+        for k in range(n_leaves)
+        for start in range(bounds[k], bounds[k + 1], _PIECE)
+    ]
+
+    def moment(piece, n_threads):
+        seen = inputs[piece[1]]
+        # Unlike ``@``, this gives the lock of the interpreter away where both factors are one matrix.
+        return seen.T.dot(seen)
+
+    sums = np.zeros((n_leaves, size, size))
+    for (k, _), part in zip(pieces, map_tasks(moment, pieces, n_jobs), strict=True):
+        sums[k] += part
+    return sums, np.bincount(leaf, weight, minlength=n_leaves)
+
+
+# Length of the finite difference that measures curvature, in units of whitened weights.
+_STEP = 0.05
+
+# Fewest random signs in the estimate of the mean curvature of a type.
+_SIGNS = 64
+
+
+class Shrinkage:
+    r"""Penalty on the change of linear models in a round.
+
+    .. math::
+        \frac{s}{2} \sum_t \frac{\kappa_t}{N_t} \sum_l \| W_l - W_l^{(0)} \|^2
+
+    with the :math:`N_t` factors of type t, the strength s, and the mean curvature :math:`\kappa_t` of the loss by a
+    weight that all factors of the type share. So a leaf with s factors whose inputs are as white as those of all
+    factors moves half as far as without it. The penalty is 0 where a round begins, so that the loss still falls from
+    round to round.
+    """
+
+    # coef: (n_coef,), where the round begins
+    # strength: s
+    # rng: of the directions that curvature is measured along
+
+    def __init__(self, risk, coef, strength, rng):
+        self.start = coef.copy()
+        self.weight = np.zeros(len(coef))
+        n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
+        n_directions = max(1, -(-_SIGNS // n_weights))
+        curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
+        n_factors_of_types = [float(weights.sum()) for weights in risk.total(FieldRisk.leaf_weights)]
+        parts = risk.potentials.unpack(self.weight)
+        for curvature, n_factors, own in zip(curvatures, n_factors_of_types, parts, strict=True):
+            if n_factors > 0:
+                own.weight[:] = strength * max(curvature, 0.0) / n_factors
+
+    def value_grad(self, coef):
+        """The penalty, and its derivative."""
+        pull = self.weight * (coef - self.start)
+        return 0.5 * float(pull @ (coef - self.start)), pull
+
+
+def _curvatures(risk, coef, rng):
+    """Curvatures of the loss along random signs, for each type by a weight that all its factors share."""
+    potentials = risk.potentials
+    signs = np.zeros(len(coef))
+    for part in potentials.unpack(signs):
+        part.weight[:] = rng.choice(np.array([-1.0, 1.0]), size=part.weight.shape)
+    signs /= np.sqrt(len(coef))
+    turned = [risk.value_grad(coef + side * _STEP * signs)[1] for side in (1, -1)]
+    curved = (turned[0] - turned[1]) / (2 * _STEP)
+    found = []
+    for share, sign, curve in zip(risk.shares(), potentials.unpack(signs), potentials.unpack(curved), strict=True):
+        shared = np.sum(share[:, None, None] * sign.weight**2)
+        found.append(float(np.sum(sign.weight * curve.weight)) / shared if shared > 0 else 0.0)
+    return found
