@@ -108,7 +108,7 @@ class FieldClassifier(TrainableField):
     def _able(self, task, inference=None):
         """That inference if it supports a task, else the automatic choice for marginals and samples."""
         asked = self._asked(inference).inference
-        return asked if task in asked.tasks else AutoMarginals()
+        return asked if task in asked.tasks else AutoMarginals(budget="fast")
 
     def _decides_by_marginals(self, inference):
         return self._has_distribution and self._asked(inference).rule == "mpm"

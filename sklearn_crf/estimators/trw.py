@@ -64,7 +64,7 @@ class TRWCRF(FieldClassifier):
         - "pseudolikelihood": each node given its true neighbours.
         - "loopy", "mean_field": the Bethe free energy of loopy belief propagation; the lower bound of mean field.
         - "auto": "exact" where that is affordable on all examples, as on forests and narrow graphs
-          (:func:`~sklearn_crf.inference.exact_inference` beside ten sweeps of messages), "relaxation" elsewhere. Images
+          (:func:`~sklearn_crf.inference.exact_inference`, ``budget="step"``), "relaxation" elsewhere. Images
           of more than 10,000 pixels of which few are labelled are then learned from at a coarser scale, and other such
           graphs near labels, as by :class:`~sklearn_crf.learning.PMA`.
 
@@ -339,7 +339,7 @@ class TRWCRF(FieldClassifier):
             return resolve_inference(self.inference)
         if self._is_automatic and self.formulation_ == "exact":
             # Examples to predict may be wider than those of training.
-            return NamedInference(AutoMarginals(), "mpm")
+            return NamedInference(AutoMarginals(budget="fast"), "mpm")
         formulation = self._formulation(self.formulation_ == "exact")
         return NamedInference(formulation.inference(self.has_cycles_, self.has_factors_), "mpm")
 

@@ -7,15 +7,10 @@ from sklearn_crf.inference._base import (
     Marginals,
     convergence_left_to_caller,
 )
-from sklearn_crf.inference.automatic._affordable import exact_inference
-from sklearn_crf.inference.automatic._automatic import (
-    LABELING_RULES,
-    NAMES,
-    AutoMap,
-    AutoMarginals,
-    NamedInference,
-    resolve_inference,
-)
+from sklearn_crf.inference.automatic._cost import exact_inference
+from sklearn_crf.inference.automatic._map import AutoMap
+from sklearn_crf.inference.automatic._marginals import AutoMarginals
+from sklearn_crf.inference.automatic._names import LABELING_RULES, NAMES, NamedInference, resolve_inference
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of

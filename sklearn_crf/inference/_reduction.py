@@ -34,12 +34,26 @@ class Reduction:
             return [known[n] for n in self.n_states.tolist()]
         return [np.flatnonzero(row) for row in self._mask]
 
+    @property
+    def state_table(self):
+        """States that are allowed, ascending, (N, K) int32; what is beyond their number means nothing."""
+        return np.argsort(~self._mask, axis=1, kind="stable").astype(np.int32)
+
     @cached_property
     def scopes(self):
         """Free nodes of each factor, a list of lists."""
         ptr, scope = self.model.scope_ptr.tolist(), self.model.scope.tolist()
         free = self.is_free.tolist()
         return [[s for s in scope[a:b] if free[s]] for a, b in pairwise(ptr)]
+
+    @cached_property
+    def free_scopes(self):
+        """Free nodes of each factor, as ptr (n_factors + 1,) int64 and nodes int32."""
+        model = self.model
+        if self.is_free.all():
+            return model.scope_ptr, model.scope
+        kept = self.is_free[model.scope]
+        return np.concatenate(([0], np.cumsum(kept)))[model.scope_ptr], model.scope[kept]
 
     @cached_property
     def structure(self):
@@ -61,7 +75,7 @@ class Reduction:
         # ``table_default`` behind it; None if they are all of ``log_table`` as it stands
         model = self.model
         if self._has_all_states and np.all(model.table_kind == DENSE):
-            return model.table_ptr[model.table_id].tolist(), None
+            return model.table_ptr[model.table_id], None
         _, set_of_states = np.unique(self._mask, axis=0, return_inverse=True)
         set_of_states = set_of_states.ravel()
         start, cells, known, n_cells = [], [], {}, 0
@@ -73,7 +87,7 @@ class Reduction:
                 cells.append(np.where(own < 0, model.log_table.size + table, own))
                 n_cells += len(own)
             start.append(known[key])
-        return start, np.concatenate([*cells, np.zeros(0, dtype=np.int64)])
+        return np.array(start, dtype=np.int64), np.concatenate([*cells, np.zeros(0, dtype=np.int64)])
 
     def table(self, factor):
         """Scores of the joint allowed states of a factor's nodes, float64, nodes with one state without an axis."""

@@ -107,7 +107,7 @@ class Formulation(ChecksOwnMethods, HoldsOptions):
         -------
         Inference
         """
-        return AutoMarginals()
+        return AutoMarginals(budget="fast")
 
     def cyclic_nodes(self) -> int:
         """Nodes up to which small training examples with cycles are worked on together.
@@ -177,10 +177,6 @@ class Formulation(ChecksOwnMethods, HoldsOptions):
         return solver.train(problem, start, run, self.remedy)
 
 
-# Sweeps of messages that training needs for a step, on from those of the step before.
-_SWEEPS_OF_A_STEP = 10
-
-
 def are_narrow(batches, potentials) -> bool:
     """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`."""
     return all(batch.example.is_forest or _is_narrow(batch.example, potentials) for batch in batches)
@@ -188,7 +184,5 @@ def are_narrow(batches, potentials) -> bool:
 
 def _is_narrow(example, potentials):
     if not example.has_factors:
-        return exact_inference(example.graph, potentials.n_classes, _SWEEPS_OF_A_STEP) is not None
-    return (
-        exact_inference(potentials.model(np.zeros(potentials.n_coef), example), n_sweeps=_SWEEPS_OF_A_STEP) is not None
-    )
+        return exact_inference(example.graph, potentials.n_classes, budget="step") is not None
+    return exact_inference(potentials.model(np.zeros(potentials.n_coef), example), budget="step") is not None

@@ -51,7 +51,7 @@ class Exact(Formulation):
         return Likelihood(JunctionTree() if has_cycles or has_factors else TreeInference())
 
     def inference(self, has_cycles, has_factors):
-        return JunctionTree() if has_cycles or has_factors else AutoMarginals()
+        return JunctionTree() if has_cycles or has_factors else AutoMarginals(budget="fast")
 
 
 class PiecewiseTraining(Formulation):
@@ -254,11 +254,11 @@ class OwnFormulation(Formulation):
         self.own = own
 
     def likelihood(self, has_cycles, has_factors):
-        return self.own.coupled(AutoMarginals())
+        return self.own.coupled(AutoMarginals(budget="fast"))
 
     def inference(self, has_cycles, has_factors):
         asked = getattr(self.likelihood(has_cycles, has_factors), "inference", None)
-        return asked if asked is not None and "marginals" in asked.tasks else AutoMarginals()
+        return asked if asked is not None and "marginals" in asked.tasks else AutoMarginals(budget="fast")
 
 
 #: Formulations by name.

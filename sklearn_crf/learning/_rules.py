@@ -219,7 +219,7 @@ class MaximumLikelihood(SmoothRule):
     name = "likelihood"
 
     def objective(self, decoding):
-        exact = decoding.inference if "marginals" in decoding.inference.tasks else AutoMarginals()
+        exact = decoding.inference if "marginals" in decoding.inference.tasks else AutoMarginals(budget="fast")
         return Likelihood(exact if exact.exact_on == "any" else TreeInference())
 
 

@@ -11,7 +11,7 @@ from sklearn_crf.inference._climbing import climber_of
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._search_problem import search_problem
-from sklearn_crf.inference.automatic._affordable import most_states
+from sklearn_crf.inference.automatic._cost import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fusion_of
 from sklearn_crf.inference.cuts._graph_cut import GraphCut

@@ -1,172 +1,128 @@
 """Plans of elimination on factor graphs, made once for each structure."""
 
-from heapq import heapify, heappop, heappush
-from math import prod
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
+from sklearn_crf.kernels.exact.plans import (
+    Elimination,
+    least_width,
+    min_fill_order,
+    neighbors_of_scopes,
+    separators_of,
+)
 
 
-class Elimination(NamedTuple):
-    """Nodes in the order of their elimination, and what is joined to each when its turn comes."""
+class Structure(NamedTuple):
+    """A graph of nodes to eliminate."""
 
-    order: list  # of nodes
-    separators: list  # per node of the order: the neighbours it has left, in the order of their own elimination
-    log_size: np.ndarray  # per node of the order: logarithm of the number of joint states of it and its neighbours
+    ptr: np.ndarray  # (n_nodes + 1,) int64
+    neighbors: np.ndarray  # int32, ascending for each node
+    log_states: np.ndarray  # (n_nodes,) logarithms of the numbers of states
 
-    @property
-    def width(self):
-        """Size of the largest clique less one: the tree width, if the order is the best."""
-        return max((len(separator) for separator in self.separators), default=0)
+    @classmethod
+    def of(cls, scope_ptr, scope, n_states):
+        """Join the nodes of each scope."""
+        return cls(*neighbors_of_scopes(scope_ptr, scope, len(n_states)), np.log(n_states))
 
+    def log_cells(self, order):
+        """Return the logarithm of the number of joint states of all cliques of an order."""
+        ptr, separators = separators_of(self.ptr, self.neighbors, order)
+        rows = np.repeat(np.arange(len(order)), np.diff(ptr))
+        of_separators = np.bincount(rows, self.log_states[separators], len(order))
+        return np.logaddexp.reduce(self.log_states[order] + of_separators)
 
-def degeneracy(adjacency):
-    """Largest smallest degree of a subgraph: a lower bound on the width of every elimination order."""
-    # adjacency: neighbours of each node
-    degree = [len(neighbors) for neighbors in adjacency]
-    heap = [(d, s) for s, d in enumerate(degree)]
-    heapify(heap)
-    bound = 0
-    while heap:
-        d, node = heappop(heap)
-        if d != degree[node]:
-            continue
-        bound = max(bound, d)
-        degree[node] = -1
-        for other in adjacency[node]:
-            if degree[other] > 0:
-                degree[other] -= 1
-                heappush(heap, (degree[other], other))
-    return bound
+    def renamed(self, new_name):
+        """Return the same graph with other names of nodes."""
+        # new_name: (n_nodes,) a permutation
+        old_name = np.argsort(new_name)
+        rows = np.repeat(new_name, np.diff(self.ptr))
+        columns = new_name[self.neighbors]
+        sorted_by_both = np.lexsort((columns, rows))
+        ptr = np.concatenate(([0], np.cumsum(np.diff(self.ptr)[old_name])))
+        return Structure(ptr, columns[sorted_by_both].astype(np.int32), self.log_states[old_name])
 
+    def components(self, nodes):
+        """Return nodes component by component, where each begins, and a function for the structure of each."""
+        # nodes: those that count, ascending
+        n_nodes = len(self.log_states)
+        ones = np.ones(len(self.neighbors), dtype=np.int8)
+        joined = sp.csr_matrix((ones, self.neighbors, self.ptr), (n_nodes, n_nodes))
+        label = connected_components(joined, directed=False)[1][nodes]
+        # Components in the order of their first nodes, each ascending.
+        first = np.unique(label, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first[1]))[first[2]]
+        listed = nodes[np.argsort(rank, kind="stable")]
+        starts = np.concatenate(([0], np.cumsum(np.bincount(rank))))
+        new_name = np.full(len(self.log_states), -1, dtype=np.int64)
+        new_name[listed] = np.arange(len(listed))
 
-def min_fill_order(adjacency, log_states):
-    """Eliminate the node whose neighbours lack the fewest edges; of equals, the one with the smallest clique."""
-    # adjacency: neighbours of each node
-    # log_states: logarithm of the number of states of each node
-    # returns the nodes in the order of their elimination
-    fill = _initial_fill(adjacency)
-    log_size = [sum(log_states[t] for t in neighbors) + log_states[s] for s, neighbors in enumerate(adjacency)]
-    heap = [(fill[s], log_size[s], s) for s in range(len(adjacency))]
-    heapify(heap)
-    order, done = [], [False] * len(adjacency)
-    while heap:
-        lacking, size, node = heappop(heap)
-        if done[node] or lacking != fill[node] or size != log_size[node]:
-            continue
-        done[node] = True
-        order.append(node)
-        neighbors = adjacency[node]
-        touched = set(neighbors)
-        if lacking:
-            _join(neighbors, adjacency, fill, log_size, log_states, touched)
-        for other in neighbors:
-            # The neighbours are a clique now: what the node lacked to `other` is all outside of it.
-            fill[other] -= len(adjacency[other]) - len(neighbors)
-            adjacency[other].discard(node)
-            log_size[other] -= log_states[node]
-        touched.discard(node)
-        for other in touched:
-            heappush(heap, (fill[other], log_size[other], other))
-    return order
+        def part(k):
+            own = listed[starts[k] : starts[k + 1]]
+            length = self.ptr[own + 1] - self.ptr[own]
+            ptr = np.concatenate(([0], np.cumsum(length)))
+            entries = np.arange(ptr[-1]) + np.repeat(self.ptr[own] - ptr[:-1], length)
+            neighbors = (new_name[self.neighbors[entries]] - starts[k]).astype(np.int32)
+            return Structure(ptr, neighbors, self.log_states[own])
 
-
-def _initial_fill(adjacency):
-    """Number of pairs of neighbours of each node that are not joined."""
-    fill = []
-    for neighbors in adjacency:
-        joined = sum(len(neighbors & adjacency[other]) for other in neighbors)
-        fill.append((len(neighbors) * (len(neighbors) - 1) - joined) // 2)
-    return fill
-
-
-def _join(nodes, adjacency, fill, log_size, log_states, touched):
-    """Join all nodes to each other; every node whose fill changes is put into `touched`."""
-    for a in sorted(nodes):
-        for b in sorted(nodes - adjacency[a]):
-            if b <= a:
-                continue
-            common = adjacency[a] & adjacency[b]
-            for node in common:
-                fill[node] -= 1
-            touched |= common
-            fill[a] += len(adjacency[a]) - len(common)
-            fill[b] += len(adjacency[b]) - len(common)
-            adjacency[a].add(b)
-            adjacency[b].add(a)
-            log_size[a] += log_states[b]
-            log_size[b] += log_states[a]
-
-
-def eliminate(adjacency, order, log_states):
-    """Separators of an elimination order."""
-    # adjacency: neighbours of each node
-    position = {node: k for k, node in enumerate(order)}
-    separators, log_size = [], np.zeros(len(order))
-    for k, node in enumerate(order):
-        separator = sorted(adjacency[node], key=position.__getitem__)
-        separators.append(separator)
-        log_size[k] = log_states[node] + sum(log_states[other] for other in separator)
-        if separator:
-            # Enough for later separators: the next one of these to go passes the rest on.
-            heir = adjacency[separator[0]]
-            heir.update(separator[1:])
-            for other in separator:
-                adjacency[other].discard(node)
-    return Elimination(list(order), separators, log_size)
+        return listed, starts, part
 
 
 # Below this many table cells the search for a better order takes longer than it saves.
 _FEW_CELLS = 2.0**14
 _N_RESTARTS = 8
 
+# Nodes of all other orders together, some 60 milliseconds. Where elimination takes longer, so may the search: an order
+# takes as long for each node as so many cells do.
+_NODES_OF_ORDERS, _CELLS_OF_A_NODE = 20_000, 150
 
-def best_order(adjacency, log_states):
-    """Cheapest of several elimination orders of a connected graph, by the number of table cells.
+
+def best_order(structure, most_cells=np.inf, most_steps=np.inf):
+    """Return the cheapest of several elimination orders of a connected graph, and the number of its table cells.
 
     Candidates are the min-fill order, the same with its ties broken at random (from a fixed seed, so that the result is
-    deterministic), and the order of smallest bandwidth, which is the better one on some lattices.
+    deterministic), and the order of smallest bandwidth, which is the better one on some lattices. The order is None
+    where the first of them has more than ``most_cells``, or takes more than ``most_steps`` to find.
     """
-    # adjacency: neighbours of each node
-    best = _planned(adjacency, min_fill_order(list(map(set, adjacency)), log_states), log_states)
-    if _cost(best) <= np.log(_FEW_CELLS):
-        return best
+    most_log_cells = np.log(most_cells)
+    if (least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
+        return None, np.inf
+    order = min_fill_order(*structure, most_log_cells, most_steps)
+    best = np.inf if order is None else structure.log_cells(order)
+    if best > most_log_cells:
+        return None, np.inf
+    if best > np.log(_FEW_CELLS):
+        n_others = (_NODES_OF_ORDERS + np.exp(min(best, _ENDLESS)) / _CELLS_OF_A_NODE) // len(order)
+        for other in islice(_other_orders(structure), int(min(n_others, 1 + _N_RESTARTS))):
+            found = structure.log_cells(other)
+            if found < best:
+                best, order = found, other
+    return order, np.exp(min(best, _ENDLESS))
+
+
+def _other_orders(structure):
+    n_nodes = len(structure.log_states)
+    matrix = sp.csr_matrix((np.ones(len(structure.neighbors)), structure.neighbors, structure.ptr), (n_nodes, n_nodes))
+    yield np.ascontiguousarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
     rng = np.random.default_rng(0)
-    candidates = [_band_order(adjacency)]
     for _ in range(_N_RESTARTS):
-        new_name = rng.permutation(len(adjacency)).tolist()
-        old_name = np.argsort(new_name).tolist()
-        renamed = [{new_name[t] for t in adjacency[s]} for s in old_name]
-        order = min_fill_order(renamed, [log_states[s] for s in old_name])
-        candidates.append([old_name[s] for s in order])
-    plans = [best, *(_planned(adjacency, order, log_states) for order in candidates)]
-    return min(plans, key=_cost)
-
-
-def _planned(adjacency, order, log_states):
-    return eliminate(list(map(set, adjacency)), order, log_states)
-
-
-def _cost(elimination):
-    return np.logaddexp.reduce(elimination.log_size)
-
-
-def _band_order(adjacency):
-    rows = np.repeat(np.arange(len(adjacency)), [len(neighbors) for neighbors in adjacency])
-    columns = np.array([t for neighbors in adjacency for t in sorted(neighbors)], dtype=np.int64)
-    matrix = sp.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(adjacency),) * 2)
-    return reverse_cuthill_mckee(matrix, symmetric_mode=True).tolist()
+        new_name = rng.permutation(n_nodes)
+        order = min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
+        yield np.argsort(new_name)[order].astype(np.int32)
 
 
 # A lower bound is enough to refuse a graph whose order would take long to find.
 _HOPELESS_WIDTH = 200
 
-# Sizes beyond are as good as infinite, and fit into a float.
-_MOST_CELLS = 10**300
+# Sizes beyond are as good as infinite, and fit into a float; and the logarithm of such a size.
+_MOST_CELLS, _ENDLESS = 1e300, 600.0
+
+# Multiplications of a product of tables that take as long as one of their cells, which are exponentiated.
+PRODUCTS_OF_A_CELL = 20
 
 
 class Limits(NamedTuple):
@@ -186,60 +142,45 @@ class Limits(NamedTuple):
 
 
 def planned_order(problem, order, limits):
-    """Order of elimination of the free nodes, and the separator of each."""
+    """Return the order of elimination of the free nodes, (n_free,) int32, and the graph that they form."""
     # order: order of all nodes; None looks for a good one
-    # returns separators: in the order of their own elimination
-    log_states = np.log(problem.n_states).tolist()
     _refuse_wide_factors(problem, limits)
-    adjacency = [set() for _ in log_states]
-    for scope in problem.scopes:
-        for node in scope:
-            adjacency[node].update(scope)
-    for node in problem.free_nodes:
-        adjacency[node].discard(node)
-    bound = degeneracy(adjacency)
+    structure = Structure.of(*problem.free_scopes, problem.n_states)
+    bound = least_width(structure.ptr, structure.neighbors)
     if bound > _HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
-        plan = eliminate(adjacency, _checked_order(order, problem), log_states)
-        return plan.order, plan.separators
-    order, separators, plans = [], [], {}
-    for nodes in _connected(adjacency, problem.free_nodes):
-        # Every component has names of its own: its order does not depend on the others, and is that of all components
-        # of its structure, such as images of one shape side by side.
-        name = {node: k for k, node in enumerate(nodes)}
-        neighbors = [frozenset(name[t] for t in adjacency[s]) for s in nodes]
-        structure = tuple(neighbors), tuple(log_states[s] for s in nodes)
-        if structure not in plans:
-            plans[structure] = best_order(neighbors, structure[1])
-        plan = plans[structure]
-        order += [nodes[k] for k in plan.order]
-        separators += [[nodes[k] for k in separator] for separator in plan.separators]
-    return order, separators
+        return _checked_order(order, problem), structure
+    orders = [found for _, found in orders_of_components(structure, np.flatnonzero(problem.is_free))]
+    return np.concatenate([np.zeros(0, dtype=np.int32), *orders]), structure
+
+
+def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
+    """Yield the nodes of each connected component and their best order, or None beyond the limits."""
+    # nodes: those that count, ascending
+    # most_cells, most_steps: (N,) limits of the component of each node
+    # Every component has names of its own: its order does not depend on the others, and is that of all components of
+    # its structure, such as images of one shape side by side.
+    listed, starts, part = structure.components(nodes)
+    known = {}
+    for k, (start, stop) in enumerate(pairwise(starts.tolist())):
+        own = listed[start:stop].astype(np.int32)
+        if stop == start + 1:
+            yield own, own
+            continue
+        limits = () if most_cells is None else (float(most_cells[own[0]]), float(most_steps[own[0]]))
+        graph = part(k)
+        key = (*(array.tobytes() for array in graph), limits)
+        if key not in known:
+            known[key] = best_order(graph, *limits)[0]
+        yield own, None if known[key] is None else own[known[key]]
 
 
 def _refuse_wide_factors(problem, limits):
-    for f, scope in enumerate(problem.scopes):
-        if len(scope) > _HOPELESS_WIDTH:
-            size = 8 * np.exp2(min(len(scope), 1000))
-            limits.require(len(scope) - 1, size, at_least=True, because=f" (factor {f} alone)")
-
-
-def _connected(adjacency, nodes):
-    """Nodes of each connected component, ascending, components in the order of their first nodes."""
-    seen = set()
-    for root in nodes:
-        if root in seen:
-            continue
-        seen.add(root)
-        found, stack = [], [root]
-        while stack:
-            node = stack.pop()
-            found.append(node)
-            fresh = adjacency[node] - seen
-            seen |= fresh
-            stack.extend(fresh)
-        yield sorted(found)
+    sizes = np.diff(problem.free_scopes[0])
+    for f in np.flatnonzero(sizes > _HOPELESS_WIDTH).tolist():
+        size = 8 * np.exp2(min(sizes[f], 1000))
+        limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
 
 
 def _checked_order(order, problem):
@@ -247,7 +188,45 @@ def _checked_order(order, problem):
     n_nodes = len(problem.states)
     if order.shape != (n_nodes,) or not np.array_equal(np.sort(order), np.arange(n_nodes)):
         raise ValueError(f"init must be the state of a former result: a permutation of {n_nodes} nodes.")
-    return [node for node in order.tolist() if problem.is_free[node]]
+    return order[problem.is_free[order]].astype(np.int32)
+
+
+class BucketSizes(NamedTuple):
+    """Joint states of the tables of each bucket, (n_buckets,) float64."""
+
+    own: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def of(cls, n_states, nodes, side_ptr, side_nodes):
+        """Count those of the nodes of buckets and of both sides of their separators."""
+        side = np.repeat(np.arange(len(side_ptr) - 1), np.diff(side_ptr))
+        sizes = np.ones(len(side_ptr) - 1)
+        with np.errstate(over="ignore"):
+            np.multiply.at(sizes, side, n_states[side_nodes])
+        sizes = np.minimum(sizes, _MOST_CELLS)
+        return cls(n_states[nodes].astype(float), sizes[::2], sizes[1::2])
+
+    @property
+    def tables(self):
+        """Cells of both tables."""
+        return self.left * _padded(self.own) + self.own * _padded(self.right)
+
+    @property
+    def messages(self):
+        """Cells of the message."""
+        return self.left * _padded(self.right)
+
+    @property
+    def workspace(self):
+        """Cells of both tables, and of what is multiplied on the way back."""
+        return self.tables + np.maximum(self.right * _padded(self.own), self.own * self.left)
+
+    @property
+    def work(self):
+        """Cells, and the multiplications of the products of tables in cells that take as long."""
+        return self.tables + self.messages + self.left * self.own * self.right / PRODUCTS_OF_A_CELL
 
 
 class EliminationPlan:
@@ -264,62 +243,40 @@ class EliminationPlan:
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
-        self.nodes, self.separators = planned_order(problem, order, limits)
+        self.nodes, graph = planned_order(problem, order, limits)
+        self.n_states = problem.n_states.astype(np.int64)
+        separators = separators_of(graph.ptr, graph.neighbors, self.nodes)
         # Nodes of the largest clique, less one.
-        self.width = max(map(len, self.separators), default=0)
+        self.width = int(np.diff(separators[0]).max(initial=0))
         fixed = np.flatnonzero(~problem.is_free)
-        self.order = np.concatenate([np.array(self.nodes, dtype=np.int32), fixed.astype(np.int32)])
-        self.n_states = problem.n_states.tolist()
-        self._share_out(problem)
+        self.order = np.concatenate([self.nodes, fixed.astype(np.int32)])
+        elimination = Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
+        # Nodes of left and right tables of buckets, in turn.
+        self.side_ptr, self.side_nodes = elimination.sides()
         self._measure()
         self.require(limits, keep)
         self.value_start, self.cells = problem.storage()
-        self._lay_out(problem)
-        self._find_ends(problem)
+        self._lay_out(elimination)
+        self._find_ends(problem, np.flatnonzero(np.diff(separators[0]) == 0))
 
     def require(self, limits, keep):
         """Raise ValueError if the plan takes more than the limits."""
         limits.require(self.width, self.memory[keep])
 
-    def _share_out(self, problem):
-        """Factors and earlier buckets of each bucket, and which nodes of its separator each of its tables has."""
-        position = {node: k for k, node in enumerate(self.nodes)}
-        self.factors = [[] for _ in self.nodes]
-        self.fixed_factors = []
-        for f, scope in enumerate(problem.scopes):
-            if scope:
-                self.factors[min(position[s] for s in scope)].append(f)
-            else:
-                self.fixed_factors.append(f)
-        self.children = [[] for _ in self.nodes]
-        for k, separator in enumerate(self.separators):
-            if separator:
-                self.children[position[separator[0]]].append(k)
-        self.sides = []
-        for k, separator in enumerate(self.separators):
-            scopes = [problem.scopes[f] for f in self.factors[k]]
-            scopes += [self.separators[child] for child in self.children[k]]
-            self.sides.append(_two_sides(self.nodes[k], separator, scopes, self.n_states))
-
     def _measure(self):
         """Sizes of tables and messages, and the bytes that they take together."""
-        own = np.array([self.n_states[node] for node in self.nodes], dtype=float)
-        left, right = (
-            np.array([min(_n_joint_states(sides[j], self.n_states), _MOST_CELLS) for sides in self.sides], dtype=float)
-            for j in (0, 1)
-        )
-        tables, messages = left * _padded(own) + own * _padded(right), left * _padded(right)
-        turned = np.maximum(right * _padded(own), own * left)
-        self.workspace = {"best": tables.max(initial=0), "conditional": (tables + turned).max(initial=0)}
-        state_size = index_type(own.max(initial=1)).itemsize
+        sizes = BucketSizes.of(self.n_states, self.nodes, self.side_ptr, self.side_nodes)
+        tables, messages = sizes.tables, sizes.messages
+        self.workspace = {"best": tables.max(initial=0), "conditional": sizes.workspace.max(initial=0)}
+        state_size = index_type(sizes.own.max(initial=1)).itemsize
         self.memory = {
             "best": float(8 * self.workspace["best"] + (8 + state_size) * messages.sum()),
             "conditional": float(8 * self.workspace["conditional"] + 8 * tables.sum() + 16 * messages.sum()),
         }
         self.n_cells = tables + messages
-        self._sizes = own, left, right, tables, messages
+        self._sizes = *sizes, tables, messages
 
-    def _lay_out(self, problem):
+    def _lay_out(self, elimination):
         """Arrays of buckets, parts and axes, as the kernels have them."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
@@ -328,44 +285,25 @@ class EliminationPlan:
         self.n_tables, self.n_messages, self.n_shifts, self.n_own = (int(ends[-1]) for ends in starts)
         self.buckets = np.zeros((len(self.nodes), 9), dtype=np.int64)
         self.buckets[:, :7] = np.stack([own, left, right, *(ends[:-1] for ends in starts)], axis=1)
-        parts, axes = [], []
-        for k, node in enumerate(self.nodes):
-            self.buckets[k, 7] = len(parts)
-            sides = [_strides_of_left, _strides_of_right]
-            table = [strides(node, nodes, self.n_states) for strides, nodes in zip(sides, self.sides[k], strict=True)]
-            in_right = set(self.sides[k][1])
-            sources = [
-                (0, self.value_start[f], _strides_of_factor(problem.scopes[f], self.n_states)) for f in self.factors[k]
-            ]
-            sources += [(1, int(self.buckets[c, 4]), self._strides_of_message(c)) for c in self.children[k]]
-            for is_message, start, of_part in sources:
-                side = int(not in_right.isdisjoint(of_part))
-                own_axes = _joined_axes(table[side], of_part, self.n_states)
-                parts.append((side, is_message, start, len(axes), len(axes) + len(own_axes)))
-                axes += own_axes
-            self.buckets[k, 8] = len(parts)
-        self.parts = np.array(parts, dtype=np.int64).reshape(-1, 5)
-        self.axes = np.array(axes, dtype=np.int64).reshape(-1, 3)
-        # Plain integers: a labeling is read off message by message.
-        self.message_starts, self.message_widths = self.buckets[:, 4].tolist(), _padded(self.buckets[:, 2]).tolist()
+        self.parts, self.axes = elimination.parts(self.side_ptr, self.side_nodes, self.value_start, self.buckets)
 
-    def _find_ends(self, problem):
+    def _find_ends(self, problem, roots):
         """Places of last messages and fixed factors, by the first node of a component, and of marginals."""
         component = problem.model.component
         first = np.unique(component, return_index=True)[1]
-        roots = [k for k, separator in enumerate(self.separators) if not separator]
         self.root_message = self.buckets[roots, 4]
-        self.root_node = first[component[[self.nodes[k] for k in roots]]]
-        self.fixed_start = np.array([self.value_start[f] for f in self.fixed_factors], dtype=np.int64)
-        fixed_nodes = [problem.nodes(f)[:1] for f in self.fixed_factors]
+        self.root_node = first[component[self.nodes[roots]]]
+        fixed_factors = np.flatnonzero(np.diff(problem.free_scopes[0]) == 0)
+        self.fixed_start = self.value_start[fixed_factors]
+        fixed_nodes = [problem.nodes(f)[:1] for f in fixed_factors.tolist()]
         self.fixed_node = np.array(
             [first[component[nodes[0]]] if nodes else 0 for nodes in fixed_nodes], dtype=np.int64
         )
         fixed = np.flatnonzero(~problem.is_free)
         self.fixed_states = fixed, np.array([problem.states[node][0] for node in fixed], dtype=np.int64)
-        states = [problem.states[node] for node in self.nodes]
+        states = [problem.states[node] for node in self.nodes.tolist()]
         self.free_states = (
-            np.repeat(np.array(self.nodes, dtype=np.int64), [len(known) for known in states]),
+            np.repeat(self.nodes.astype(np.int64), self.n_states[self.nodes]),
             np.concatenate([*states, np.zeros(0, dtype=np.int64)]),
         )
 
@@ -390,10 +328,10 @@ class EliminationPlan:
         of_left = tables[start:middle].reshape(left, -1)[:, :own]
         return of_left, tables[middle : middle + own * _padded(right)].reshape(own, -1)
 
-    def _strides_of_message(self, k):
-        left, right = self.sides[k]
-        strides = _strides(right, self.n_states, 1)
-        return _strides(left, self.n_states, int(_padded(self.buckets[k, 2]))) | strides
+    def sides(self, k):
+        """Return the nodes of the left and of the right table of bucket k, as lists."""
+        a, b, c = self.side_ptr[2 * k : 2 * k + 3].tolist()
+        return self.side_nodes[a:b].tolist(), self.side_nodes[b:c].tolist()
 
 
 def index_type(n_states):
@@ -407,57 +345,3 @@ def _padded(sizes):
 
 def _starts(sizes):
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-
-
-def _two_sides(node, separator, scopes, n_states):
-    """Nodes of the separator in each of two tables: parts have theirs in one of them. The second is the larger."""
-    group = {other: {other} for other in separator}
-    for scope in scopes:
-        joined = set().union(*(group[other] for other in scope if other != node))
-        for other in joined:
-            group[other] = joined
-    groups = {id(nodes): sorted(nodes) for nodes in group.values()}.values()
-    # Largest first; of equals, that of the first node.
-    sized = sorted((-_n_joint_states(nodes, n_states), nodes) for nodes in groups)
-    sides = [(1, []), (1, [])]
-    for size, nodes in sized:
-        smaller = min(sides)
-        sides.remove(smaller)
-        sides.append((-size * smaller[0], smaller[1] + nodes))
-    return [[other for other in separator if other in nodes] for _, nodes in sorted(sides)]
-
-
-def _n_joint_states(nodes, n_states):
-    return prod(n_states[node] for node in nodes)
-
-
-def _strides(nodes, n_states, step):
-    """Steps of the axes of a table, the last one changing fastest."""
-    strides = {}
-    for node in reversed(nodes):
-        strides[node] = step
-        step *= n_states[node]
-    return dict(reversed(strides.items()))
-
-
-def _strides_of_left(node, nodes, n_states):
-    return _strides(nodes, n_states, _padded(n_states[node])) | {node: 1}
-
-
-def _strides_of_right(node, nodes, n_states):
-    return {node: _padded(_n_joint_states(nodes, n_states))} | _strides(nodes, n_states, 1)
-
-
-def _strides_of_factor(scope, n_states):
-    return _strides(scope, n_states, 1)
-
-
-def _joined_axes(of_table, of_part, n_states):
-    """Axes of a table as (extent, step in the table, step in the part), neighbours joined where both go on evenly."""
-    axes = []
-    for node, step in of_table.items():
-        extent, part_step = n_states[node], of_part.get(node, 0)
-        if axes and axes[-1][1] == step * extent and axes[-1][2] == part_step * extent:
-            extent *= axes.pop()[0]
-        axes.append((extent, step, part_step))
-    return axes

@@ -13,7 +13,7 @@ from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
-from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums
+from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pairwise_statistics, score
 
 # Plans of the latest structures, which many examples may share: sentences of one length, images of one shape.
@@ -57,14 +57,6 @@ def plan_of(problem, init, limits, keep):
     return plan
 
 
-def planned_cells(model: PairwiseModel | FactorGraph) -> np.ndarray:
-    """Table cells that elimination takes in each connected component, before any of them is made."""
-    # returns (n_components,) float64
-    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
-    plan = plan_of(Reduction(graph), None, Limits(np.inf, np.inf), "best")
-    return np.bincount(graph.component[plan.nodes], plan.n_cells, graph.n_components)
-
-
 class Buckets:
     """The buckets of one model."""
 
@@ -87,18 +79,15 @@ class Buckets:
     def _traced(self, best):
         """Labels that maxima lead to, roots first."""
         # best: states of the nodes of buckets, by the cells of their messages
-        plan = self.plan
-        place = [0] * len(plan.n_states)
-        starts, widths = plan.message_starts, plan.message_widths
-        for k in range(len(plan.nodes) - 1, -1, -1):
-            left, right = (self._joint_states(place, nodes, 0) for nodes in plan.sides[k])
-            place[plan.nodes[k]] = int(best[starts[k] + left * widths[k] + right])
-        return np.array([states[at] for states, at in zip(self.problem.states, place, strict=True)], dtype=np.int32)
+        plan, problem = self.plan, self.problem
+        place = np.zeros(len(plan.n_states), dtype=np.int32)
+        trace_maxima(plan.buckets, plan.nodes, plan.side_ptr, plan.side_nodes, plan.n_states, best, place)
+        return problem.state_table[np.arange(len(place)), place]
 
     def _joint_states(self, place, nodes, first):
         """Numbers of the joint states that nodes have, counting from the first."""
         for node in nodes:
-            first = first * self.plan.n_states[node] + place[node]
+            first = first * int(self.plan.n_states[node]) + place[node]
         return first
 
     def sum_out(self):
@@ -163,7 +152,7 @@ class Buckets:
         place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)
         for k in range(len(plan.nodes) - 1, -1, -1):
             zero = np.zeros(n_samples, dtype=np.int64)
-            left, right = (self._joint_states(place, nodes, zero) for nodes in plan.sides[k])
+            left, right = (self._joint_states(place, nodes, zero) for nodes in plan.sides(k))
             of_left, of_right = plan.tables(k, self._tables)
             rows, columns = of_left[left].T, of_right[:, right]
             if self.is_log[k]:

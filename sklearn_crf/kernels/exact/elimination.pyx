@@ -302,3 +302,30 @@ def return_marginals(
                 for i in range(b.left):
                     nodes[b.node + a] += left[i * W + a]
             take_apart(b, parts_of(parts), axes_of(axes), left, <double*> values_of(values), &messages[0])
+
+
+def trace_maxima(
+    const int64_t[:, ::1] buckets,  # IN (n_buckets, 9) the fields of Bucket
+    const int32_t[::1] nodes,  # IN (n_buckets,) node of each
+    const int64_t[::1] side_ptr,  # IN (2 * n_buckets + 1,) left and right nodes of each, in turn
+    const int32_t[::1] side_nodes,  # IN
+    const int64_t[::1] n_states,  # IN (n_nodes,)
+    const state_t[::1] best,  # IN as send_maxima left them
+    int32_t[::1] place,  # OUT (n_nodes,) numbers of the best states
+):
+    """Best states of all nodes, last bucket first."""
+    cdef:
+        const Bucket* b
+        Py_ssize_t k, i
+        int64_t[2] cell
+    if not buckets.shape[0]:
+        return
+    with nogil:
+        for k in range(buckets.shape[0] - 1, -1, -1):
+            b = <const Bucket*> &buckets[k, 0]
+            cell[0] = cell[1] = 0
+            for i in range(side_ptr[2 * k], side_ptr[2 * k + 1]):
+                cell[0] = cell[0] * n_states[side_nodes[i]] + place[side_nodes[i]]
+            for i in range(side_ptr[2 * k + 1], side_ptr[2 * k + 2]):
+                cell[1] = cell[1] * n_states[side_nodes[i]] + place[side_nodes[i]]
+            place[nodes[k]] = best[b.message + cell[0] * padded(b.right) + cell[1]]

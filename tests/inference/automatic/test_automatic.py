@@ -36,7 +36,6 @@ from sklearn_crf.inference import (
     fuse_labelings,
 )
 from sklearn_crf.inference._search_problem import search_problem
-from sklearn_crf.inference.automatic._affordable import _Edges, most_states
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
@@ -81,38 +80,6 @@ def test_exact_where_messages_are_far_off():
     for seed in range(10):
         model = random_model(clique(14), 2, "untied", seed=seed, scale=1.5)
         assert AutoMap().map(model).score == pytest.approx(BruteForce().map(model).score)
-
-
-@pytest.mark.parametrize(
-    ("graph", "n_states", "kind"),
-    [
-        (lattice((500,)), 50, TreeInference),
-        (lattice((9, 9)), 2, JunctionTree),
-        (lattice((3, 100)), 3, JunctionTree),
-        (lattice((2, 50)), 64, JunctionTree),
-        (clique(16), 2, JunctionTree),
-        (lattice((16, 16)), 8, type(None)),
-        (lattice((40, 40)), 2, type(None)),
-        (lattice((1000, 1000)), 2, type(None)),
-        (clique(30), 2, type(None)),
-    ],
-)
-def test_one_rule_says_what_is_affordable(graph, n_states, kind):
-    assert isinstance(exact_inference(graph, n_states), kind)
-
-
-def test_observed_nodes_cost_nothing():
-    model = spin_glass((30, 30), 0)
-    unary = model.unary.copy()
-    assert exact_inference(model) is None
-    unary.reshape(30, 30, 2)[::2, ::2, 0] = -np.inf
-    unary.reshape(30, 30, 2)[1::2, ::2, 0] = -np.inf
-    assert isinstance(exact_inference(PairwiseModel(model.graph, unary, model.tables)), JunctionTree)
-
-
-def test_a_graph_needs_its_number_of_states():
-    with pytest.raises(ValueError, match="n_states is needed"):
-        exact_inference(lattice((3, 3)))
 
 
 @pytest.mark.parametrize("as_factors", [False, True])
@@ -235,13 +202,13 @@ def test_the_best_labeling_is_no_worse_than_that_of_any_algorithm(name):
 def test_frustrated_grids_are_searched():
     for seed in range(2):
         # Eight neighbours: too many edges for the relaxation over cycles.
-        model = spin_glass((13, 13), seed, connectivity=2)
-        found, best = AutoMap().map(model), JunctionTree().map(model).score
+        model, auto = spin_glass((13, 13), seed, connectivity=2), AutoMap(budget="fast")
+        found, best = auto.map(model), JunctionTree().map(model).score
         assert found.method.endswith("fusion + LargeNeighborhoodSearch")
         assert best - 0.003 * abs(best) <= found.score <= best + 1e-9
-        shifted = AutoMap().map(PairwiseModel(model.graph, model.unary + 100.0, model.tables, None, model.edge_weight))
+        shifted = auto.map(PairwiseModel(model.graph, model.unary + 100.0, model.tables, None, model.edge_weight))
         assert shifted.method == found.method
-    threaded = AutoMap().map(model, n_threads=3)
+    threaded = auto.map(model, n_threads=3)
     assert_array_equal(threaded.labels, found.labels)
 
 
@@ -252,26 +219,16 @@ def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden):
     tables[rng.random(tables.shape) < forbidden] = -np.inf
     unary = rng.normal(size=(16, 24))
     model = PairwiseModel(grid, unary, tables, np.arange(grid.n_edges))
-    assert exact_inference(model) is None
+    auto = AutoMap(budget="fast")
+    assert exact_inference(model, budget="fast") is None
     before = unary.copy(), tables.copy()
-    found, best = AutoMap().map(model), JunctionTree().map(model).score
+    found, best = auto.map(model), JunctionTree().map(model).score
     assert "elimination over likely states" in found.method
     assert found.score == pytest.approx(best)
     assert found.bound >= best - 1e-9
     for array, kept in zip((unary, tables), before, strict=True):
         assert_array_equal(array, kept)
-    assert_array_equal(AutoMap().map(model, n_threads=3).labels, found.labels)
-
-
-def test_states_that_elimination_affords():
-    for graph in (lattice((4, 5)), clique(6), disjoint_union([lattice((3, 3)), lattice((4,))]), lattice((5,))):
-        model = [PairwiseModel(graph, np.zeros((graph.n_nodes, k)), np.zeros((1, k, k))) for k in (2, 5)]
-        needed = [
-            _Edges(m, graph.component, graph.n_components).cells(np.ones(graph.n_components, bool)) for m in model
-        ]
-        for n_states, cells in zip((2, 5), needed, strict=True):
-            assert most_states(graph, cells.sum() * (1 + 1e-9)) == n_states
-            assert most_states(graph, cells.sum() * (1 - 1e-9)) == n_states - 1
+    assert_array_equal(auto.map(model, n_threads=3).labels, found.labels)
 
 
 @pytest.mark.parametrize("as_factors", [False, True])

@@ -90,7 +90,9 @@ def test_factor_graphs_of_pairs_are_as_pairwise_models(dtype):
 
 
 def test_learning_leaves_out_the_search():
-    assert AutoMarginals(max_iter=7).for_learning().get_params() == AutoMarginals(max_iter=7, search=False).get_params()
+    expected = AutoMarginals(max_iter=7, search=False, budget="fast")
+    assert AutoMarginals(max_iter=7).for_learning().get_params() == expected.get_params()
+    assert AutoMarginals(budget=1e4).for_learning().budget == 1e4
     automatic = MaximumMarginal().coupled(AutoMarginals()).inference
     assert automatic.search is False
     assert MaximumMarginal().coupled(LoopyBP(max_iter=7)).inference.max_iter == 7

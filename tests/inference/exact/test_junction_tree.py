@@ -3,6 +3,7 @@
 import csv
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,9 @@ from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
 from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact import _elimination
-from sklearn_crf.inference.exact._elimination import (
-    EliminationPlan,
-    Limits,
-    best_order,
-    degeneracy,
-    eliminate,
-    min_fill_order,
-)
+from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, Structure, best_order
 from sklearn_crf.inference.exact._junction_tree import Buckets
+from sklearn_crf.kernels.exact.plans import least_width, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, factor_graph_of, score
 
 few = settings(max_examples=80, deadline=None)
@@ -116,7 +111,7 @@ def test_joined_chains_are_one_chain_of_pairs(scale, is_log):
     pairs = PairwiseModel(lattice((n,)), of_pair, of_edge)
     found, expected = JunctionTree().marginals(ladder), TreeInference().marginals(pairs)
     plan = found.state
-    assert sum(len(left) == len(right) == 1 for left, right in plan.sides) >= 2 * n - 4
+    assert sum(len(left) == len(right) == 1 for left, right in map(plan.sides, range(2 * n))) >= 2 * n - 4
     buckets = Buckets(Reduction(ladder), plan)
     buckets.sum_out()
     assert buckets.is_log.any() == is_log
@@ -263,6 +258,21 @@ def adjacency_of(graph):
     return adjacency
 
 
+def scopes(edges):
+    return np.arange(0, 2 * len(edges) + 1, 2), np.ascontiguousarray(edges, dtype=np.int32).ravel()
+
+
+def structure_of(adjacency, log_states):
+    ptr = np.cumsum([0, *map(len, adjacency)])
+    neighbors = np.array([t for around in adjacency for t in sorted(around)], dtype=np.int32)
+    return Structure(ptr, neighbors, np.full(len(adjacency), log_states))
+
+
+def separators(structure, order):
+    ptr, nodes = separators_of(structure.ptr, structure.neighbors, np.array(order, dtype=np.int32))
+    return [nodes[start:stop].tolist() for start, stop in pairwise(ptr)]
+
+
 def plain_min_fill(adjacency):
     """Reference: count the missing edges anew at every step; the fill of each elimination."""
     left, fills = set(range(len(adjacency))), []
@@ -285,16 +295,21 @@ def test_min_fill_counts_are_kept_up_to_date(seed):
     adjacency = adjacency_of(Graph(14, np.argwhere(np.triu(rng.random((14, 14)) < 0.3, 1))))
     expected = [node for node, _ in plain_min_fill(list(map(set, adjacency)))]
     # one per node, so that sums of logarithms are exact
-    assert min_fill_order(list(map(set, adjacency)), [1.0] * 14) == expected
+    structure = structure_of(adjacency, 1.0)
+    assert min_fill_order(*structure, np.inf, np.inf).tolist() == expected
+    width = max(map(len, separators(structure, expected)))
+    assert min_fill_order(*structure, width + 1.0, np.inf).tolist() == expected
+    assert min_fill_order(*structure, width + 0.9, np.inf) is None
+    assert min_fill_order(*structure, np.inf, 3) is None
 
 
 def test_separators_are_the_neighbours_left_over():
     rng = np.random.default_rng(0)
     adjacency = adjacency_of(Graph(12, np.argwhere(np.triu(rng.random((12, 12)) < 0.3, 1))))
     order = rng.permutation(12).tolist()
-    plan = eliminate(list(map(set, adjacency)), order, [1.0] * 12)
-    for node, separator in zip(order, plan.separators, strict=True):
+    for node, separator in zip(order, separators(structure_of(adjacency, 1.0), order), strict=True):
         assert set(separator) == adjacency[node]
+        assert separator == sorted(separator, key=order.index)
         for a in adjacency[node]:
             adjacency[a] |= adjacency[node] - {a}
             adjacency[a].discard(node)
@@ -310,9 +325,34 @@ def test_separators_are_the_neighbours_left_over():
     ],
 )
 def test_known_tree_widths_are_found(graph, width):
-    adjacency = adjacency_of(graph)
-    assert best_order(adjacency, [np.log(2)] * graph.n_nodes).width == width
-    assert degeneracy(adjacency) <= width
+    structure = structure_of(adjacency_of(graph), np.log(2))
+    order, cells = best_order(structure)
+    found = separators(structure, order)
+    assert max(map(len, found)) == width
+    assert cells == pytest.approx(sum(2.0 ** (len(separator) + 1) for separator in found))
+    assert best_order(structure, most_cells=0.99 * cells)[0] is None
+    assert least_width(structure.ptr, structure.neighbors) <= width
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_degeneracy_is_the_largest_smallest_degree_of_a_subgraph(seed):
+    rng = np.random.default_rng(seed)
+    adjacency = adjacency_of(Graph(15, np.argwhere(np.triu(rng.random((15, 15)) < 0.4, 1))))
+    structure, expected, left = structure_of(adjacency, 1.0), 0, set(range(15))
+    while left:
+        node = min(left, key=lambda s: len(adjacency[s] & left))
+        expected = max(expected, len(adjacency[node] & left))
+        left.discard(node)
+    assert least_width(structure.ptr, structure.neighbors) == expected
+
+
+def test_a_node_that_all_others_have_is_planned_fast():
+    n = 20_000
+    chain = np.stack((np.arange(1, n), np.arange(2, n + 1)), axis=1)
+    spokes = np.stack((np.zeros(n, dtype=int), np.arange(1, n + 1)), axis=1)
+    structure = Structure.of(*scopes(np.concatenate((chain, spokes))), np.full(n + 1, 2))
+    order = min_fill_order(*structure, np.inf, np.inf)
+    assert np.diff(separators_of(structure.ptr, structure.neighbors, order)[0]).max() == 2
 
 
 UAI = Path(os.environ.get("SKLEARN_CRF_DATA", "")) / "uai2014"

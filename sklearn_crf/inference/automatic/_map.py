@@ -1,0 +1,186 @@
+"""The labeling of highest score: exact wherever the budget affords it, else by a portfolio of algorithms."""
+
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._numbers import n_joint_states
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._constraints import Infeasible, Refuted
+from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
+from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
+from sklearn_crf.inference.cuts._graph_cut import exact_cut, n_not_submodular
+from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP
+from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
+from sklearn_crf.inference.messages._trws import TRWS
+from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components, score
+
+
+class AutoMapState(NamedTuple):
+    """State of a result of :class:`AutoMap`: of the algorithm that was chosen."""
+
+    chosen: str
+    state: object
+    n_nonsubmodular: int  # edges that min-cut could not represent
+
+
+class AutoMap(Inference):
+    """The labeling of highest score: exact wherever that is affordable, else the best that several algorithms find.
+
+    Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, models of two states to min-cut
+    where every pair is submodular, and connected components of other graphs to :class:`JunctionTree` as far as
+    :func:`exact_inference` says that elimination is affordable.
+
+    What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
+    more, and :class:`TRWS`, whose bound may certify the best labeling; with two states, at most 12,000 nodes and edges
+    and three edges a node, also :class:`CycleRelaxation`, which mostly proves one. If nothing does, :class:`ICM`
+    with five restarts, :class:`LoopyBP` with and without damping, and :class:`AD3` follow. Labelings are changed one
+    node at a time as long as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to
+    :class:`MPLP`, :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of
+    mixed couplings, :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as
+    50,000 sweeps over the nodes do, in two runs. Pairwise models of many states on few nodes are first eliminated over
+    the states of each node that belief propagation finds likeliest, where at least five are affordable.
+
+    Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
+    models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result
+    names what was used.
+
+    Where ``init`` is given, the former labeling takes the place of the algorithms without a bound, and of the search.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Cycles of alpha-expansion, and most iterations of every other algorithm (of :class:`MPLP` five times as many).
+    tol : float, default=1e-4
+        Tolerance of :class:`TRWS` with ``bounded=True``.
+    bounded : bool, default=False
+        Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
+        affordable, minimum cuts alone those of two states of which they leave little unproven, and the search is left
+        out: many calls on models that change a little, as in learning, warm-start each other.
+    budget : {"step", "fast", "default", "long"} or float, default="default"
+        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
+        is some two seconds and 1 GB, and "fast" where ``bounded``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import AutoMap
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> rng, grid = np.random.default_rng(0), lattice((8, 8))
+    >>> model = PairwiseModel(
+    ...     grid,
+    ...     rng.normal(size=(64, 2)),
+    ...     [np.eye(2)],
+    ...     edge_weight=rng.normal(size=grid.n_edges),
+    ... )
+    >>> found = AutoMap().map(model)
+    >>> found.method, found.certified
+    ('JunctionTree', True)
+    """
+
+    takes_turns_on_forests = True
+    tasks = frozenset({"map"})
+    exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
+    enumerates = 4096
+
+    def __init__(self, max_iter=100, tol=1e-4, bounded=False, budget="default"):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.bounded = bounded
+        self.budget = budget
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        Budget.of(self.budget)
+
+    def labeler_of_chains(self, model, rule):
+        self._require("map", model)
+        return TreeInference().labeler_of_chains(model, rule)
+
+    def _map(self, model, *, init=None, n_threads=1):
+        exact = self._exact(model)
+        if exact is not None:
+            return self._by(exact, model, init, n_threads)
+        cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
+        if cut is not None:
+            return cut._replace(state=AutoMapState("GraphCut", cut.state, 0), method="GraphCut")
+        budget = self._budget()
+        shares = shares_of_components(model, budget)
+        if (shares == 0).all():
+            return self._by(budget.junction_tree(), model, init, n_threads)
+        if (shares >= 0).any():
+            return self._by_parts(model, shares, init, n_threads)
+        return self._approximately(model, init, n_threads)
+
+    def _exact(self, model):
+        """The exact algorithm, if one other than cuts and elimination is known to be."""
+        if isinstance(model, FactorGraph):
+            if is_forest_of_factors(model):
+                return LoopyBP()
+            is_small = n_joint_states(model.n_states) <= self.enumerates
+            return BruteForce() if is_small else None
+        if model.graph.is_forest:
+            return TreeInference()
+        if n_labelings(model.graph.n_nodes, model.n_columns) <= self.enumerates:
+            return BruteForce()
+        return None
+
+    def _approximately(self, model, init, n_threads):
+        if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
+            return self._by(TRWS(max_iter=self.max_iter, tol=self.tol), model, init, n_threads)
+        former = init.state if init is not None and init.chosen == "portfolio" else None
+        found = best_of_portfolio(model, self.max_iter, former, n_threads, search=not self.bounded)
+        return found._replace(state=AutoMapState("portfolio", found.state, n_not_submodular(model)))
+
+    def _by(self, chosen, model, init, n_threads):
+        """The result of an algorithm, whose state means nothing to another."""
+        name = type(chosen).__name__
+        usable = init is not None and init.chosen == name and name in ("JunctionTree", "TRWS")
+        found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
+        return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
+
+    def _budget(self):
+        """Work of elimination, less in learning."""
+        return Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
+
+    def _by_parts(self, model, shares, init, n_threads):
+        """Elimination on the components that can afford it, as many at once as memory holds; else approximation."""
+        numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
+        usable = init is not None and init.chosen == "parts" and len(init.state) == len(numbers)
+        parts, labels = [], np.empty(model.n_nodes, dtype=np.int32)
+        for number, former in zip(numbers, init.state if usable else [None] * len(numbers), strict=True):
+            part, nodes = model_of_components(model, shares == number)
+            with _nodes_of_whole(nodes):
+                if number < 0:
+                    found = self._approximately(part, former, n_threads)
+                else:
+                    found = self._by(self._budget().junction_tree(), part, former, n_threads)
+            parts.append(found)
+            labels[nodes] = found.labels
+        total = score(model, labels)
+        return parts[-1]._replace(
+            labels=labels,
+            score=total,
+            bound=max(sum(part.bound for part in parts), total),
+            fractional=None,
+            state=AutoMapState("parts", tuple(part.state for part in parts), n_not_submodular(model)),
+            method=", ".join(dict.fromkeys(part.method for part in parts)),
+        )
+
+
+@contextmanager
+def _nodes_of_whole(nodes):
+    """Context in which an error that names nodes of a part of a model comes to name those of the model."""
+    # nodes: (n_part,), of the part
+    try:
+        yield
+    except Refuted as error:
+        raise Refuted(nodes[error.nodes].tolist()) from None
+    except Infeasible as error:
+        message = "model is infeasible: no labeling of one of its connected components is allowed."
+        raise Infeasible(message, error.proven) from None

@@ -1,0 +1,218 @@
+"""Marginals by the best algorithm at hand: exact wherever the budget affords elimination, messages elsewhere."""
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference.automatic._cost import Budget, exact_inference, shares_of_components
+from sklearn_crf.inference.automatic._phases import (
+    PhaseState,
+    can_be_favoured,
+    may_have_phases,
+    mixture_of_phases,
+    with_node_factors,
+)
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.local._gibbs import GibbsSampler
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP
+from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
+from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
+
+# Where plain messages go round in circles; fixed on random grids of mixed couplings, with the parts of the average.
+_DAMPING = 0.5
+_PARTS, _SWEEPS_OF_A_PART = 20, 5
+
+
+class AutoState(NamedTuple):
+    """State of an automatic result: that of the algorithm that was chosen, by its name."""
+
+    chosen: str
+    state: object
+
+    @staticmethod
+    def of(init, chosen):
+        """The part of a former state that warm-starts the chosen algorithm, or None."""
+        return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
+
+
+class AutoMarginals(Inference):
+    """Exact marginals wherever that is affordable, belief propagation elsewhere.
+
+    Forests go to :class:`TreeInference`. Connected components with cycles go to :class:`JunctionTree` where the budget
+    affords elimination (:func:`exact_inference`), else to :class:`LoopyBP`. Where its messages do not settle, they
+    begin anew with damping of at least 0.5, and where that does not settle either, marginals are averages over 100
+    further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where edges are so strong that
+    messages may have several fixed points, on up to 2,000 nodes without larger factors than pairs, marginals are those
+    of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
+
+    Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
+    :class:`JunctionTree`.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Sweeps of belief propagation, each with and without damping.
+    tol : float, default=1e-4
+        Its tolerance: largest change of a normalised message.
+    damping : float, default=0.0
+        Its damping to begin with, in [0, 1).
+    search : bool, default=True
+        Whether the search for several fixed points begins near labelings of high score too, besides those of one state
+        everywhere. Learning does without it: labelings change in leaps from one model to the next.
+    budget : {"step", "fast", "default", "long"} or float, default="default"
+        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
+        is some two seconds and 1 GB. Estimators predict and learn by "fast", since they have many examples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference import AutoMarginals
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]]), [2.0 * np.eye(2)]
+    ... )
+    >>> found = AutoMarginals().marginals(model)
+    >>> found.method, found.bound
+    ('JunctionTree', 'exact')
+    """
+
+    takes_turns_on_forests = True
+    tasks = frozenset({"marginals", "sample"})
+    exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
+
+    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, search=True, budget="default"):
+        self.max_iter = max_iter
+        self.tol = tol
+        self.damping = damping
+        self.search = search
+        self.budget = budget
+
+    def for_learning(self):
+        budget = "fast" if self.budget == "default" else self.budget
+        return clone(self).set_params(search=False, budget=budget)
+
+    def is_exact_for(self, model):
+        return exact_inference(model, budget=self.budget) is not None
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        Budget.of(self.budget)
+
+    def labeler_of_chains(self, model, rule):
+        self._require("marginals", model)
+        return TreeInference().labeler_of_chains(model, rule)
+
+    def _node_marginals(self, model, n_threads):
+        if isinstance(model, PairwiseModel) and model.graph.is_forest:
+            return TreeInference()._node_marginals(model, n_threads)
+        return super()._node_marginals(model, n_threads)
+
+    def _marginals(self, model, *, init=None, n_threads=1):
+        if isinstance(model, PairwiseModel) and model.graph.is_forest:
+            return TreeInference()._marginals(model, n_threads=n_threads)._replace(method="TreeInference")
+        if isinstance(model, FactorGraph) and is_forest_of_factors(model):
+            return LoopyBP()._marginals(model)._replace(method="LoopyBP", state=None)
+        budget = Budget.of(self.budget)
+        shares = shares_of_components(model, budget)
+        if (shares == 0).all():
+            former = AutoState.of(init, "JunctionTree")
+            found = budget.junction_tree()._marginals(model, init=former, n_threads=n_threads)
+            return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state))
+        if (shares >= 0).any():
+            return self._by_parts(model, shares, init, n_threads)
+        found = self._by_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
+        return found._replace(state=AutoState("LoopyBP", found.state))
+
+    def _by_parts(self, model, shares, init, n_threads):
+        """Elimination on the components that can afford it, as many at once as memory holds; messages on the others."""
+        numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
+        chosen = ", ".join("LoopyBP" if number < 0 else "JunctionTree" for number in numbers)
+        states = AutoState.of(init, chosen) or [None] * len(numbers)
+        parts, places = [], []
+        for number, former in zip(numbers, states, strict=True):
+            part, nodes = model_of_components(model, shares == number)
+            if number < 0:
+                parts.append(self._by_messages(part, former, n_threads))
+            else:
+                exact = Budget.of(self.budget).junction_tree()
+                parts.append(exact._marginals(part, init=former, n_threads=n_threads)._replace(method="JunctionTree"))
+            places.append(nodes)
+        return _joined(model, parts, places)._replace(state=AutoState(chosen, tuple(part.state for part in parts)))
+
+    def _by_messages(self, model, init, n_threads):
+        """Marginals of messages, of all their fixed points where edges are strong."""
+        if can_be_favoured(model):
+            found = self._by_phases(with_node_factors(model), init, n_threads)
+            own = found.log_table[: len(model.log_table)], found.table_default[: model.n_tables]
+            return found._replace(log_table=own[0], table_default=own[1])
+        return self._by_phases(model, init, n_threads)
+
+    def _by_phases(self, model, init, n_threads):
+        phases = init if isinstance(init, PhaseState) else None
+        found, inference = self._settled(model, init if phases is None else phases.plain, n_threads)
+        if not found.converged or not may_have_phases(model):
+            return found
+        with convergence_left_to_caller():
+            return mixture_of_phases(inference, model, found, phases, self.search, n_threads)
+
+    def _settled(self, model, init, n_threads):
+        """The marginals of messages if these settle, else of damped ones, else averages; and what ran last."""
+        inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
+        with convergence_left_to_caller():
+            found = inference._marginals(model, init=init, n_threads=n_threads)
+            if found.converged:
+                return found._replace(method="LoopyBP"), inference
+            inference.set_params(damping=max(self.damping, _DAMPING))
+            again = inference._marginals(model, n_threads=n_threads)
+            n_iter = found.n_iter + again.n_iter
+            method = f"LoopyBP(damping={inference.damping:g})"
+            if again.converged:
+                return again._replace(method=method, n_iter=n_iter), inference
+            found = _averaged(clone(inference).set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
+        self._warn_unconverged(
+            f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
+            'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
+            f"max_iter (now {self.max_iter})."
+        )
+        found = found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
+        return found, inference
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        by_any = JunctionTree() if isinstance(model, FactorGraph) else GibbsSampler()
+        sampler = exact_inference(model, budget=self.budget) or by_any
+        return sampler.sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+
+
+def _joined(model, parts, places):
+    """The result of a model whose connected components have different ones, the last of which converges last."""
+    # places: nodes of each part
+    unary = np.zeros((sum(map(len, places)), model.n_columns), dtype=model.dtype)
+    terms = np.zeros(len(unary))
+    for found, nodes in zip(parts, places, strict=True):
+        unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
+    names = [name for name in parts[0].statistics._fields if name != "unary"]
+    return parts[-1]._replace(
+        unary=unary,
+        log_z=sum(found.log_z for found in parts),
+        log_z_terms=terms,
+        method=", ".join(dict.fromkeys(found.method for found in parts)),
+        **{name: sum(getattr(found, name) for found in parts) for name in names},
+    )
+
+
+def _averaged(inference, model, found, n_threads):
+    """Means of the marginals of several parts of a run that goes on from a result."""
+    parts = []
+    for _ in range(_PARTS):
+        found = inference._marginals(model, init=found.state, n_threads=n_threads)
+        parts.append(found)
+    names = [*found.statistics._fields, "log_z_terms"]
+    means = {name: sum(getattr(part, name) for part in parts) / _PARTS for name in dict.fromkeys(names)}
+    means["unary"] = (sum(part.unary.astype(np.float64) for part in parts) / _PARTS).astype(model.dtype)
+    return found._replace(log_z=float(means["log_z_terms"].sum()), converged=False, **means)

@@ -1,0 +1,134 @@
+"""The names of all algorithms, and what they stand for."""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+from typing import Literal, NamedTuple
+
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference.automatic._map import AutoMap
+from sklearn_crf.inference.automatic._marginals import AutoMarginals
+from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP
+from sklearn_crf.inference.bounds._tighten_bound import TightenBound
+from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
+from sklearn_crf.inference.cuts._graph_cut import GraphCut
+from sklearn_crf.inference.exact._brute_force import BruteForce
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.exact._linear_program import LinearProgram
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.local._gibbs import GibbsSampler
+from sklearn_crf.inference.local._icm import ICM
+from sklearn_crf.inference.local._mean_field import MeanField
+from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
+from sklearn_crf.inference.messages._mplp import MPLP
+from sklearn_crf.inference.messages._norm_product import NormProductBP
+from sklearn_crf.inference.messages._trws import TRWS
+from sklearn_crf.inference.relaxations._ad3 import AD3
+from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening
+from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation
+from sklearn_crf.inference.relaxations._dual_decomposition import DualDecomposition
+from sklearn_crf.inference.relaxations._incmp import IncMP
+
+
+class NamedInference(NamedTuple):
+    """The inference that a name stands for.
+
+    Attributes
+    ----------
+    inference : Inference
+        With its default options.
+    rule : {"mpm", "map"}
+        How it labels: each node's best state under its marginals, or the best labeling as a whole.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import resolve_inference
+    >>> named = resolve_inference("viterbi")
+    >>> named.inference, named.rule
+    (TreeInference(), 'map')
+    """
+
+    inference: Inference
+    rule: Literal["mpm", "map"]
+
+
+_MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
+    # Predictions are of many examples.
+    "auto": (partial(AutoMarginals, budget="fast"), "mpm"),
+    "mpm": (partial(AutoMarginals, budget="fast"), "mpm"),
+    "map": (AutoMap, "map"),
+    "tree": (TreeInference, "mpm"),
+    "viterbi": (TreeInference, "map"),
+    "junction_tree": (JunctionTree, "mpm"),
+    "brute_force": (BruteForce, "mpm"),
+    "bp": (LoopyBP, "mpm"),
+    "max_product": (LoopyBP, "map"),
+    "trw": (TRWMessagePassing, "mpm"),
+    "tighten_bound": (TightenBound, "mpm"),
+    "norm_product": (NormProductBP, "mpm"),
+    "edge_entropy": (EdgeEntropyBP, "mpm"),
+    "mean_field": (MeanField, "mpm"),
+    "gibbs": (GibbsSampler, "mpm"),
+    # Training may pass through weights that no minimum cut represents.
+    "graph_cut": (partial(GraphCut, nonsubmodular="qpbo"), "map"),
+    "alpha_expansion": (partial(AlphaExpansion, nonsubmodular="truncate"), "map"),
+    "alpha_beta_swap": (partial(AlphaBetaSwap, nonsubmodular="truncate"), "map"),
+    "trws": (TRWS, "map"),
+    "mplp": (MPLP, "map"),
+    "ad3": (AD3, "map"),
+    "incmp": (IncMP, "map"),
+    "dual_decomposition": (DualDecomposition, "map"),
+    "lp": (LinearProgram, "map"),
+    "cluster_tightening": (ClusterTightening, "map"),
+    "cycles": (CycleRelaxation, "map"),
+    "icm": (ICM, "map"),
+    # Predictions repeat.
+    "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),
+}
+
+#: Names that :func:`resolve_inference` knows, in the order of the table in the user guide.
+NAMES: tuple[str, ...] = tuple(_MAKERS)
+
+#: Rule by which the inference of each name labels.
+LABELING_RULES: dict[str, Literal["mpm", "map"]] = {name: rule for name, (_, rule) in _MAKERS.items()}
+
+
+def resolve_inference(inference: str | Inference) -> NamedInference:
+    """The inference that a name or an object stands for, as the parameter ``inference`` of an estimator takes it.
+
+    Parameters
+    ----------
+    inference : str or Inference
+        One of ``sklearn_crf.inference.NAMES``, or an object, which is cloned.
+
+    Returns
+    -------
+    NamedInference
+        A new object, for a name with its default options, and the rule by which it labels: most probable states of
+        nodes (``"mpm"``) where it gives marginals, unless its name says otherwise, else the best labeling (``"map"``).
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown. The message lists the known ones, those that look like it first.
+
+    Examples
+    --------
+    >>> from sklearn_crf.inference import resolve_inference
+    >>> resolve_inference("viterbi")
+    NamedInference(inference=TreeInference(), rule='map')
+    """
+    if isinstance(inference, Inference):
+        return NamedInference(clone(inference), "mpm" if "marginals" in inference.tasks else "map")
+    if inference not in _MAKERS:
+        near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
+        ordered = [*near, *(known for known in NAMES if known not in near)]
+        listed = ", ".join(map(repr, ordered))
+        # A ValueError, and what scikit-learn raises for parameters of estimators.
+        raise InvalidParameterError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
+    make, rule = _MAKERS[inference]
+    return NamedInference(make(), rule)
