@@ -13,7 +13,7 @@ from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
 
-__all__ = ["TiledLabels", "TiledValues", "predict_in_tiles"]
+__all__ = ["predict_in_tiles"]
 
 
 class TiledLabels(NamedTuple):

@@ -6,4 +6,4 @@ from sklearn_crf.distributed._replay import KeptObjects
 from sklearn_crf.distributed._shards import Shards, of_each_shard, on_worker, scored_shards
 from sklearn_crf.distributed._sums import tree_sum
 
-__all__ = ["DaskExecutor", "Executor", "LocalExecutor", "RayExecutor", "Shard", "Shards"]
+__all__ = ["Executor", "LocalExecutor", "Shard", "Shards"]

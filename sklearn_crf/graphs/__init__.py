@@ -19,4 +19,9 @@ from sklearn_crf.graphs._probabilities import (
 from sklearn_crf.graphs._rectangles import Rectangle, tiles_of
 from sklearn_crf.graphs._trees import SpanningTrees, minimum_spanning_tree
 
-__all__ = ["Graph", "from_adjacency", "lattice", "lattice_offsets", "minimum_spanning_tree", "snakes"]
+__all__ = [
+    "Graph",
+    "from_adjacency",
+    "lattice",
+    "lattice_offsets",
+]

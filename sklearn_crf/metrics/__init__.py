@@ -23,8 +23,6 @@ from sklearn_crf.metrics._nodes import (
 
 __all__ = [
     "NODE_SCORERS",
-    "Entity",
-    "EntityScore",
     "entities",
     "entity_f1_score",
     "entity_scores",

@@ -51,7 +51,6 @@ __all__ = [
     "clamped",
     "exactly_one",
     "factor_graph_of",
-    "numbers_of_states",
     "pairwise_model_of",
     "score",
 ]

@@ -15,4 +15,6 @@ from sklearn_crf.optimize._sgd import minimize_sgd
 from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._subgradient import subgradient
 
-__all__ = ["bmrm", "cutting_plane", "frank_wolfe", "minimize_owlqn", "one_slack", "subgradient"]
+__all__ = [
+    "minimize_owlqn",
+]

@@ -15,7 +15,6 @@ from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 
 __all__ = [
     "AdaptiveFilters",
-    "ChannelUnion",
     "ClassifierScores",
     "FilterBank",
     "LocalImageFeatures",
