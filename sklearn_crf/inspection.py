@@ -15,31 +15,7 @@ __all__ = ["top_features", "top_transitions"]
 
 
 class NodeWeight(NamedTuple):
-    """Weight of a feature of nodes.
-
-    Attributes
-    ----------
-    label : object
-        Class whose score it adds to. Of two classes only the second has weights: positive ones speak for it, negative
-        ones for the first.
-    feature : str
-        Name of the feature, "intercept" for the constant term.
-    weight : float
-        By how much the score grows with the feature.
-    node_type : int
-        Type of the nodes it applies to.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.inspection import top_features
-    >>> X = [[[0.0], [0.1], [0.9]], [[0.8], [1.0], [0.2]]]
-    >>> y = [["cold", "cold", "hot"], ["hot", "hot", "cold"]]
-    >>> field = TRWCRF(edge_features="constant").fit(X, y)
-    >>> weight = top_features(field, 1, feature_names=["degrees"])[0]
-    >>> weight.label, weight.feature, weight.weight > 0
-    ('hot', 'degrees', True)
-    """
+    """Weight of a feature of nodes."""
 
     label: object
     feature: str
@@ -48,32 +24,7 @@ class NodeWeight(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """Weight of a feature of edges for a pair of labels.
-
-    Attributes
-    ----------
-    label : object
-        Class at the first node of the edge.
-    next_label : object
-        Class at the second node.
-    feature : str
-        Name of the feature of edges.
-    weight : float
-        By how much the score grows with the feature.
-    edge_type : int
-        Type of the edges it applies to.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.inspection import top_transitions
-    >>> X = [[[0.0], [0.1], [0.9]], [[0.8], [1.0], [0.2]]]
-    >>> y = [["cold", "cold", "hot"], ["hot", "hot", "cold"]]
-    >>> field = TRWCRF(edge_features="constant").fit(X, y)
-    >>> transition = top_transitions(field, 1)[0]
-    >>> transition.label, transition.next_label, transition.feature
-    ('hot', 'cold', 'constant')
-    """
+    """Weight of a feature of edges for a pair of labels."""
 
     label: object
     next_label: object
@@ -174,33 +125,7 @@ def weights_frame(
     feature_names: Sequence[str] | None = None,
     edge_feature_names: Sequence[str] | None = None,
 ) -> "pandas.DataFrame":
-    """All weights of a field that are not zero, as a data frame.
-
-    Parameters
-    ----------
-    estimator : fitted field classifier, or a Pipeline that ends in one
-        As in :func:`top_features`.
-    feature_names, edge_feature_names : sequence of str, optional
-        As in :func:`top_features` and :func:`top_transitions`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns "part" ("node" or "edge"), "label", "next_label", "feature", "weight" and "type", largest first.
-
-    Raises
-    ------
-    ImportError
-        If pandas is not installed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.inspection import weights_frame
-    >>> field = TRWCRF().fit([np.eye(2), np.eye(2)], [[0, 1], [0, 1]])
-    >>> weights_frame(field).query("part == 'edge'")  # doctest: +SKIP
-    """
+    """All weights of a field that are not zero, as a data frame."""
     try:
         import pandas as pd
     except ImportError as error:

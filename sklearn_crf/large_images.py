@@ -17,40 +17,9 @@ __all__ = ["predict_in_tiles"]
 
 
 class TiledLabels(NamedTuple):
-    """Labels of an image that were found tile by tile.
+    """Labels of an image that were found tile by tile."""
 
-    Attributes
-    ----------
-    labels : array-like of shape (H, W)
-        ``out``, or a new array.
-    certified : bool
-        Whether it is proven that the labels are those of the whole image.
-    n_open : int
-        Most pixels whose label can differ from that of the whole image, where there is a proof for the others; else the
-        pixels about which tiles disagreed.
-    gap : float
-        Upper bound on how much higher another labeling of the whole image can score: 0 where the labels are certified,
-        NaN where no bound was asked for.
-    margins : ndarray of int
-        Margin that each tile ended with, tiles row by row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import DRFClassifier
-    >>> from sklearn_crf.large_images import predict_in_tiles
-    >>> y = np.zeros((4, 16, 16), dtype=int)
-    >>> y[:, 4:12, 4:12] = 1
-    >>> X = y[..., np.newaxis] + np.random.default_rng(0).normal(
-    ...     scale=0.5, size=(4, 16, 16, 1)
-    ... )
-    >>> field = DRFClassifier(inference="graph_cut", edge_features="constant").fit(X, y)
-    >>> found = predict_in_tiles(field, X[0], tile=8, margin=2)
-    >>> found.certified, found.n_open, bool(np.all(found.labels == field.predict(X[:1])[0]))
-    (True, 0, True)
-    """
-
-    labels: Any
+    labels: Any  # (H, W)
     certified: bool
     n_open: int
     gap: float
@@ -58,39 +27,9 @@ class TiledLabels(NamedTuple):
 
 
 class TiledValues(NamedTuple):
-    """Values of an image that were found tile by tile.
+    """Values of an image that were found tile by tile."""
 
-    Attributes
-    ----------
-    values : array-like of shape (H, W) or (H, W, D)
-        ``out``, or a new array.
-    difference : float
-        Upper bound on the root mean square difference to the exact mean of the field of the whole image, in units of y,
-        before values are clipped and rounded. Single precision rounds them by some millionths of their deviation on
-        top of that.
-    residual : float
-        Norm of what is left of the linear system of the whole image, as a share of that of its right-hand side: at most
-        the ``tol`` of the solver, unless ``max_margin`` was too small.
-    margins : ndarray of int
-        Margin that each tile ended with, tiles row by row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import RegressionTreeField
-    >>> from sklearn_crf.large_images import predict_in_tiles
-    >>> rng = np.random.default_rng(0)
-    >>> clean = np.kron(rng.random((10, 8, 8)), np.ones((4, 4)))
-    >>> noisy = (clean + 0.3 * rng.normal(size=clean.shape))[..., np.newaxis]
-    >>> field = RegressionTreeField(random_state=0).fit(noisy[:9], clean[:9])
-    >>> found = predict_in_tiles(field, noisy[9], tile=16)
-    >>> found.difference < 0.01, found.residual < 1e-5
-    (True, True)
-    >>> bool(np.abs(found.values - field.predict(noisy[9:])[0]).max() < 1e-3)
-    True
-    """
-
-    values: Any
+    values: Any  # (H, W) or (H, W, D)
     difference: float
     residual: float
     margins: np.ndarray

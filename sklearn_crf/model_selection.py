@@ -194,24 +194,8 @@ def cross_val_predict(
 
 
 def example_splits(cv, estimator, y, n_examples: int | None = None, groups=None) -> list[tuple]:
-    """Folds of examples: those of :class:`StratifiedLatticeKFold` for classifiers, unless cv is a splitter.
-
-    Parameters
-    ----------
-    cv : int, splitter, iterable of (train, test) or None
-        None is 5.
-    estimator : estimator
-    y : sequence or None
-        Labels of the examples.
-    n_examples : int, optional
-        None counts those of y.
-    groups : array-like of shape (n_examples,), optional
-
-    Returns
-    -------
-    list of tuple of ndarray
-        Numbers of the training and test examples of each fold.
-    """
+    """Folds of examples: those of :class:`StratifiedLatticeKFold` for classifiers, unless cv is a splitter."""
+    # groups: (n_examples,)
     if cv is None or isinstance(cv, Integral):
         n_splits = 5 if cv is None else cv
         classify = is_classifier(estimator) and y is not None
@@ -238,18 +222,7 @@ def _cut(value, train, n_examples):
 
 
 def take_examples(values, indices):
-    """Some of the examples, in the container they came in.
-
-    Parameters
-    ----------
-    values : array-like, data frame, sparse matrix or list
-    indices : ndarray of int
-
-    Returns
-    -------
-    object
-        Of the type of ``values``.
-    """
+    """Some of the examples, in the container they came in."""
     if hasattr(values, "iloc"):
         return values.iloc[indices]
     if sp.issparse(values):

@@ -30,54 +30,12 @@ class FieldPipeline(pipeline.Pipeline):
     Each of them transforms X by the steps before and calls the method of the last step with the same arguments; it is
     there where the last step has it. All else is as in :class:`sklearn.pipeline.Pipeline`: ``fit``, ``predict``,
     ``predict_proba``, ``score``, parameters as ``<step>__<name>``, searches and ``clone``.
-
-    Parameters
-    ----------
-    steps : list of (str, estimator) tuples
-        Transformers, and a field.
-    transform_input : list of str, optional
-        Metadata that the steps transform as they do X (scikit-learn 1.6 and newer).
-    memory : str or object with the joblib.Memory interface, optional
-        Where fitted transformers are cached.
-    verbose : bool, default=False
-        Whether to print the time of each step.
-
-    See Also
-    --------
-    make_pipeline : Names the steps by itself.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.pipeline import FieldPipeline
-    >>> from sklearn_crf.preprocessing import SequenceVectorizer
-    >>> sentences = [[{"word": "old"}, {"word": "boats"}], [{"word": "boats"}]]
-    >>> tagger = FieldPipeline([("words", SequenceVectorizer()), ("field", TRWCRF(C=10))])
-    >>> tagger = tagger.fit(sentences, [["A", "N"], ["N"]])
-    >>> labelings, scores = tagger.predict_topk(sentences, k=2)
-    >>> labelings[0].tolist()
-    [['A', 'N'], ['N', 'N']]
     """
 
     __setstate__ = restore_options
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> "FieldPipeline":
-        """Fit the steps one after the other.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        y : array-like or list, optional
-            Labels.
-        **params : dict
-            Arguments of the steps, as in :class:`sklearn.pipeline.Pipeline`.
-
-        Returns
-        -------
-        FieldPipeline
-            self
-        """
+        """Fit the steps one after the other."""
         before = missing_label_of_field.set(getattr(self.steps[-1][1], "missing_label", None))
         try:
             return super().fit(X, y, **params)
@@ -86,135 +44,39 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("predict_topk"))
     def predict_topk(self, X: Any, k: int = 5, **params: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Best labelings of each example, in order, and their scores.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        k : int, default=5
-            Number of labelings.
-        **params : dict
-            Arguments of the last step, such as ``evidence``.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_examples,), of object
-            An array ``(k, *lattice)`` of labels each, the best first.
-        scores : ndarray of shape (n_examples,), of object
-            The scores of these labelings.
-        """
+        """Best labelings of each example, in order, and their scores."""
+        # returns: labels : (n_examples,), of object, scores : (n_examples,), of object
         return self._ask("predict_topk", X, k=k, **params)
 
     @available_if(_last_step_has("predict_edge_proba"))
     def predict_edge_proba(self, X: Any, **params: Any) -> np.ndarray:
-        """Probabilities of the pairs of labels on each edge.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        **params : dict
-            Arguments of the last step, such as ``evidence`` and ``inference``.
-
-        Returns
-        -------
-        ndarray
-            One array of shape (n_edges, n_classes, n_classes) for each example.
-        """
+        """Probabilities of the pairs of labels on each edge."""
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
     def log_likelihood(self, X: Any, y: Any, **params: Any) -> Any:
-        """Log-likelihood of the labels of each example.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        y : array-like or list
-            Labels.
-        **params : dict
-            Arguments of the last step, such as ``inference``.
-
-        Returns
-        -------
-        LogLikelihood
-            Values, and on which side of the exact ones they lie.
-        """
+        """Log-likelihood of the labels of each example."""
         return self._ask("log_likelihood", X, y, **params)
 
     @available_if(_last_step_has("energy"))
     def energy(self, X: Any, y: Any) -> np.ndarray:
-        """Energy of the labels of each example, the negative of their score.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        y : array-like or list
-            Labels.
-
-        Returns
-        -------
-        ndarray of shape (n_examples,)
-        """
+        """Energy of the labels of each example, the negative of their score."""
+        # returns: (n_examples,)
         return self._ask("energy", X, y)
 
     @available_if(_last_step_has("sample"))
     def sample(self, X: Any, n_samples: int = 1, **params: Any) -> np.ndarray:
-        """Labelings drawn from the distribution of the field.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        n_samples : int, default=1
-            Labelings of each example.
-        **params : dict
-            Arguments of the last step, such as ``random_state`` and ``evidence``.
-
-        Returns
-        -------
-        ndarray
-            As ``predict`` gives, with a leading axis of ``n_samples``; for a list of examples, a 1-D object array
-            of arrays with that leading axis.
-        """
+        """Labelings drawn from the distribution of the field."""
         return self._ask("sample", X, n_samples, **params)
 
     @available_if(_last_step_has("certify"))
     def certify(self, X: Any, **params: Any) -> Any:
-        """Labelings with proof of how good they are.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        **params : dict
-            Arguments of the last step.
-
-        Returns
-        -------
-        Certificates
-            Labelings, their scores, bounds and which nodes are proven.
-        """
+        """Labelings with proof of how good they are."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))
     def models(self, X: Any, **params: Any) -> list:
-        """The graphical model of each example, for inference of one's own.
-
-        Parameters
-        ----------
-        X : array-like or list
-            Examples, as the first step takes them.
-        **params : dict
-            Arguments of the last step, such as ``evidence``.
-
-        Returns
-        -------
-        list of PairwiseModel or FactorGraph
-        """
+        """The graphical model of each example, for inference of one's own."""
         return self._ask("models", X, **params)
 
     def _ask(self, method: str, X: Any, *args: Any, **params: Any) -> Any:

@@ -10,62 +10,22 @@ class LogLoss(HoldsOptions):
 
     .. math::
         R = -\sum_i w_i \log q_i(y_i)
-
-    Examples
-    --------
-    >>> from sklearn_crf.dense import LogLoss
-    >>> LogLoss()
-    LogLoss()
     """
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Sums over the nodes of one example from which the loss is computed.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_nodes, n_classes)
-            Marginals.
-        labels : ndarray of shape (n_nodes,)
-            Columns of q; arbitrary where the weight is 0.
-        weight : ndarray of shape (n_nodes,), float64
-
-        Returns
-        -------
-        ndarray of shape (2,)
-            The loss, and the sum of weights.
-        """
+        """Sums over the nodes of one example from which the loss is computed."""
+        # q: (n_nodes, n_classes); labels: (n_nodes,); weight: (n_nodes,), float64; returns: (2,)
         right = q[np.arange(len(q)), labels].astype(np.float64)
         floor = np.finfo(q.dtype).tiny
         return np.array([-(weight * np.log(np.maximum(right, floor))).sum(), weight.sum()])
 
     def value(self, totals: np.ndarray) -> float:
-        """The loss of all examples.
-
-        Parameters
-        ----------
-        totals : ndarray
-            Sum of :meth:`totals`.
-
-        Returns
-        -------
-        float
-        """
+        """The loss of all examples."""
         return float(totals[0])
 
     def gradient(self, totals: np.ndarray | None, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Derivative of the loss by the logits of the marginals of one example.
-
-        Parameters
-        ----------
-        totals : ndarray or None
-            Sum of :meth:`totals` over all examples, if the loss :attr:`needs_totals`.
-        q, labels, weight
-            As in :meth:`totals`.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_classes)
-        """
+        """Derivative of the loss by the logits of the marginals of one example."""
+        # returns: (n_nodes, n_classes)
         gradient = q.copy()
         gradient[np.arange(len(q)), labels] -= 1
         gradient *= weight[:, np.newaxis].astype(q.dtype)
@@ -82,33 +42,13 @@ class ExpectedIoU(HoldsOptions):
             {\sum_i w_i \, (q_i(k) + [y_i = k] - q_i(k) \, [y_i = k])}\Big), \qquad W = \sum_i w_i
 
     over the nodes of all examples together. Classes that no node has are left out.
-
-    References
-    ----------
-    P. Krähenbühl & V. Koltun (2013). Parameter learning and convergent inference for dense random fields. ICML.
-
-    Examples
-    --------
-    >>> from sklearn_crf.dense import ExpectedIoU
-    >>> ExpectedIoU()
-    ExpectedIoU()
     """
 
     needs_totals = True
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Sums over the nodes of one example from which the loss is computed.
-
-        Parameters
-        ----------
-        q, labels, weight
-            As in :meth:`LogLoss.totals`.
-
-        Returns
-        -------
-        ndarray of shape (3, n_classes)
-            Expected intersections, expected numbers of nodes, and true numbers of nodes.
-        """
+        """Sums over the nodes of one example from which the loss is computed."""
+        # returns: (3, n_classes)
         n_classes = q.shape[1]
         right = q[np.arange(len(q)), labels].astype(np.float64)
         return np.stack(
@@ -120,34 +60,14 @@ class ExpectedIoU(HoldsOptions):
         )
 
     def value(self, totals: np.ndarray) -> float:
-        """The loss of all examples.
-
-        Parameters
-        ----------
-        totals : ndarray of shape (3, n_classes)
-            Sum of :meth:`totals`.
-
-        Returns
-        -------
-        float
-        """
+        """The loss of all examples."""
+        # totals: (3, n_classes)
         inter, union, present = self._ratios(totals)
         return float(totals[2].sum() * (1 - np.mean(inter[present] / union[present])))
 
     def gradient(self, totals: np.ndarray, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Derivative of the loss by the logits of the marginals of one example.
-
-        Parameters
-        ----------
-        totals : ndarray of shape (3, n_classes)
-            Sum of :meth:`totals` over all examples.
-        q, labels, weight
-            As in :meth:`LogLoss.totals`.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_classes)
-        """
+        """Derivative of the loss by the logits of the marginals of one example."""
+        # totals: (3, n_classes); returns: (n_nodes, n_classes)
         inter, union, present = self._ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
         # The union grows with q where the label is another, the intersection where it is this one.

@@ -28,23 +28,6 @@ class GridField(HoldsOptions):
     """A field whose edges join neighbouring pixels, for the examples of a dense field.
 
     Its unary scores are linear in the given scores. Edges see a constant and two scales of the similarity of colours.
-
-    Parameters
-    ----------
-    field : estimator, default=None
-        None is a ``DRFClassifier`` by loopy belief propagation.
-    missing_label : object, default=None
-    n_jobs : int, optional
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import DenseExample
-    >>> from sklearn_crf.dense import GridField
-    >>> y = np.arange(6)[:, np.newaxis] // 3 + np.zeros((6, 6), dtype=int)
-    >>> X = [DenseExample(np.eye(2)[y], 50.0 * y)]
-    >>> GridField().fit(X, [y]).predict(X)[0][:, 0]
-    array([0, 0, 0, 1, 1, 1])
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -60,18 +43,7 @@ class GridField(HoldsOptions):
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: list[DenseExample], y: list[np.ndarray]) -> "GridField":
-        """Learn the weights.
-
-        Parameters
-        ----------
-        X : list of DenseExample
-        y : list of ndarray
-
-        Returns
-        -------
-        GridField
-            self
-        """
+        """Learn the weights."""
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)
         field = field if self.field is None else clone(self.field)
         steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
@@ -83,16 +55,8 @@ class GridField(HoldsOptions):
         return self
 
     def predict(self, X: list[DenseExample]) -> np.ndarray:
-        """Labels of every pixel.
-
-        Parameters
-        ----------
-        X : list of DenseExample
-
-        Returns
-        -------
-        ndarray of shape (n_examples,), of object
-        """
+        """Labels of every pixel."""
+        # returns: (n_examples,), of object
         check_is_fitted(self)
         with self._default_field_is_silent():
             return self.field_.predict(self._arrays(X))
@@ -128,48 +92,16 @@ class Contrast:
 
 
 class RefinementReport(NamedTuple):
-    """Scores of several fields on the same images, and their differences to no field.
-
-    Attributes
-    ----------
-    names : list of str
-        The fields, no field first.
-    mean_iou : ndarray of shape (n_fields,)
-        Mean over classes of intersection over union, over the pixels of all images.
-    accuracy : ndarray of shape (n_fields,)
-        Fraction of correctly labelled pixels.
-    difference : ndarray of shape (n_fields,)
-        Mean IoU less that of no field.
-    low : ndarray of shape (n_fields,)
-        Lower end of its 95 % interval over resampled images.
-    high : ndarray of shape (n_fields,)
-        Upper end.
-    p_value : ndarray of shape (n_fields,)
-        Of Wilcoxon's signed-rank test on the mean IoU of each image against no field; 1 where all are equal.
-    image_iou : ndarray of shape (n_fields, n_images)
-        Mean IoU of each image over the classes in it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import DenseExample
-    >>> from sklearn_crf.dense import refinement_report
-    >>> rng = np.random.default_rng(0)
-    >>> y = np.tile(np.arange(16) // 8, (4, 16, 1))
-    >>> X = [DenseExample(np.eye(2)[t] + rng.normal(size=(16, 16, 2)), 90.0 * t) for t in y]
-    >>> report = refinement_report(X[:2], y[:2], X[2:], y[2:])
-    >>> report.image_iou.shape, bool(report.accuracy[0] < 1)
-    ((4, 2), True)
-    """
+    """Scores of several fields on the same images, and their differences to no field."""
 
     names: list
-    mean_iou: np.ndarray
-    accuracy: np.ndarray
-    difference: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    p_value: np.ndarray
-    image_iou: np.ndarray
+    mean_iou: np.ndarray  # (n_fields,)
+    accuracy: np.ndarray  # (n_fields,)
+    difference: np.ndarray  # (n_fields,)
+    low: np.ndarray  # (n_fields,)
+    high: np.ndarray  # (n_fields,)
+    p_value: np.ndarray  # (n_fields,)
+    image_iou: np.ndarray  # (n_fields, n_images)
 
     def __str__(self):
         width = max(map(len, self.names))

@@ -448,31 +448,7 @@ class MarginalEntropyDisplay:
 def node_confusion_display(
     y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, **options: Any
 ) -> ConfusionMatrixDisplay:
-    """Confusion matrix of labelled nodes, drawn.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like or list of array-like
-        As in :func:`~sklearn_crf.metrics.flatten_nodes`.
-    missing_label : object, optional
-        Nodes with this true label are left out.
-    **options
-        More of :meth:`sklearn.metrics.ConfusionMatrixDisplay.from_predictions`, such as ``normalize="true"``.
-
-    Returns
-    -------
-    ConfusionMatrixDisplay
-        Of scikit-learn.
-
-    Examples
-    --------
-    >>> from sklearn_crf.display import node_confusion_display
-    >>> node_confusion_display(
-    ...     [[0, 1], [1]], [[0, 0], [1]]
-    ... ).confusion_matrix  # doctest: +SKIP
-    array([[1, 0],
-           [1, 1]])
-    """
+    """Confusion matrix of labelled nodes, drawn."""
     require_pyplot("node_confusion_display")
     true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
     return ConfusionMatrixDisplay.from_predictions(true, pred, **options)

@@ -14,14 +14,7 @@ from sklearn_crf.distributed._sums import even_blocks, sum_of_leaves, tree_order
 
 
 class ClusterGoneError(RuntimeError):
-    """The cluster that holds the shards does not answer, or has no workers left.
-
-    Examples
-    --------
-    >>> from sklearn_crf.distributed import ClusterGoneError
-    >>> issubclass(ClusterGoneError, RuntimeError)
-    True
-    """
+    """The cluster that holds the shards does not answer, or has no workers left."""
 
 
 class ClusterExecutor(Executor):
@@ -30,17 +23,6 @@ class ClusterExecutor(Executor):
     Shards are dealt out to actors in turn, or nearly so if their number is no power of two: each has whole subtrees of
     :func:`~sklearn_crf.distributed.tree_sum`, and sends back one sum for each. One function and what goes with it are
     sent to an actor once for all its shards. Those of an actor that dies are loaded again by another one in its place.
-
-    Parameters
-    ----------
-    shards : sequence of Shard
-    n_actors : int
-
-    Examples
-    --------
-    >>> from sklearn_crf.distributed import ClusterExecutor, DaskExecutor, RayExecutor
-    >>> issubclass(DaskExecutor, ClusterExecutor), issubclass(RayExecutor, ClusterExecutor)
-    (True, True)
     """
 
     name: ClassVar[str] = ""
@@ -166,26 +148,6 @@ class DaskExecutor(ClusterExecutor):
     """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
 
     Those of a worker that dies are loaded again by another.
-
-    Parameters
-    ----------
-    shards : sequence of Shard
-    client : dask.distributed.Client
-
-    Raises
-    ------
-    ClusterGoneError
-        If the cluster has no workers.
-
-    Examples
-    --------
-    >>> from dask.distributed import Client  # doctest: +SKIP
-    >>> from sklearn_crf.distributed import DaskExecutor, Shard
-    >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
-    >>> DaskExecutor(shards, Client()).map(
-    ...     lambda shard, broadcast: shard.name, None
-    ... )  # doctest: +SKIP
-    ['0', '1', '2']
     """
 
     name = "dask"
@@ -285,24 +247,6 @@ class RayExecutor(ClusterExecutor):
     """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
 
     There is an actor for each processor. The shards of one that dies are loaded again by another one in its place.
-
-    Parameters
-    ----------
-    shards : sequence of Shard
-
-    Raises
-    ------
-    RuntimeError
-        If ``ray.init`` was not called before, or the cluster has no processors.
-
-    Examples
-    --------
-    >>> import ray  # doctest: +SKIP
-    >>> from sklearn_crf.distributed import RayExecutor, Shard
-    >>> ray.init()  # doctest: +SKIP
-    >>> shards = [Shard(k, str(k), lambda k=k: ([[float(k)]], [k])) for k in range(3)]
-    >>> RayExecutor(shards).map(lambda shard, broadcast: shard.name, None)  # doctest: +SKIP
-    ['0', '1', '2']
     """
 
     name = "Ray"

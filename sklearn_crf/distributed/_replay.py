@@ -14,38 +14,9 @@ class KeptObjects:
 
     What an object carries from step to step is a function of the steps. Where a worker is lost, another one makes the
     object again and repeats the steps, so that the results are the same. Engines may call a function twice on a shard.
-
-    Parameters
-    ----------
-    shards : Shards
-    make : callable(Shard) -> object
-        A function of a module, also with some arguments given, which workers can import. An object that steps change
-        has an attribute ``carried``, which may be set to that of another object that has made the same steps.
-    stays : bool, default=False
-        Whether the whole object stays in memory, also where shards are loaded for each call.
-    slot : str, optional
-        Objects of one slot take turns in the cache of a shard. None gives these objects a slot of their own.
-
-    Attributes
-    ----------
-    n_steps : int
-        Number of steps so far.
-
-    Examples
-    --------
-    >>> from sklearn_crf import Shards
-    >>> from sklearn_crf.distributed import KeptObjects
-    >>> class Total:
-    ...     def __init__(self, shard):
-    ...         self.carried = sum(shard.load()[1])
-    ...
-    ...     def add(self, number):
-    ...         self.carried += number
-    ...         return self.carried
-    >>> totals = KeptObjects(Shards.from_arrays([([[1.0]], [1]), ([[1.0]], [2])]), Total)
-    >>> totals.each(Total.add, 10), totals.total(Total.add, 10)
-    ([11, 12], 43)
     """
+
+    # make: callable(Shard) -> object
 
     def __init__(self, shards: Shards, make: Callable[[Shard], Any], *, stays: bool = False, slot: str | None = None):
         key = uuid4().hex
@@ -57,21 +28,8 @@ class KeptObjects:
         self.n_steps = 0
 
     def each(self, function: Callable, *arguments: Any, changes: bool = True) -> list:
-        """Return the results of a function of the objects.
-
-        Parameters
-        ----------
-        function : callable(object, *arguments) -> object
-            A function of a module. It depends on the object and the arguments alone.
-        *arguments : object
-        changes : bool, default=True
-            Whether the function changes what the objects carry, and is a step.
-
-        Returns
-        -------
-        list
-            In the order of the shards.
-        """
+        """Return the results of a function of the objects."""
+        # function: callable(object, *arguments) -> object
         return [result for (result,) in self._called(self._shards.map, function, arguments, changes)]
 
     def total(
@@ -82,25 +40,8 @@ class KeptObjects:
         is_lasting: bool = True,
         known: tuple | None = None,
     ) -> Any:
-        """Return the sum of the results of a function of the objects.
-
-        Parameters
-        ----------
-        function : callable(object, *arguments) -> object
-            As of :meth:`each`. Its results are numbers, arrays, or tuples, lists or data classes of these.
-        *arguments : object
-        changes : bool, default=True
-            As of :meth:`each`.
-        is_lasting : bool, default=True
-            Whether the step is repeated after :meth:`shorten` too.
-        known : tuple, optional
-            Arguments for objects that have made all steps before, if these need fewer.
-
-        Returns
-        -------
-        object
-            The :func:`~sklearn_crf.distributed.tree_sum` of the shards.
-        """
+        """Return the sum of the results of a function of the objects."""
+        # function: callable(object, *arguments) -> object
         (found,) = self._called(self._shards.sum, function, arguments, changes, is_lasting, known)
         return found
 

@@ -391,38 +391,7 @@ def _results_in_order(found, n_shards, first=0):
 
 
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
-    """Results of a method of a fitted estimator for each shard.
-
-    Parameters
-    ----------
-    estimator : estimator
-    method : str
-    shards : Shards
-    evidence : None
-        What the user gave for it.
-    **options : object
-        Arguments of the method.
-
-    Returns
-    -------
-    list
-
-    Raises
-    ------
-    ValueError
-        If evidence was given.
-
-    Examples
-    --------
-    >>> from sklearn_crf import Shards, TRWCRF
-    >>> from sklearn_crf.distributed import of_each_shard
-    >>> shards = Shards.from_arrays([([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9]], [1])])
-    >>> [
-    ...     found.tolist()
-    ...     for found in of_each_shard(TRWCRF(C=100).fit(shards), "predict", shards)
-    ... ]
-    [[0, 1, 0], [1]]
-    """
+    """Results of a method of a fitted estimator for each shard."""
     if evidence is not None:
         raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
     check_is_fitted(estimator)
@@ -430,34 +399,7 @@ def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = N
 
 
 def scored_shards(estimator: Any, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Parts of the score of an estimator, one for each shard.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted, with a method ``_scored_nodes(X, y, sample_weight)``.
-    shards : Shards
-    y, sample_weight : None
-        What the user gave for them.
-
-    Returns
-    -------
-    list
-        What the method returns.
-
-    Raises
-    ------
-    ValueError
-        If y or sample_weight was given.
-
-    Examples
-    --------
-    >>> from sklearn_crf import Shards, TRWCRF
-    >>> from sklearn_crf.distributed import scored_shards
-    >>> shards = Shards.from_arrays([([[0.0], [1.0], [0.2]], [0, 1, 0]), ([[0.9]], [1])])
-    >>> scored_shards(TRWCRF(C=100).fit(shards), shards)
-    [(3.0, 3.0), (1.0, 1.0)]
-    """
+    """Parts of the score of an estimator, one for each shard."""
     if y is not None or sample_weight is not None:
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
     check_is_fitted(estimator)
@@ -481,26 +423,7 @@ def _scored(shard, estimator):
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:
-    """The estimator with one thread where workers have a thread for each of their tasks.
-
-    Parameters
-    ----------
-    estimator : estimator
-    shard : Shard
-
-    Returns
-    -------
-    estimator
-        Itself in this process, a copy elsewhere.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.distributed import Shard, on_worker
-    >>> crf = TRWCRF(n_jobs=4)
-    >>> on_worker(crf, Shard(0, "first", None)) is crf
-    True
-    """
+    """The estimator with one thread where workers have a thread for each of their tasks."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)

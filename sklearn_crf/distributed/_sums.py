@@ -16,22 +16,6 @@ def tree_sum(parts: Sequence) -> Any:
 
     Where shards are dealt to two workers in turn, or to four, eight and so on, those of each worker are a subtree, so
     that it sends back one sum. The result is the same bits for any number of them.
-
-    Parameters
-    ----------
-    parts : sequence of object
-        In the order of the shards. Numbers and arrays are added, truth values joined by "and"; tuples, lists and data
-        classes are added item by item; None with anything is None.
-
-    Returns
-    -------
-    object
-
-    Examples
-    --------
-    >>> from sklearn_crf.distributed import tree_sum
-    >>> tree_sum([(1.0, True), (2.0, True), (3.0, False)])
-    (6.0, False)
     """
     return sum_of_leaves((parts[k] for k in tree_order(range(len(parts)))), 0, len(parts))
 

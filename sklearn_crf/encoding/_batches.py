@@ -28,32 +28,8 @@ from sklearn_crf.graphs import Graph, disjoint_union
 
 
 def validate_sample_weight(sample_weight, n_examples):
-    """Check ``sample_weight``, one weight per example.
-
-    Parameters
-    ----------
-    sample_weight : None, number or array-like of shape (n_examples,)
-        A number is the weight of every example.
-    n_examples : int
-
-    Returns
-    -------
-    None or ndarray of shape (n_examples,), float64
-
-    Raises
-    ------
-    ValueError
-        If it has another shape (weights per node have no meaning here), is negative or not finite, or is zero
-        throughout.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import validate_sample_weight
-    >>> validate_sample_weight([1, 2, 0], 3)
-    array([1., 2., 0.])
-    >>> validate_sample_weight(None, 3) is None
-    True
-    """
+    """Check ``sample_weight``, one weight per example."""
+    # sample_weight: None, number or (n_examples,); returns: None or (n_examples,), float64
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):
@@ -71,26 +47,7 @@ def validate_sample_weight(sample_weight, n_examples):
 
 
 def summable_weight(weight):
-    """Weights whose sums and products with losses neither overflow nor vanish; scores depend on their ratios alone.
-
-    Parameters
-    ----------
-    weight : array-like or None
-        Finite and not negative.
-
-    Returns
-    -------
-    array-like or None
-        The same weights, or, where the largest one is beyond 1e100 or below 1e-100, all divided by one power of two.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import summable_weight
-    >>> scaled = summable_weight(np.array([1e308, 5e307]))
-    >>> float(scaled[0] / scaled[1]), bool(scaled.max() <= 1)
-    (2.0, True)
-    """
+    """Weights whose sums and products with losses neither overflow nor vanish; scores depend on their ratios alone."""
     if weight is None:
         return None
     largest = float(np.max(weight, initial=0.0))
@@ -127,23 +84,8 @@ def _per_node(found):
 
 
 def object_array(parts):
-    """1-D object array of arrays: what predictions and transformed examples are where X is a list.
-
-    Parameters
-    ----------
-    parts : sequence
-
-    Returns
-    -------
-    ndarray of shape (len(parts),), of object
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import object_array
-    >>> object_array([np.zeros(2), np.zeros(2)]).shape
-    (2,)
-    """
+    """1-D object array of arrays: what predictions and transformed examples are where X is a list."""
+    # returns: (len(parts),), of object
     # Assigned one by one, for NumPy would make one array of parts that happen to have the same shape.
     array = np.empty(len(parts), dtype=object)
     for i, part in enumerate(parts):
@@ -188,48 +130,8 @@ def make_batches(
 
     The composition of batches does not depend on the number of threads. Examples with edges or factors share a batch
     only if their weights are equal, since statistics of tables are summed over a batch.
-
-    Parameters
-    ----------
-    encoded : Encoded
-    labels : list of ndarray or ndarray, optional
-        The ``labels`` of :class:`EncodedLabels`.
-    sample_weight : ndarray of shape (n_examples,), optional
-        As :func:`validate_sample_weight` returns.
-    max_nodes : int, default=4096
-        A larger forest is a batch of its own.
-    max_cyclic_nodes : int, default=1
-        Nodes up to which examples are put together where one has a cycle. One keeps those with cycles alone; more are
-        for losses that do not run inference over the whole batch, or whose inference skips converged examples.
-    max_factor_nodes : int, default=1
-        Nodes up to which examples with factors are put together, with cycles or without. One keeps each alone; of
-        more, each batch works out the tables of its types once, and skips messages of examples that have converged.
-    mixes_forests : bool, default=True
-        Whether an example without cycles may share a batch with one that has some.
-    prepare : callable(Example) -> Example, optional
-        Applied to the example of each batch as soon as it is made, so that the originals are never all in memory.
-    keeps_edges : bool, default=True
-        Whether computed edge features that fit into memory are kept, for batches that are used again and again.
-    n_jobs : int or None, default=1
-        Threads that compute edge features and prepare examples.
-    is_pending : bool, default=False
-        Whether batches of chains need not be joined yet: their examples are those of :func:`made_batch`, so that
-        whoever uses a batch once makes it then, and has it in the cache.
-
-    Returns
-    -------
-    list of Batch
-        In the order of the examples; those without nodes are in none. Edge features and edge types are resolved. Where
-        edge features would take much memory they are recomputed whenever ``batch.example.edge_features`` is read.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> batches = make_batches(encoded)
-    >>> len(batches), batches[0].node_ptr.tolist()
-    (1, [0, 3, 5])
     """
+    # sample_weight: (n_examples,); prepare: callable(Example) -> Example
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
@@ -282,79 +184,18 @@ def _pending(batch, settle):
 
 
 def made_batch(batch):
-    """A batch with its example, which is made now if it is pending.
-
-    Parameters
-    ----------
-    batch : Batch
-        Of ``make_batches(..., is_pending=True)``.
-
-    Returns
-    -------
-    Batch
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, made_batch, make_batches
-    >>> encoded = encode_X([np.zeros((3, 1)), np.ones((2, 1))])
-    >>> batches = make_batches(encoded, is_pending=True)
-    >>> made_batch(batches[0]).example.node_features.ravel().tolist()
-    [0.0, 0.0, 0.0, 1.0, 1.0]
-    """
+    """A batch with its example, which is made now if it is pending."""
     example = batch.example
     return replace(batch, example=example.make()) if isinstance(example, _PendingExample) else batch
 
 
 def are_pending(batches):
-    """Whether examples of batches are yet to be joined: those of chains.
-
-    Parameters
-    ----------
-    batches : list of Batch
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import are_pending, encode_X, make_batches
-    >>> encoded = encode_X([np.zeros((3, 1)), np.ones((2, 1))])
-    >>> (
-    ...     are_pending(make_batches(encoded, is_pending=True)),
-    ...     are_pending(make_batches(encoded)),
-    ... )
-    (True, False)
-    """
+    """Whether examples of batches are yet to be joined: those of chains."""
     return bool(batches) and isinstance(batches[0].example, _PendingExample)
 
 
 def nodes_of(batch, n_chains=None):
-    """The nodes of a batch of rows, or of chains that are yet to be joined, in less time than to join them.
-
-    Parameters
-    ----------
-    batch : Batch
-    n_chains : int, optional
-        The first rows or chains alone; None is all.
-
-    Returns
-    -------
-    Example or None
-        Without edges; sparse features of chains are :class:`RowsInPlace`. None of another batch, and where edges of
-        chains have features other than a constant.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of
-    >>> chains = [np.zeros((3, 1)), np.ones((2, 1))]
-    >>> encoded = encode_X(chains, edge_features="constant")
-    >>> nodes_of(make_batches(encoded, is_pending=True)[0])
-    Example(n_nodes=5, n_features=1, n_edges=0)
-    """
+    """The nodes of a batch of rows, or of chains that are yet to be joined, in less time than to join them."""
     example = batch.example
     if isinstance(example, _PendingExample):
         return example.nodes(n_chains)
@@ -565,23 +406,6 @@ def tie_constant_edges(example):
     """The example without edge features where it has one and that is 1 everywhere.
 
     Edges without features share tables, which inference prepares once instead of for each edge.
-
-    Parameters
-    ----------
-    example : Example
-
-    Returns
-    -------
-    Example
-
-    Examples
-    --------
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.encoding import tie_constant_edges
-    >>> tie_constant_edges(
-    ...     Example([[0.0], [1.0]], [[0, 1]], edge_features=[[1.0]])
-    ... ).edge_features is None
-    True
     """
     if isinstance(example, ComputedEdges):
         return example._with(edge_features=None) if example.has_constant_edges else example

@@ -11,30 +11,8 @@ from sklearn_crf._reports import warn_caller
 
 
 def labels_from_objects(values, name):
-    """Labels out of an object array, in the one type they share.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n,), object
-    name : str
-        Of the argument that they are from, for the error.
-
-    Returns
-    -------
-    ndarray of shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If some are strings and some are not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import labels_from_objects
-    >>> labels_from_objects(np.array([2, 0], dtype=object), "y")
-    array([2, 0])
-    """
+    """Labels out of an object array, in the one type they share."""
+    # values: (n,), object; returns: (n,)
     n_strings = sum(isinstance(value, str) for value in values)
     if n_strings not in (0, len(values)):
         other = next(value for value in values if not isinstance(value, str))
@@ -48,31 +26,8 @@ def labels_from_objects(values, name):
 
 
 def sorted_classes(found, classes=None):
-    """The classes of labels that were found, or those that are named.
-
-    Parameters
-    ----------
-    found : list of ndarray
-        As :func:`found_labels` returns.
-    classes : array-like of shape (n_classes,), optional
-        All classes, as in :func:`encode_y`.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two, or strings and numbers are mixed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import sorted_classes
-    >>> sorted_classes([np.array([0, 3]), np.array([1])]).tolist()
-    [0, 1, 3]
-    """
+    """The classes of labels that were found, or those that are named."""
+    # classes: (n_classes,); returns: (n_classes,)
     if classes is not None:
         return named_classes(classes)
     labelled = [values for values in found if len(values)]
@@ -106,30 +61,8 @@ def _warn_of_sentinel(classes):
 
 
 def named_classes(classes, least=2):
-    """Classes that a user names, sorted.
-
-    Parameters
-    ----------
-    classes : array-like of shape (n_classes,)
-    least : int, default=2
-        Number of classes needed.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-        Each once.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer, or they are neither numbers nor strings.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import named_classes
-    >>> named_classes(["b", "a", "b"]).tolist()
-    ['a', 'b']
-    """
+    """Classes that a user names, sorted."""
+    # classes: (n_classes,); returns: (n_classes,)
     classes = np.asarray(classes)
     if classes.ndim == 1 and classes.dtype == object:
         classes = labels_from_objects(classes, "classes")
@@ -142,31 +75,8 @@ def named_classes(classes, least=2):
 
 
 def in_class_order(cost, classes):
-    """Costs of classes in the order in which a user names them, in the sorted order.
-
-    Parameters
-    ----------
-    cost : array-like of shape (n_classes, n_classes), str or None
-        Names, and matrices of another shape, stay as they are.
-    classes : array-like of shape (n_classes,) or None
-        The parameter of an estimator; None is the sorted order.
-
-    Returns
-    -------
-    ndarray, str or None
-
-    Raises
-    ------
-    InvalidParameterError
-        If costs are a mapping.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import in_class_order
-    >>> in_class_order([[0, 1], [5, 0]], ["b", "a"])
-    array([[0, 5],
-           [1, 0]])
-    """
+    """Costs of classes in the order in which a user names them, in the sorted order."""
+    # cost: (n_classes, n_classes), str or None; classes: (n_classes,) or None
     if isinstance(cost, Mapping):
         raise InvalidParameterError(
             "cost must be a matrix, cost[a][b] of predicting class a where b is true, got a dict: list its rows in the "
@@ -185,33 +95,8 @@ def in_class_order(cost, classes):
 
 
 def class_weights(class_weight, labels, weights=None):
-    """The weight of each class.
-
-    Parameters
-    ----------
-    class_weight : dict or {"balanced"}
-        Weights of classes by name, 1 for others; or one over the share of each class among the labelled nodes, so that
-        all classes that occur have the same sum.
-    labels : EncodedLabels
-    weights : list of ndarray of shape (n_nodes,), optional
-        How much each node counts where classes are balanced; None is ``labels.weights``.
-
-    Returns
-    -------
-    ndarray of shape (n_classes,), float64
-
-    Raises
-    ------
-    InvalidParameterError
-        If a class is unknown, its weight is not a finite number of at least 0, or all are 0.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import class_weights, encode_X, encode_y
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> class_weights("balanced", encode_y([[0, 1, 1], [1, 1]], encoded)).round(3)
-    array([2.5  , 0.625])
-    """
+    """The weight of each class."""
+    # weights: list of (n_nodes,); returns: (n_classes,), float64
     classes = labels.classes_.tolist()
     found = np.ones(len(classes))
     if isinstance(class_weight, str):
@@ -238,30 +123,9 @@ def class_weights(class_weight, labels, weights=None):
 
 
 def counts_of_nodes(labels, weight, node_weight=None):
-    """How much each node counts among those of its class, for balanced weights of classes.
-
-    Parameters
-    ----------
-    labels : list of ndarray of shape (n_nodes,), or ndarray of shape (n,)
-        As of :class:`EncodedLabels`.
-    weight : ndarray of shape (n_examples,) or None
-        Weights of examples; None is one.
-    node_weight : list of ndarray of shape (n_nodes,), optional
-        Weights of the nodes of each example.
-
-    Returns
-    -------
-    list of ndarray of shape (n_nodes,), or None
-        One array for all plain rows; None where all nodes count alike.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import counts_of_nodes
-    >>> labels = [np.array([0, 1, 1]), np.array([1, 0])]
-    >>> [counts.tolist() for counts in counts_of_nodes(labels, np.array([1.0, 3.0]))]
-    [[1.0, 1.0, 1.0], [3.0, 3.0]]
-    """
+    """How much each node counts among those of its class, for balanced weights of classes."""
+    # labels: list of (n_nodes,), or (n,); weight: (n_examples,) or None; node_weight: list of (n_nodes,); returns: list
+    # of (n_nodes,), or None
     if weight is None and node_weight is None:
         return None
     if isinstance(labels, np.ndarray):
@@ -291,35 +155,8 @@ ENTITY_SCHEMES = {
 
 
 def invalid_transitions(scheme, classes):
-    """Pairs of labels that a scheme of entities forbids one after the other, and labels that it forbids at ends.
-
-    Parameters
-    ----------
-    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}
-    classes : ndarray of shape (K,) of str
-
-    Returns
-    -------
-    pairs : ndarray of shape (K, K), bool
-        Entry (a, b): class b may not follow class a.
-    ends : ndarray of shape (2, K), bool
-        Classes that may not come first, and those that may not come last.
-
-    Raises
-    ------
-    ValueError
-        If a class is no label of the scheme.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import invalid_transitions
-    >>> pairs, ends = invalid_transitions("IOB2", np.array(["B-LOC", "I-LOC", "O"]))
-    >>> pairs.tolist()
-    [[False, False, False], [False, False, False], [False, True, False]]
-    >>> ends.tolist()
-    [[False, True, False], [False, False, False]]
-    """
+    """Pairs of labels that a scheme of entities forbids one after the other, and labels that it forbids at ends."""
+    # classes: (K,) of str; returns: pairs : (K, K), bool, ends : (2, K), bool
     rules = ENTITY_SCHEMES[scheme]
     parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
     # The ends of a sequence are like labels outside of entities.
@@ -349,31 +186,8 @@ def _may_follow(before, after, rules):
 
 
 def partial_fit_classes(estimator, classes, least=2):
-    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same.
-
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    classes : array-like of shape (n_classes,) or None
-        None stands for those of the parameter of the estimator.
-    least : int, default=2
-
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-
-    Raises
-    ------
-    ValueError
-        If the first call names none, or a later one others.
-
-    Examples
-    --------
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.encoding import partial_fit_classes
-    >>> partial_fit_classes(TRWCRF(classes=["b", "a"]), None).tolist()
-    ['a', 'b']
-    """
+    """Classes of a call to ``partial_fit``: the first one names them, those after it may name the same."""
+    # classes: (n_classes,) or None; returns: (n_classes,)
     fitted = getattr(estimator, "classes_", None)
     given = estimator.classes if classes is None else classes
     if given is None:

@@ -24,27 +24,7 @@ _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
 class RowsInPlace:
-    """Rows of CSR matrices one after the other, where they are: for kernels that read them once.
-
-    Parameters
-    ----------
-    places, lengths : ndarray
-        As ``rows_of_matrices`` tells.
-    arrays : list of ndarray
-        What is to live as long, of which the first has the type of all values.
-    n_features : int
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf.encoding import encode_X, make_batches, nodes_of
-    >>> chains = [sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), sp.csr_matrix([[3.0, 0.0]])]
-    >>> encoded = encode_X(chains, edge_features="constant")
-    >>> batches = make_batches(encoded, is_pending=True)
-    >>> features = nodes_of(batches[0]).node_features
-    >>> len(features), features.joined().toarray().tolist()
-    (3, [[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
-    """
+    """Rows of CSR matrices one after the other, where they are: for kernels that read them once."""
 
     ndim = 2
 
@@ -58,12 +38,7 @@ class RowsInPlace:
         return self.shape[0]
 
     def joined(self):
-        """One CSR matrix.
-
-        Returns
-        -------
-        CSR matrix
-        """
+        """One CSR matrix."""
         n_values = int(self.places[:, 3].sum())
         data, indices = np.empty(n_values, dtype=self.dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(len(self) + 1, dtype=np.int64)
@@ -151,16 +126,8 @@ class ChainList(Sequence):
         return Example._trusted(features, graph, edge_type=edge_type)
 
     def features(self, start, stop):
-        """Features of the nodes of some of them, one after the other.
-
-        Parameters
-        ----------
-        start, stop : int
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_features) or RowsInPlace
-        """
+        """Features of the nodes of some of them, one after the other."""
+        # returns: (n_nodes, n_features) or RowsInPlace
         if self.is_dense:
             return joined_arrays(self._chains[start:stop])
         part = slice(start, stop)
@@ -183,23 +150,9 @@ class RowFields(Sequence):
     """One example for each row of a table: a graph whose nodes all have the row, and weights of their own.
 
     Fields take it as X. Of many rows it is read much faster than a list of :class:`~sklearn_crf.Example` would be.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features), float32 or float64
-        Finite.
-    graph : Graph
-        That of each row; every node and every edge of it is of a type of its own.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import Graph
-    >>> from sklearn_crf.encoding import RowFields
-    >>> fields = RowFields(np.array([[1.0, 2.0], [3.0, 4.0]]), Graph(3, [[0, 1], [1, 2]]))
-    >>> len(fields), fields[1].node_features.tolist()
-    (2, [[3.0, 4.0], [3.0, 4.0], [3.0, 4.0]])
     """
+
+    # rows: (n_rows, n_features), float32 or float64
 
     def __init__(self, rows, graph):
         self.rows = rows

@@ -11,29 +11,8 @@ from sklearn_crf.kernels.graphs.differences import weighted_differences as sum_o
 
 
 def difference(x_tail, x_head):
-    """Edge features ``[1, |x_i - x_j|]``.
-
-    Parameters
-    ----------
-    x_tail, x_head : ndarray of shape (E, F)
-        Features of the first and of the second node of each edge.
-
-    Returns
-    -------
-    ndarray of shape (E, 1 + F)
-
-    Raises
-    ------
-    ValueError
-        For sparse features: the differences would be dense.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import difference
-    >>> difference(np.array([[0.0, 2.0]]), np.array([[1.0, 0.5]])).tolist()
-    [[1.0, 1.0, 1.5]]
-    """
+    """Edge features ``[1, |x_i - x_j|]``."""
+    # x_tail, x_head: (E, F); returns: (E, 1 + F)
     if sp.issparse(x_tail):
         raise ValueError(
             "edge_features='difference' would make sparse features dense: use edge_features='constant', "
@@ -46,24 +25,8 @@ def difference(x_tail, x_head):
 
 
 def constant(x_tail, x_head):
-    """Edge features ``[1]``: pairwise terms that do not depend on the data.
-
-    Parameters
-    ----------
-    x_tail, x_head : ndarray or CSR of shape (E, F)
-        Features of the first and of the second node of each edge.
-
-    Returns
-    -------
-    ndarray of shape (E, 1)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import constant
-    >>> constant(np.zeros((2, 3)), np.ones((2, 3))).tolist()
-    [[1.0], [1.0]]
-    """
+    """Edge features ``[1]``: pairwise terms that do not depend on the data."""
+    # x_tail, x_head: ndarray or CSR of shape (E, F); returns: (E, 1)
     return np.ones((x_tail.shape[0], 1), dtype=x_tail.dtype)
 
 

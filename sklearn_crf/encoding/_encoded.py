@@ -24,53 +24,19 @@ class Encoded:
     There are three layouts. ``"nodes"`` is plain scikit-learn data, every row an isolated node. ``"array"`` is
     one array of equal lattices. ``"list"`` is anything ragged, or a list of :class:`~sklearn_crf.Example`.
     :func:`encode_X` makes it.
-
-    Parameters
-    ----------
-    layout : {"nodes", "array", "list"}
-        Predictions come back as an array, an array, an object array of arrays.
-    n_examples, n_features : int
-        Number of examples, length of the last axis of each.
-    lattice_ndim : int or None
-        0 for nodes, 1 for chains and so on; None for a list of Example.
-    edge_feature_function : callable
-        Features of edges that do not bring their own.
-    n_edge_types, n_node_types : int
-        Types of edges that may occur (0 if there are no edges) and of nodes.
-    array : ndarray or CSR, optional
-        ``(n, F)`` for ``"nodes"``, ``(n, *lattice, F)`` for ``"array"``.
-    graph : Graph, optional
-        The lattice that all examples of an ``"array"`` share.
-    edge_type : {"offset", "tied"} or ndarray of shape (E,), optional
-        Type of each edge of that lattice.
-    node_type : ndarray of shape (N,), optional
-        Type of each node of it; None is one type.
-    items : sequence of Example, optional
-        The entries of a ``"list"``.
-    shapes : list of tuple, optional
-        Shape of the labels of each of them.
-    feature_names : ndarray of str, optional
-        Names of the columns of a data frame.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> encoded.layout, encoded.shapes
-    ('list', [(3,), (2,)])
     """
 
     layout: str
     n_examples: int
     n_features: int
     lattice_ndim: int | None
-    edge_feature_function: Callable
+    edge_feature_function: Callable  # callable
     n_edge_types: int
     n_node_types: int = 1
     array: object = None
     graph: Graph | None = None
-    edge_type: str | np.ndarray | None = None
-    node_type: np.ndarray | None = None
+    edge_type: str | np.ndarray | None = None  # {"offset", "tied"} or (E,)
+    node_type: np.ndarray | None = None  # (N,)
     items: Sequence[Example] | None = None
     shapes: list | None = None
     feature_names: np.ndarray | None = None
@@ -153,67 +119,26 @@ class Encoded:
         return one_computed_edge(self.edge_feature_function, nodes)
 
     def label_shape(self, i):
-        """Shape of the labels of example i.
-
-        Parameters
-        ----------
-        i : int
-
-        Returns
-        -------
-        tuple of int
-        """
+        """Shape of the labels of example i."""
         if self.layout == "list":
             return self.shapes[i]
         return self.array.shape[1:-1]
 
     def features_of(self, start, stop):
-        """Features of the nodes of some examples of an ``"array"``, one example after the other.
-
-        Parameters
-        ----------
-        start, stop : int
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_features), or SharedRows
-        """
+        """Features of the nodes of some examples of an ``"array"``, one example after the other."""
+        # returns: (n_nodes, n_features), or SharedRows
         return self.array[start:stop].reshape(-1, self.n_features)
 
     def n_together(self, max_nodes):
-        """Examples of an ``"array"`` that a batch of so many nodes takes.
-
-        Parameters
-        ----------
-        max_nodes : int
-
-        Returns
-        -------
-        int
-        """
+        """Examples of an ``"array"`` that a batch of so many nodes takes."""
         return max(1, max_nodes // self.graph.n_nodes)
 
     def with_edge_features(self, name):
-        """The same examples with other computed features of edges.
-
-        Parameters
-        ----------
-        name : str
-            Of features that are registered.
-
-        Returns
-        -------
-        Encoded
-        """
+        """The same examples with other computed features of edges."""
         return replace(self, edge_feature_function=edge_feature_function(name))
 
     def record(self, estimator):
-        """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded.
-
-        Parameters
-        ----------
-        estimator : estimator
-        """
+        """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded."""
         record_input(self, estimator)
 
 

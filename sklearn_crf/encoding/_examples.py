@@ -360,24 +360,7 @@ def _check_scope(nodes, n_nodes, what):
 
 
 def stacked(parts):
-    """Arrays of several examples one after the other.
-
-    Parameters
-    ----------
-    parts : list of ndarray, of CSR matrix, of OperatorFeatures, of SharedRows, or of None
-
-    Returns
-    -------
-    ndarray, CSR matrix, OperatorFeatures, SharedRows or None
-        Of one example its own array.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import stacked
-    >>> stacked([np.zeros((2, 3)), np.ones((1, 3))]).shape
-    (3, 3)
-    """
+    """Arrays of several examples one after the other."""
     if len(parts) == 1 or parts[0] is None:
         return parts[0]
     if isinstance(parts[0], OperatorFeatures | SharedRows):
@@ -405,25 +388,7 @@ def _stacked_rows(parts):
 
 
 def stacked_types(types, lengths):
-    """Types of nodes or edges of several examples one after the other.
-
-    Parameters
-    ----------
-    types : list of ndarray or None
-        None is type 0 throughout.
-    lengths : list of int
-        Nodes or edges of each.
-
-    Returns
-    -------
-    ndarray, int32
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import stacked_types
-    >>> stacked_types([None, [1, 0]], [3, 2]).tolist()
-    [0, 0, 0, 1, 0]
-    """
+    """Types of nodes or edges of several examples one after the other."""
     return np.concatenate(
         [np.zeros(n, dtype=np.int32) if kind is None else kind for kind, n in zip(types, lengths, strict=True)]
     )
@@ -436,37 +401,14 @@ class Batch:
     Forests are packed, many examples a batch, since exact inference treats them apart anyway and one kernel call
     costs less than hundreds. An example with cycles or factors is a batch of its own, so that its result does not
     depend on other examples, unless larger batches are requested.
-
-    Parameters
-    ----------
-    example : Example
-        The disjoint union, edge features and types resolved.
-    members : ndarray of shape (n,), int64
-        Indices of the examples in X.
-    node_ptr : ndarray of shape (n + 1,), int64
-        Nodes of member k are ``node_ptr[k]:node_ptr[k + 1]``.
-    labels : ndarray of shape (N,), int32, optional
-        Column of each node's label, -1 where unlabelled.
-    weight : ndarray of shape (n,), float64, optional
-        Weight of each member; None is 1.
-    node_weight : ndarray of shape (N,), float64, optional
-        Weight of each node in costs, where a loss has them; None is 1.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> batch = make_batches(encoded)[0]
-    >>> batch.members.tolist(), batch.node_ptr.tolist(), batch.example.n_nodes
-    ([0, 1], [0, 3, 5], 5)
     """
 
     example: Example
-    members: np.ndarray
-    node_ptr: np.ndarray
-    labels: np.ndarray | None = None
-    weight: np.ndarray | None = None
-    node_weight: np.ndarray | None = None
+    members: np.ndarray  # (n,), int64
+    node_ptr: np.ndarray  # (n + 1,), int64
+    labels: np.ndarray | None = None  # (N,), int32
+    weight: np.ndarray | None = None  # (n,), float64
+    node_weight: np.ndarray | None = None  # (N,), float64
 
     @property
     def counted_labels(self):
@@ -476,29 +418,15 @@ class Batch:
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
-        """The part of a batch of one plain lattice from one index of its first axis to another.
-
-        Parameters
-        ----------
-        start, stop : int
-
-        Returns
-        -------
-        Batch
-        """
+        """The part of a batch of one plain lattice from one index of its first axis to another."""
         example = self.example.rows(start, stop)
         width = self.example.n_nodes // self.example.graph.shape[0]
         labels = None if self.labels is None else self.labels[start * width : stop * width]
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
     def labelled_edges(self):
-        """Edges whose ends both have a label that counts.
-
-        Returns
-        -------
-        tail, head, first_node : ndarray of shape (n_edges,), int32
-            Labels of both ends, and the first end itself.
-        """
+        """Edges whose ends both have a label that counts."""
+        # returns: tail, head, first_node : (n_edges,), int32
         edges, labels = self.example.graph.edges, self.counted_labels
         tail, head = labels[edges.T]
         known = (tail >= 0) & (head >= 0)
@@ -521,31 +449,8 @@ class Batch:
 
 
 def require_complete(batch, what):
-    """The labels of a batch.
-
-    Parameters
-    ----------
-    batch : Batch
-    what : str
-        Name of the caller, for the error.
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-
-    Raises
-    ------
-    ValueError
-        If a node is unlabelled.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches, require_complete
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> batch = make_batches(encoded, encode_y([[0, 1, 1], [1, 0]], encoded).labels)[0]
-    >>> require_complete(batch, "the example").tolist()
-    [0, 1, 1, 1, 0]
-    """
+    """The labels of a batch."""
+    # returns: (N,), int32
     unlabelled = np.flatnonzero(batch.labels < 0)
     if len(unlabelled):
         member = batch.members[np.searchsorted(batch.node_ptr, unlabelled[0], side="right") - 1]

@@ -22,70 +22,16 @@ missing_label_of_field: ContextVar = ContextVar("missing_label_of_field", defaul
 
 
 class EncodedLabels(NamedTuple):
-    """Labels as columns of the classes, -1 where a node is unlabelled.
+    """Labels as columns of the classes, -1 where a node is unlabelled."""
 
-    Attributes
-    ----------
-    labels : list of ndarray of shape (n_nodes,), or ndarray of shape (n,), int32
-        One array per example; one for all plain rows.
-    classes_ : ndarray of shape (n_classes,)
-        The classes, sorted.
-    weights : list of ndarray of shape (n_nodes,), or None
-        How much each node counts where classes are balanced, by example (one array for all plain rows); None is 1.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, encode_y
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> found = encode_y([["a", None, "b"], ["b", "a"]], encoded)
-    >>> [labels.tolist() for labels in found.labels]
-    [[0, -1, 1], [1, 0]]
-    """
-
-    labels: list | np.ndarray
-    classes_: np.ndarray
-    weights: list | None = None
+    labels: list | np.ndarray  # list of (n_nodes,), or (n,), int32
+    classes_: np.ndarray  # (n_classes,)
+    weights: list | None = None  # list of (n_nodes,), or None
 
 
 def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_unknown=False):
-    """Labels of all nodes as columns of the sorted classes.
-
-    Parameters
-    ----------
-    y : array-like or list of array-like
-        ``(n,)`` for plain rows, ``(n, *lattice)`` for an array of lattices, or one array or list of the lattice's shape
-        per example; ``(n_nodes,)`` per :class:`~sklearn_crf.Example`.
-    encoded : Encoded
-        The X that y belongs to.
-    missing_label : object, optional
-        Nodes that carry it are unlabelled. NaN works in float and object arrays. ``None`` and pandas' NA are always
-        unlabelled, and so are masked labels, and NaN in ``evidence``.
-    classes : array-like of shape (n_classes,), optional
-        All classes; None finds them in y, which must then hold two or more.
-    name : str, default="y"
-        Name of the argument in errors. "evidence" stands for known labels of some nodes.
-    allow_unknown : bool, default=False
-        Whether labels that are not among ``classes`` get the column ``n_classes``, which no prediction has, instead of
-        an error. Scores count these nodes as errors.
-
-    Returns
-    -------
-    EncodedLabels
-
-    Raises
-    ------
-    ValueError
-        If y does not have the shape of X, holds values that are not class labels or not among ``classes``, or
-        fewer than two classes.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, encode_y
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> found = encode_y([["a", "b", "b"], ["b", "a"]], encoded)
-    >>> [labels.tolist() for labels in found.labels], found.classes_.tolist()
-    ([[0, 1, 1], [1, 0]], ['a', 'b'])
-    """
+    """Labels of all nodes as columns of the sorted classes."""
+    # classes: (n_classes,)
     y = _without_masks(y)
     found = _encoded_together(y, encoded, missing_label, classes, name, allow_unknown)
     if found is None:
@@ -146,51 +92,12 @@ def _shapes_and_labels(y):
 
 
 def found_labels(y, encoded, *, missing_label=None):
-    """The labels that occur, each once.
-
-    Parameters
-    ----------
-    y : array-like or list of array-like
-        As in :func:`encode_y`.
-    encoded : Encoded
-        The X that y belongs to.
-    missing_label : object, optional
-        As in :func:`encode_y`.
-
-    Returns
-    -------
-    list of ndarray
-        For each example those that occur in it; one array for plain rows.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, found_labels
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> [found.tolist() for found in found_labels([[0, 1, 1], [2, 2]], encoded)]
-    [[0, 1], [2]]
-    """
+    """The labels that occur, each once."""
     return _values(_read_labels(_without_masks(y), encoded, missing_label, "y")[0])
 
 
 def label_array(labels):
-    """Labels as an array; one of objects, with None, where some are masked, or missing by a type of pandas.
-
-    Parameters
-    ----------
-    labels : array-like
-        Of one example, of any shape.
-
-    Returns
-    -------
-    ndarray
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import label_array
-    >>> label_array(np.ma.masked_equal([0, 2, 1], 2))
-    array([0, None, 1], dtype=object)
-    """
+    """Labels as an array; one of objects, with None, where some are masked, or missing by a type of pandas."""
     labels = _without_masks(labels)
     if isinstance(labels, list | tuple):
         return _read_list(labels)
@@ -268,26 +175,7 @@ def _read_rows(y, encoded, missing_label, name):
 
 
 def require_one_label_each(y, use):
-    """Raise ValueError where labels of rows are sets or lists of names.
-
-    Parameters
-    ----------
-    y : array-like or list
-    use : str
-        What the error says to do.
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import require_one_label_each
-    >>> require_one_label_each([{"a"}, {"a", "b"}], "Use MultiLabelField.")
-    Traceback (most recent call last):
-        ...
-    ValueError: y[0] is a set of labels, {'a'}. Use MultiLabelField.
-    """
+    """Raise ValueError where labels of rows are sets or lists of names."""
     if not is_listed(y):
         return
     kinds = one_of_each_type(y)
@@ -321,29 +209,7 @@ def _read_lattices(y, encoded, name):
 
 
 def number_of_examples(values, name):
-    """The length of X or y.
-
-    Parameters
-    ----------
-    values : array-like
-    name : str
-        Of X or y, for the error.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If it has none, as a number has.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import number_of_examples
-    >>> number_of_examples([[0, 1, 1], [1, 0]], "y")
-    2
-    """
+    """The length of X or y."""
     try:
         return len(values)
     except TypeError:
@@ -371,32 +237,8 @@ def _hint_features(part, encoded, i):
 
 
 def missing_nodes(labels, missing_label):
-    """Mask of the nodes without a label.
-
-    Parameters
-    ----------
-    labels : ndarray
-        Of any shape.
-    missing_label : object
-        What marks them; None marks no node of an array of numbers. In an array of objects None and pandas' NA always
-        do.
-
-    Returns
-    -------
-    ndarray of the shape of ``labels``, bool
-
-    Raises
-    ------
-    InvalidParameterError
-        If ``missing_label`` is not one value.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import missing_nodes
-    >>> missing_nodes(np.array([0, -1, 1]), -1).tolist()
-    [False, True, False]
-    """
+    """Mask of the nodes without a label."""
+    # returns: ndarray of the shape of ``labels``, bool
     if np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     na = pandas_na()
@@ -480,25 +322,7 @@ def _columns(present, where, classes, name, allow_unknown=False):
 
 
 def require_same_kind(labels, others, name, other_name):
-    """Raise ValueError where labels are strings and others are numbers, or the other way round.
-
-    Parameters
-    ----------
-    labels, others : ndarray
-        Empty ones are of any kind.
-    name, other_name : str
-        What the error calls them.
-
-    Raises
-    ------
-    ValueError
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import require_same_kind
-    >>> require_same_kind(np.array([0, 1]), np.array([2.0]), "y_true", "y_pred")
-    """
+    """Raise ValueError where labels are strings and others are numbers, or the other way round."""
     if not (len(labels) and len(others)):
         return
     are_strings = labels.dtype.kind in "US"

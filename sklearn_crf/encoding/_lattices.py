@@ -31,51 +31,8 @@ def encode_X(
     allow_factors=False,
     allow_empty=False,
 ):
-    """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice.
-
-    Parameters
-    ----------
-    X : array-like, sparse matrix, list of array-like, list of Example, or RowFields
-        ``(n, F)``, dense or sparse: isolated nodes. Arrays of 3, 4 or 5 axes: chains ``(n, T, F)``, images
-        ``(n, H, W, F)``, volumes ``(n, D, H, W, F)``. Lists or object arrays of such examples, of any sizes;
-        chains may be sparse ``(T, F)``, or data frames, whose columns are put in the order of ``fit``. Or a list of
-        :class:`~sklearn_crf.Example`.
-    lattice_ndim : int, optional
-        Number of lattice axes of an example; None takes that of ``fit``, and in ``fit`` reads it from X.
-    connectivity : int or array-like of shape (n_offsets, lattice_ndim), default=1
-        As in :func:`~sklearn_crf.graphs.lattice_offsets`.
-    edge_features : str or callable, default="difference"
-        As in :func:`~sklearn_crf.encoding.edge_feature_function`, for examples that do not bring their own.
-    edge_types : {"offset", "tied"}, default="offset"
-        Whether edges of a lattice are typed by their offset, or all of one type.
-    dtype : tuple of dtype, default=(float64, float32)
-        Precisions that stay; anything else becomes the first.
-    estimator : estimator, optional
-        Named in errors. With ``reset=False`` its ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_`` are
-        required of X. It is never written to: see :meth:`Encoded.record`.
-    reset : bool, default=True
-        True in ``fit``, False afterwards.
-    allow_factors : bool, default=False
-        Whether examples may have factors besides nodes and edges.
-    allow_empty : bool, default=False
-        Whether examples of a list may have no nodes, as long as ``estimator`` is fitted.
-
-    Returns
-    -------
-    Encoded
-
-    Raises
-    ------
-    ValueError
-        If X cannot be read by the rule, holds NaN or infinity, or does not fit the input of ``fit``.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> encoded.layout, encoded.n_examples, encoded.lattice_ndim
-    ('list', 2, 1)
-    """
+    """Read X by the lattice rule: the last axis of an example holds features, those before it are its lattice."""
+    # connectivity: int or (n_offsets, lattice_ndim), default=1; edge_features: str or callable, default="difference"
     if edge_types not in ("offset", "tied"):
         raise ValueError(f"edge_types must be 'offset' or 'tied', got {edge_types!r}.")
     if isinstance(X, RowFields):

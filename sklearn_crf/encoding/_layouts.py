@@ -267,28 +267,7 @@ _FEW_BYTES, _PARTS = 2**23, 64
 
 
 def require_rows(X):
-    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table.
-
-    Parameters
-    ----------
-    X : array-like or list
-        What an estimator was given.
-
-    Raises
-    ------
-    ValueError
-        If an example of X is not a row of numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import require_rows
-    >>> require_rows(np.ones((4, 2)))
-    >>> require_rows([{"word": "a"}])
-    Traceback (most recent call last):
-        ...
-    ValueError: X[0] is a dict: let sklearn.feature_extraction.DictVectorizer make features of them.
-    """
+    """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table."""
     listed = is_listed(X)
     first = X[0] if listed and len(X) else X
     if listed and isinstance(first, dict):
@@ -327,36 +306,8 @@ _LABELS_TOGETHER = 2**18
 
 
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):
-    """Put results per node into the layout of X.
-
-    Parameters
-    ----------
-    encoded : Encoded
-    values : sequence of ndarray of shape (N,) or (N, K)
-        One array per batch.
-    batches : sequence of Batch
-        As :func:`make_batches` returns, in that order.
-    classes : ndarray of shape (n_classes,), optional
-        Given, ``values`` are columns and their classes are returned.
-    n_columns : int, optional
-        Length of the last axis of results of examples without nodes; None is no such axis.
-    n_jobs : int, optional
-        Threads that look these up.
-
-    Returns
-    -------
-    ndarray
-        ``(n,)`` or ``(n, K)`` for plain rows, ``(n, *lattice)`` or ``(n, *lattice, K)`` for an array of lattices;
-        for a list, a 1-D object array of arrays ``lattice`` or ``(*lattice, K)``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import decode, encode_X, make_batches
-    >>> encoded = encode_X([[[0.0], [0.2], [0.9]], [[1.0], [0.8]]])
-    >>> [part.tolist() for part in decode(encoded, [np.arange(5)], make_batches(encoded))]
-    [[0, 1, 2], [3, 4]]
-    """
+    """Put results per node into the layout of X."""
+    # values: sequence of (N,) or (N, K); classes: (n_classes,)
     if encoded.layout in ("nodes", "array"):
         stacked = np.concatenate(values) if classes is None else _classes_of(values, np.asarray(classes), n_jobs)
         return stacked if encoded.layout == "nodes" else stacked.reshape(*encoded.array.shape[:-1], *stacked.shape[1:])

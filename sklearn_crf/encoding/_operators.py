@@ -8,25 +8,9 @@ class OperatorFeatures:
     r"""Features of nodes without entries: what scores and gradients need of them are two products.
 
     .. math:: u = A w, \qquad g = A^\top s
-
-    Parameters
-    ----------
-    operators : sequence of objects with ``shape``, ``@`` and ``.T @``
-        One after the other, (N_i, F) each: the parts of A.
-    dtype : type, optional
-        Precision of the products; None is that of the first operator, float64 where it names none.
-    rows : ndarray of int, optional
-        The rows that are meant; None is all.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse.linalg import aslinearoperator
-    >>> from sklearn_crf.encoding import OperatorFeatures
-    >>> features = OperatorFeatures([aslinearoperator(np.array([[1.0, 2.0], [3.0, 4.0]]))])
-    >>> (features @ np.ones((2, 1))).tolist(), (features[[1]].T @ np.ones((1, 1))).tolist()
-    ([[3.0], [7.0]], [[3.0], [4.0]])
     """
+
+    # operators: sequence of objects with ``shape``, ``@`` and ``.T @``
 
     ndim = 2
 
@@ -40,24 +24,8 @@ class OperatorFeatures:
 
     @classmethod
     def checked(cls, operator, name):
-        """Features of one operator, whose products are tried once.
-
-        Parameters
-        ----------
-        operator : object with ``shape``, ``@`` and ``.T @``
-        name : str
-            Of the argument, for errors.
-
-        Returns
-        -------
-        OperatorFeatures
-            In float32 where the operator is, else in float64.
-
-        Raises
-        ------
-        ValueError
-            As by :meth:`check`, or if the operator is complex or has other than two axes.
-        """
+        """Features of one operator, whose products are tried once."""
+        # operator: object with ``shape``, ``@`` and ``.T @``
         shape = tuple(operator.shape)
         if len(shape) != 2:
             raise ValueError(f"{name} must have shape (n_nodes, n_features), got {shape}.")
@@ -69,18 +37,7 @@ class OperatorFeatures:
         return features
 
     def check(self, name):
-        """Try both products.
-
-        Parameters
-        ----------
-        name : str
-            Of the argument, for errors.
-
-        Raises
-        ------
-        ValueError
-            If a product fails, is not finite or has another shape than it should.
-        """
+        """Try both products."""
         n_nodes, n_features = self.shape
         for product, transposed, (n_in, n_out) in (("@", self, (n_features, n_nodes)), (".T @", self.T, self.shape)):
             try:
@@ -138,30 +95,12 @@ class OperatorFeatures:
         return np.arange(self.shape[0]) if self._rows is None else self._rows
 
     def astype(self, dtype):
-        """The same features with products in another precision.
-
-        Parameters
-        ----------
-        dtype : type
-
-        Returns
-        -------
-        OperatorFeatures
-        """
+        """The same features with products in another precision."""
         return OperatorFeatures(self.operators, dtype, self._rows)
 
     @classmethod
     def stacked(cls, parts):
-        """Features of several examples one after the other.
-
-        Parameters
-        ----------
-        parts : list of OperatorFeatures
-
-        Returns
-        -------
-        OperatorFeatures
-        """
+        """Features of several examples one after the other."""
         operators = [operator for part in parts for operator in part.operators]
         if all(part._rows is None for part in parts):
             return cls(operators, parts[0].dtype)

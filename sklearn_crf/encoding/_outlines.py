@@ -11,29 +11,7 @@ from sklearn_crf.encoding._encoded import Encoded, record_input
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """Properties of encoded examples, which may be elsewhere in parts, that the weights of a field depend on.
-
-    Parameters
-    ----------
-    n_features : int
-    lattice_ndim : int or None
-    is_sparse, has_operators, has_sparse_edges, has_factors : bool
-    n_edge_features, n_edge_types, n_node_types : int
-    n_examples, n_nodes, n_edges : int
-    feature_names : ndarray of str or None
-        All these as of :class:`Encoded`.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import Outline, encode_X
-    >>> parts = [
-    ...     encode_X([[[0.0], [0.2]], [[0.4], [0.1]]]),
-    ...     encode_X([[[0.4], [0.1], [0.3]]]),
-    ... ]
-    >>> whole = Outline.joined([Outline.of(part) for part in parts], ["part 0", "part 1"])
-    >>> whole.n_examples, whole.n_edges, whole.lattice_ndim
-    (3, 4, 1)
-    """
+    """Properties of encoded examples, which may be elsewhere in parts, that the weights of a field depend on."""
 
     n_features: int
     lattice_ndim: int | None
@@ -51,37 +29,12 @@ class Outline:
 
     @classmethod
     def of(cls, encoded: Encoded) -> "Outline":
-        """The outline of some examples.
-
-        Parameters
-        ----------
-        encoded : Encoded
-
-        Returns
-        -------
-        Outline
-        """
+        """The outline of some examples."""
         return cls(**{name: getattr(encoded, name) for name in cls.__dataclass_fields__})
 
     @classmethod
     def joined(cls, parts: "Sequence[Outline]", names: Sequence[str]) -> "Outline":
-        """The outline of all examples.
-
-        Parameters
-        ----------
-        parts : sequence of Outline
-        names : sequence of str
-            Their names in errors.
-
-        Returns
-        -------
-        Outline
-
-        Raises
-        ------
-        ValueError
-            If parts do not belong together.
-        """
+        """The outline of all examples."""
         first = parts[0]
         for part, name in zip(parts[1:], names[1:], strict=True):
             for field, what in _SHARED.items():
@@ -93,26 +46,12 @@ class Outline:
         return replace(first, has_factors=any(part.has_factors for part in parts), **most, **total)
 
     def with_edge_features(self, name: str) -> "Outline":
-        """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        Outline
-        """
+        """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`."""
         made = one_computed_edge(edge_feature_function(name), np.zeros((1, self.n_features)))
         return replace(self, n_edge_features=made.shape[1])
 
     def record(self, estimator) -> None:
-        """Set the attributes that describe the input of a fit, as :meth:`Encoded.record` does.
-
-        Parameters
-        ----------
-        estimator : estimator
-        """
+        """Set the attributes that describe the input of a fit, as :meth:`Encoded.record` does."""
         record_input(self, estimator)
 
 

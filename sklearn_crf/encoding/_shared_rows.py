@@ -9,24 +9,9 @@ class SharedRows:
     """Features of nodes of which some, one after the other, have the same row, and weights of their own each.
 
     Scores and gradients of all nodes of a row are columns of one product with the rows, of which no copies are made.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features)
-    n_sharing : int
-        Nodes that share a row: the type of each is its place among them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import SharedRows
-    >>> features = SharedRows(np.array([[1.0, 2.0], [3.0, 4.0]]), 2)
-    >>> (
-    ...     features.shape,
-    ...     features.scores(np.array([[[1.0, 0.0]], [[0.0, 1.0]]])).ravel().tolist(),
-    ... )
-    ((4, 2), [1.0, 2.0, 3.0, 4.0])
     """
+
+    # rows: (n_rows, n_features)
 
     ndim = 2
 
@@ -51,61 +36,26 @@ class SharedRows:
         return self.rows[np.arange(len(self))[nodes] // self.n_sharing]
 
     def with_rows(self, rows):
-        """The same nodes with other rows.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_features)
-
-        Returns
-        -------
-        SharedRows
-        """
+        """The same nodes with other rows."""
+        # rows: (n_rows, n_features)
         return SharedRows(rows, self.n_sharing)
 
     def scores(self, coef):
-        """Products of the row of each node with the weights of its type.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_sharing, n_columns, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_columns)
-            In the precision of the rows.
-        """
+        """Products of the row of each node with the weights of its type."""
+        # coef: (n_sharing, n_columns, n_features); returns: (n_nodes, n_columns)
         _, n_columns, n_features = coef.shape
         products = self.rows @ coef.reshape(-1, n_features).T.astype(self.dtype)
         return np.ascontiguousarray(products).reshape(-1, n_columns)
 
     def gradient(self, columns):
-        """Derivatives of a scalar by the weights of each type, and by a constant of each, from those by scores.
-
-        Parameters
-        ----------
-        columns : ndarray of shape (n_nodes, n_columns)
-
-        Returns
-        -------
-        coef : ndarray of shape (n_sharing, n_columns, n_features), float64
-        intercept : ndarray of shape (n_sharing, n_columns), float64
-        """
+        """Derivatives of a scalar by the weights of each type, and by a constant of each, from those by scores."""
+        # columns: (n_nodes, n_columns); returns: coef : (n_sharing, n_columns, n_features), float64, intercept :
+        # (n_sharing, n_columns), float64
         shape = self.n_sharing, columns.shape[1]
         of_rows = columns.reshape(len(self.rows), -1)
         return gram(self.rows, of_rows).reshape(*shape, -1), column_sums(of_rows).reshape(shape)
 
     @classmethod
     def stacked(cls, parts):
-        """Features of several examples one after the other.
-
-        Parameters
-        ----------
-        parts : list of SharedRows
-            With as many nodes to a row.
-
-        Returns
-        -------
-        SharedRows
-        """
+        """Features of several examples one after the other."""
         return parts[0].with_rows(np.concatenate([part.rows for part in parts]))

@@ -29,46 +29,16 @@ class ComponentTrees:
     with the edge probabilities :math:`\nu^0` of covering trees and :math:`\epsilon = 10^{-3}`, so that none is zero.
     They lie in the spanning tree polytope whatever the weights are, and a projection onto a simplex for each component
     takes the place of one onto the polytope.
-
-    Parameters
-    ----------
-    graph : Graph
-        N nodes, E edges.
-    trees : csr_array of shape (n_trees, E)
-        One where an edge is in a tree; each tree spans one component.
-    component : ndarray of shape (n_trees,), int
-        Component of each tree, as in ``graph.component``, in ascending order.
-    cover : ndarray of shape (E,)
-        The edge probabilities of covering trees.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import ComponentTrees, Graph
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [2, 0]])
-    >>> mixture = ComponentTrees.covering(triangle)
-    >>> mixture.project([0.9, 0.3]).round(2).tolist()
-    [0.8, 0.2]
-    >>> mixture.edge_probabilities([0.8, 0.2]).round(2).tolist()
-    [1.0, 0.2, 0.8]
     """
 
     graph: Graph
-    trees: sp.csr_array
-    component: np.ndarray
-    cover: np.ndarray
+    trees: sp.csr_array  # csr_(n_trees, E)
+    component: np.ndarray  # (n_trees,), int
+    cover: np.ndarray  # (E,)
 
     @classmethod
     def covering(cls, graph: Graph) -> "ComponentTrees":
-        """The covering trees of a graph, taken apart into its components.
-
-        Parameters
-        ----------
-        graph : Graph
-
-        Returns
-        -------
-        ComponentTrees
-        """
+        """The covering trees of a graph, taken apart into its components."""
         forests = covering_trees(graph)
         component, trees = _parts(graph, forests.trees)
         return cls(graph, trees, component, forests.edge_probabilities)
@@ -79,52 +49,23 @@ class ComponentTrees:
         return len(self.component)
 
     def even_weights(self) -> np.ndarray:
-        """Equal weights for the trees of a component.
-
-        Returns
-        -------
-        ndarray of shape (n_trees,)
-        """
+        """Equal weights for the trees of a component."""
+        # returns: (n_trees,)
         return 1 / np.bincount(self.component)[self.component]
 
     def edge_probabilities(self, weights: ArrayLike) -> np.ndarray:
-        """Probability of each edge.
-
-        Parameters
-        ----------
-        weights : array-like of shape (n_trees,)
-            Weight of each tree, those of a component a distribution.
-
-        Returns
-        -------
-        ndarray of shape (E,)
-        """
+        """Probability of each edge."""
+        # weights: (n_trees,); returns: (E,)
         return _SHARE_OF_COVER * self.cover + (1 - _SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
 
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:
-        """Derivative by the weights of trees of what has a derivative by the edge probabilities.
-
-        Parameters
-        ----------
-        of_edges : ndarray of shape (E,)
-
-        Returns
-        -------
-        ndarray of shape (n_trees,)
-        """
+        """Derivative by the weights of trees of what has a derivative by the edge probabilities."""
+        # of_edges: (E,); returns: (n_trees,)
         return (1 - _SHARE_OF_COVER) * (self.trees @ of_edges)
 
     def project(self, values: ArrayLike) -> np.ndarray:
-        """The nearest weights that are a distribution in each component.
-
-        Parameters
-        ----------
-        values : array-like of shape (n_trees,)
-
-        Returns
-        -------
-        ndarray of shape (n_trees,)
-        """
+        """The nearest weights that are a distribution in each component."""
+        # values: (n_trees,); returns: (n_trees,)
         values = np.asarray(values, dtype=np.float64)
         if not len(values):
             return values.copy()
@@ -139,23 +80,8 @@ class ComponentTrees:
         return np.maximum(values - np.repeat(threshold[last], sizes), 0.0)
 
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
-        """The trees that carry weight, and in each component the one of the largest gain.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_trees,)
-        gain : ndarray of shape (E,)
-            Of every edge of a tree: the negative derivative by the edge probabilities.
-
-        Returns
-        -------
-        grown : ComponentTrees
-        weights : ndarray
-            For the same edge probabilities in terms of its trees.
-        gap : ndarray of shape (n_components,)
-            By how much the gain of that tree exceeds the mean gain of the component's distribution; for a convex
-            function that bounds what any edge probabilities of the component can gain.
-        """
+        """The trees that carry weight, and in each component the one of the largest gain."""
+        # weights: (n_trees,); gain: (E,); returns: gap : (n_components,)
         steepest = cheapest_tree(self.graph, -gain, None)
         component, new = _parts(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)

@@ -11,36 +11,11 @@ from sklearn_crf.kernels.graphs.covering import covering_counts
 
 
 def snakes(graph: Graph) -> SpanningTrees:
-    """The snakes of a lattice: paths through all nodes that run to and fro, one pair for each axis.
+    """Return the snakes of a lattice: paths through all nodes that run to and fro, one pair for each axis.
 
     A snake follows every line along its axis and passes from a line to the next at an end of it; the second of a pair
     is the mirror image. In two dimensions these are the four snakes of 4SNAKES: edges inside have probability 1/2,
     those on the boundary 3/4. In d dimensions there are 2 d, and edges inside have probability 1/d.
-
-    Parameters
-    ----------
-    graph : Graph
-        Made by :func:`~sklearn_crf.graphs.lattice` with ``connectivity=1``, of any shape.
-
-    Returns
-    -------
-    SpanningTrees
-        With equal weights. One tree if the lattice is a chain.
-
-    Raises
-    ------
-    ValueError
-        If the graph is no lattice, or has edges between other than axis neighbours.
-
-    References
-    ----------
-    J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 21.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import lattice, snakes
-    >>> snakes(lattice((3, 3))).trees.shape
-    (4, 12)
     """
     if graph.shape is None:
         raise ValueError("graph must be a lattice for snakes; covering_trees takes any graph.")
@@ -124,44 +99,6 @@ def covering_trees(
     where :math:`u` has equal entries. On uniformly dense graphs (grids, complete and most regular graphs) :math:`\nu`
     becomes uniform. Others have edges whose probability cannot be lowered, a bridge's being one: there it approaches
     the distribution that is as even as possible.
-
-    Parameters
-    ----------
-    graph : Graph
-        Disconnected graphs get spanning forests.
-    rule : {"minimal", "uniform"} or int, default="minimal"
-        When to stop: as soon as every edge is covered; when the edge probabilities are even; or at this number of
-        trees, at most 100,000.
-    min_ratio : float, default=0.9
-        For ``"uniform"``: stop when the smallest edge probability is at least this share of the largest.
-    tol : float, default=0.1
-        For ``"uniform"``: stop also when the edge probabilities are within this share of their mean (root mean square
-        over edges) of the most even ones possible, as certified by the Frank-Wolfe gap. This ends the search where
-        the ratio cannot be reached.
-    max_trees : int, default=1000
-        For ``"uniform"``: stop at this number of trees at the latest.
-    random_state : int, RandomState instance or None, default=0
-        Picks among trees that cover equally well.
-
-    Returns
-    -------
-    SpanningTrees
-        With equal weights; a tree may come several times.
-
-    Raises
-    ------
-    ValueError
-        If the given number of trees leaves an edge uncovered.
-
-    References
-    ----------
-    J. Jancsary, "Approximate discriminative training of graphical models", 2012, Figure 20.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import covering_trees, lattice
-    >>> covering_trees(lattice((3, 3))).trees.shape
-    (2, 12)
     """
     if isinstance(rule, str):
         is_known = rule in ("minimal", "uniform")
@@ -201,23 +138,8 @@ def _is_even(counts, next_tree, n_trees, min_ratio, tol, max_trees):
 
 
 def covering_probabilities(graph: Graph) -> np.ndarray:
-    """Edge probabilities of the fewest covering trees, those of ``covering_trees(graph)``, without the trees.
-
-    Parameters
-    ----------
-    graph : Graph
-        Components have the trees, to the last bit, that they have alone.
-
-    Returns
-    -------
-    ndarray of shape (E,), float64
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import Graph, covering_probabilities
-    >>> covering_probabilities(Graph(3, [[0, 1], [1, 2], [2, 0]]))
-    array([1. , 0.5, 0.5])
-    """
+    """Edge probabilities of the fewest covering trees, those of ``covering_trees(graph)``, without the trees."""
+    # returns: (E,), float64
     if not graph.n_edges:
         return np.zeros(0)
     of_edge = graph.component[graph.edges[:, 0]]

@@ -541,22 +541,7 @@ def from_adjacency(adjacency: Any) -> Graph:
 
 
 def disjoint_union(graphs: Iterable[Graph]) -> Graph:
-    """One graph of several, side by side: nodes and edges of each in turn.
-
-    Parameters
-    ----------
-    graphs : sequence of Graph
-
-    Returns
-    -------
-    Graph
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import disjoint_union, lattice
-    >>> disjoint_union([lattice((2,)), lattice((3,))]).edges.tolist()
-    [[0, 1], [2, 3], [3, 4]]
-    """
+    """One graph of several, side by side: nodes and edges of each in turn."""
     graphs = list(graphs)
     if len(graphs) == 1:
         return graphs[0]

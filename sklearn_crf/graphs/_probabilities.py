@@ -28,24 +28,8 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol
     bound if and only if each edge can be shared out between its ends so that every node gets at most one and r
     nothing. One maximum flow finds such shares for one r, and from one r to the next a single unit has to move. The
     flows are in integers.
-
-    Parameters
-    ----------
-    graph : Graph
-    edge_probabilities : array-like of shape (E,)
-    tol : float, default=1e-8
-        By which share of it a sum of edge probabilities may pass its bound.
-
-    Raises
-    ------
-    ValueError
-        Saying what is violated, and near which node.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import check_edge_probabilities, lattice
-    >>> check_edge_probabilities(lattice((3,)), [1, 1])
     """
+    # edge_probabilities: (E,)
     if not (isinstance(tol, Real) and 0 <= tol < 1):
         raise ValueError(f"tol must be a number of at least 0 and below 1, got {tol!r}.")
     probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
@@ -116,26 +100,8 @@ def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
 
     Grids, complete graphs and most regular graphs do. A graph in which a part is denser than the whole does not, such
     as one with a bridge, which is in every spanning tree: then :func:`effective_resistances` are valid.
-
-    Parameters
-    ----------
-    graph : Graph
-
-    Returns
-    -------
-    ndarray of shape (E,), float64
-
-    Raises
-    ------
-    ValueError
-        If equal probabilities lie outside of the spanning tree polytope.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import Graph, uniform_edge_probabilities
-    >>> uniform_edge_probabilities(Graph(3, [[0, 1], [1, 2], [2, 0]])).round(3)
-    array([0.667, 0.667, 0.667])
     """
+    # returns: (E,), float64
     component = graph.component
     n_nodes = np.bincount(component, minlength=graph.n_components)
     n_edges = np.bincount(component[graph.edges[:, 0]], minlength=graph.n_components)
@@ -159,21 +125,8 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     for the Laplacian L of the graph: the resistance between the ends of the edge if every edge is a resistor of one ohm
     (Kirchhoff 1847). Valid on every graph, and exactly one for bridges. The entries of the inverse come from a sparse
     factorisation by Takahashi's recurrence, without the others.
-
-    Parameters
-    ----------
-    graph : Graph
-
-    Returns
-    -------
-    ndarray of shape (E,), float64
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import Graph, effective_resistances
-    >>> effective_resistances(Graph(3, [[0, 1], [1, 2], [2, 0]])).round(3)
-    array([0.667, 0.667, 0.667])
     """
+    # returns: (E,), float64
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     if n_edges == 0:
         return np.zeros(0)
@@ -237,25 +190,8 @@ def chain_probabilities(graph: Graph) -> np.ndarray:
 
     :math:`n^+_s` being the number of neighbours after node s and :math:`n^-_t` that of neighbours before node t, so
     that no node passes on or receives more than one. On forests they are one, those of the forest itself.
-
-    Parameters
-    ----------
-    graph : Graph
-
-    Returns
-    -------
-    ndarray of shape (E,), float64
-
-    References
-    ----------
-    T. Meltzer, A. Globerson, Y. Weiss. Convergent message passing algorithms: a unifying view. UAI 2009.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import chain_probabilities, lattice
-    >>> chain_probabilities(lattice((3, 3)))
-    array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5])
     """
+    # returns: (E,), float64
     if graph.is_forest:
         return np.ones(graph.n_edges)
     earlier, later = np.sort(graph.edges, axis=1).T
@@ -269,26 +205,8 @@ def follows_chains(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 
 
     .. math::
         \sum_{t > s} \nu_{st} \le 1, \qquad \sum_{t < s} \nu_{st} \le 1 \qquad \text{for all nodes } s.
-
-    Parameters
-    ----------
-    graph : Graph
-    edge_probabilities : array-like of shape (E,)
-        Not negative.
-    tol : float, default=1e-9
-        By how much a sum may pass one.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import chain_probabilities, follows_chains, lattice
-    >>> grid = lattice((3, 3))
-    >>> follows_chains(grid, chain_probabilities(grid))
-    True
     """
+    # edge_probabilities: (E,)
     ends = np.sort(graph.edges, axis=1).T
     sums = [np.bincount(nodes, weights=edge_probabilities, minlength=graph.n_nodes) for nodes in ends]
     return bool(np.max(sums, initial=0) <= 1 + tol)

@@ -29,31 +29,10 @@ class SpanningTrees(ChecksPickles):
     A tree may come several times. Such copies mean the same distribution as one of their summed weight, see
     :meth:`merged`; but the weights differ then, and a projection that treats trees alike (Jancsary 2012, Eq. 139) is
     the Euclidean one for equal weights only.
-
-    Parameters
-    ----------
-    graph : Graph
-        N nodes, E edges.
-    trees : array-like of shape (n_trees, E) of bool
-        Which edges are in each tree.
-    weights : array-like of shape (n_trees,), optional
-        Probability of each tree, all positive, summing to one; None is equal ones.
-
-    Raises
-    ------
-    ValueError
-        If a tree does not span the graph or has a cycle, or the weights are no distribution.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import Graph, covering_trees
-    >>> trees = covering_trees(Graph(3, [[0, 1], [1, 2], [2, 0]]))
-    >>> trees.trees.tolist(), trees.weights.round(2).tolist()
-    ([[True, False, True], [True, True, False]], [0.5, 0.5])
     """
 
     graph: Graph
-    trees: np.ndarray
+    trees: np.ndarray  # (n_trees, E) of bool
     weights: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
 
     def __post_init__(self):
@@ -85,20 +64,8 @@ class SpanningTrees(ChecksPickles):
     def from_edge_lists(
         cls, graph: Graph, edge_lists: Sequence[ArrayLike], weights: ArrayLike | None = None
     ) -> "SpanningTrees":
-        """Trees given by the numbers of their edges.
-
-        Parameters
-        ----------
-        graph : Graph
-        edge_lists : sequence of array-like of int
-            Rows of ``graph.edges`` that make up each tree.
-        weights : array-like of shape (n_trees,), optional
-            Probability of each tree; None is equal ones.
-
-        Returns
-        -------
-        SpanningTrees
-        """
+        """Trees given by the numbers of their edges."""
+        # weights: (n_trees,)
         if not np.iterable(edge_lists):
             raise ValueError(f"edge_lists must be a sequence of rows of edges, got {edge_lists!r}.")
         edge_lists = list(edge_lists)
@@ -121,27 +88,11 @@ class SpanningTrees(ChecksPickles):
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
     def tree_graph(self, t: int) -> Graph:
-        """One of the trees as a graph without cycles.
-
-        Parameters
-        ----------
-        t : int
-
-        Returns
-        -------
-        Graph
-            On the same nodes, its edges in the order of the whole graph's.
-        """
+        """One of the trees as a graph without cycles."""
         return Graph._trusted(self.graph.n_nodes, self.graph.edges[self.trees[t]])
 
     def merged(self) -> "SpanningTrees":
-        """The same distribution with every tree once.
-
-        Returns
-        -------
-        SpanningTrees
-            Trees in the order of their first copies.
-        """
+        """The same distribution with every tree once."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
@@ -151,18 +102,8 @@ class SpanningTrees(ChecksPickles):
         """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.
 
         This is the step of the conditional gradient (Frank-Wolfe) method; ``1 / (n_trees + 1)`` keeps equal weights.
-
-        Parameters
-        ----------
-        tree : array-like of shape (E,) of bool
-        step : float
-            Between 0 and 1, both excluded.
-
-        Returns
-        -------
-        SpanningTrees
-            With the tree at the end, even if it is a copy of one before.
         """
+        # tree: (E,) of bool
         if not 0 < step < 1:
             raise ValueError(f"step must lie between 0 and 1, got {step!r}.")
         tree = np.asarray(tree, dtype=bool)
@@ -184,27 +125,8 @@ def _check_spanning(graph, tree, t):
 
 
 def minimum_spanning_tree(graph: Graph, cost: ArrayLike, *, random_state: Any = None) -> np.ndarray:
-    """Spanning tree, or forest, of the smallest total cost.
-
-    Parameters
-    ----------
-    graph : Graph
-    cost : array-like of shape (E,)
-        Finite cost of each edge, of any sign. For the tree of largest total weight pass the weights' negatives.
-    random_state : int, RandomState instance or None, default=None
-        Breaks ties; None prefers the edges that are listed first.
-
-    Returns
-    -------
-    ndarray of shape (E,), bool
-        Which edges are in the tree.
-
-    Examples
-    --------
-    >>> from sklearn_crf.graphs import Graph, minimum_spanning_tree
-    >>> minimum_spanning_tree(Graph(3, [[0, 1], [1, 2], [2, 0]]), [1.0, 5.0, 2.0])
-    array([ True, False,  True])
-    """
+    """Return the spanning tree, or forest, of the smallest total cost."""
+    # cost: (E,); returns: (E,), bool
     cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):
         raise ValueError(f"cost must be {graph.n_edges} finite numbers, got an array of shape {cost.shape}.")

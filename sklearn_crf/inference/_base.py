@@ -79,51 +79,13 @@ class Marginals(NamedTuple):
 
 
 class FactorMarginals(NamedTuple):
-    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name.
+    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name."""
 
-    Attributes
-    ----------
-    unary : ndarray of shape (N, K), float32 or float64
-        Probability of each state of each node, in the precision of the model; 0 past a node's number of states.
-    log_table : ndarray of shape (n_cells,), float64
-        Sums of probabilities of the joint states of factors, over the factors that share a stored score.
-    table_default : ndarray of shape (T,), float64
-        Summed probability of what a sparse or count table does not list.
-    log_z : float or None
-        Log-partition; None where the algorithm has none.
-    log_z_terms : ndarray of shape (N,), float64, or None
-        What each node adds to ``log_z``; terms of a connected component sum to that component's.
-    bound : {"exact", "upper", "lower"} or None
-        What ``log_z`` is of the true one, for this result.
-    n_iter : int
-        Sweeps made.
-    converged : bool
-        Whether the tolerance was reached within ``max_iter``.
-    state : object
-        To warm-start the next call; belongs to one example.
-    method : str or None
-        Names of the algorithms that it is from.
-
-    Examples
-    --------
-    >>> from sklearn_crf.inference import JunctionTree
-    >>> from sklearn_crf.models import FactorGraph
-    >>> model = FactorGraph.from_factors(
-    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
-    ... )
-    >>> found = JunctionTree().marginals(model)
-    >>> found.unary.round(3)
-    array([[0.269, 0.731],
-           [0.393, 0.607]])
-    >>> found.log_table.round(3)
-    array([0.269, 0.731, 0.197, 0.072, 0.197, 0.534])
-    """
-
-    unary: np.ndarray
-    log_table: np.ndarray
-    table_default: np.ndarray
+    unary: np.ndarray  # (N, K), float32 or float64
+    log_table: np.ndarray  # (n_cells,), float64
+    table_default: np.ndarray  # (T,), float64
     log_z: float | None
-    log_z_terms: np.ndarray | None
+    log_z_terms: np.ndarray | None  # (N,), float64, or None
     bound: str | None
     n_iter: int = 0
     converged: bool = True

@@ -37,23 +37,7 @@ _MODES = ("lenient", "strict")
 
 
 class Entity(NamedTuple):
-    """A run of tokens.
-
-    Attributes
-    ----------
-    kind : str
-        What follows the prefix in its labels: "PER" of "B-PER".
-    start : int
-        First token.
-    stop : int
-        The one after the last.
-
-    Examples
-    --------
-    >>> from sklearn_crf.metrics import entities
-    >>> entities(["B-PER", "I-PER", "O"])[0].kind
-    'PER'
-    """
+    """A run of tokens."""
 
     kind: str
     start: int
@@ -61,25 +45,7 @@ class Entity(NamedTuple):
 
 
 class EntityScore(NamedTuple):
-    """Precision, recall and F1 of the entities of one kind.
-
-    Attributes
-    ----------
-    precision : float
-        Share of the predicted entities that are true ones; 0 if none was predicted.
-    recall : float
-        Share of the true entities that were predicted; 0 if there is none.
-    f1 : float
-        Harmonic mean of both.
-    support : int
-        Number of true entities.
-
-    Examples
-    --------
-    >>> from sklearn_crf.metrics import entity_scores
-    >>> entity_scores([["B-PER", "O"]], [["B-PER", "B-PER"]])["PER"]
-    EntityScore(precision=0.5, recall=1.0, f1=0.6666666666666666, support=1)
-    """
+    """Precision, recall and F1 of the entities of one kind."""
 
     precision: float
     recall: float

@@ -17,37 +17,8 @@ from sklearn_crf.encoding import (
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
-    """True and predicted labels of all labelled nodes in a row, the input of flat metrics.
-
-    Parameters
-    ----------
-    y_true : array-like or list of array-like
-        Labels: ``(n,)``, ``(n, *lattice)``, or a list or object array of ``lattice`` arrays.
-    y_pred : array-like or list of array-like
-        Values per node of the same shapes, or with one more axis (``predict_proba``).
-    missing_label : object, optional
-        Nodes with this true label are left out, as are masked ones, ``None`` and pandas' NA.
-    sample_weight : array-like, optional
-        One weight per example, or one per node in the shapes of ``y_true``.
-
-    Returns
-    -------
-    y_true : ndarray of shape (n_nodes,)
-    y_pred : ndarray of shape (n_nodes,) or (n_nodes, n_columns)
-    sample_weight : ndarray of shape (n_nodes,) or None
-
-    Raises
-    ------
-    ValueError
-        If the shapes of an example differ, no node is labelled, or one of both holds strings and the other numbers.
-
-    Examples
-    --------
-    >>> from sklearn_crf.metrics import flatten_nodes
-    >>> y_true, y_pred = [[0, 1, 1], [1, 0]], [[0, 1, 0], [1, 0]]
-    >>> flatten_nodes(y_true, y_pred)
-    (array([0, 1, 1, 1, 0]), array([0, 1, 0, 1, 0]), None)
-    """
+    """True and predicted labels of all labelled nodes in a row, the input of flat metrics."""
+    # returns: y_true : (n_nodes,), y_pred : (n_nodes,) or (n_nodes, n_columns), sample_weight : (n_nodes,) or None
     true = _per_example(y_true, "y_true")
     # Plain labels are one part: an array for each row would cost more than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
@@ -243,43 +214,7 @@ def iou_report(
     target_names: Sequence[str] | None = None,
     digits: int = 3,
 ) -> str:
-    """Intersection over union of each class and their mean, as text.
-
-    Parameters
-    ----------
-    y_true, y_pred : array-like or list of array-like
-        As in :func:`flatten_nodes`.
-    missing_label : object, optional
-        Nodes with this true label are left out.
-    target_names : array-like of str, optional
-        Names of the classes in sorted order; None shows the classes themselves.
-    digits : int, default=3
-        Decimals.
-
-    Returns
-    -------
-    str
-        A line for each class with its intersection over union, share of its true nodes that are right, and number of
-        true nodes. The mean is over classes.
-
-    Raises
-    ------
-    ValueError
-        If there is another number of names than of classes.
-
-    Examples
-    --------
-    >>> from sklearn_crf.metrics import iou_report
-    >>> print(
-    ...     iou_report(
-    ...         [[0, 1, 1], [0, 0]], [[0, 1, 0], [0, 0]], target_names=["sea", "sky"]
-    ...     )
-    ... )
-               iou   recall    nodes
-     sea     0.750    1.000        3
-     sky     0.500    0.500        2
-    mean     0.625    0.750        5
-    """
+    """Intersection over union of each class and their mean, as text."""
     true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
     classes = np.union1d(true, pred)
     names = [str(name) for name in (classes if target_names is None else target_names)]
@@ -343,37 +278,9 @@ class NodeScorer:
     """Callable ``(estimator, X, y) -> float`` for ``scoring=`` of searches and cross-validation.
 
     scikit-learn's own scorers expect flat y, and on ragged y give NaN.
-
-    Parameters
-    ----------
-    metric : callable(y_true, y_pred, **options) -> float
-        One of this module, or any of scikit-learn's on flat labels, which are then flattened for it.
-    response_method : {"predict", "predict_proba"}, default="predict"
-        What is scored. Probabilities come with ``labels=estimator.classes_``.
-    missing_label : object, optional
-        Nodes with this true label are left out.
-    sign : {1, -1}, default=1
-        -1 for metrics that are better when smaller.
-    **options
-        More for the metric.
-
-    Examples
-    --------
-    >>> from sklearn_crf.metrics import NodeScorer, node_jaccard_score
-    >>> import numpy as np
-    >>> from sklearn_crf import TRWCRF
-    >>> y = np.repeat([[0, 1, 0, 1]], 5, axis=1).repeat(4, axis=0)
-    >>> field = TRWCRF().fit(y[..., np.newaxis], y)
-    >>> round(
-    ...     float(
-    ...         NodeScorer(node_jaccard_score, average="macro")(
-    ...             field, y[..., np.newaxis], y
-    ...         )
-    ...     ),
-    ...     3,
-    ... )
-    1.0
     """
+
+    # metric: callable(y_true, y_pred, **options) -> float
 
     def __init__(self, metric, response_method="predict", missing_label=None, sign=1, **options):
         if response_method not in ("predict", "predict_proba"):
@@ -385,23 +292,7 @@ class NodeScorer:
         self.options = options
 
     def __call__(self, estimator, X, y, sample_weight=None):
-        """Score of an estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted.
-        X : array-like or list
-            Examples.
-        y : array-like or list of array-like
-            Their labels.
-        sample_weight : array-like, optional
-            One weight per example, or one per node.
-
-        Returns
-        -------
-        float
-        """
+        """Score of an estimator."""
         values = getattr(estimator, self.response_method)(X)
         true, pred, weight = flatten_nodes(y, values, missing_label=self.missing_label, sample_weight=sample_weight)
         options = dict(self.options)

@@ -69,36 +69,8 @@ def _distinct_tables(model):
 
 
 def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
-    """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    log_table : ndarray of shape (n_cells,)
-        Derivative by ``factor_graph_of(model).log_table``.
-
-    Returns
-    -------
-    ndarray of shape (T, R, K, K), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import (
-    ...     PairwiseModel,
-    ...     factor_graph_of,
-    ...     labeling_statistics,
-    ...     pairwise_statistics,
-    ... )
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> graph = factor_graph_of(model)
-    >>> counted = labeling_statistics(graph, [1, 1, 0])
-    >>> pairwise_statistics(model, counted.log_table).tolist()
-    [[[[0.0, 0.0], [1.0, 1.0]]]]
-    """
+    """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph."""
+    # log_table: (n_cells,); returns: (T, R, K, K), float64
     first, _, shapes = _distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
@@ -203,32 +175,8 @@ def _edges(model, factors, scope):
 def model_of_components(
     model: PairwiseModel | FactorGraph, chosen: np.ndarray
 ) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
-    """The part of a model in some connected components, and its nodes.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-    chosen : ndarray of shape (n_components,) of bool
-
-    Returns
-    -------
-    part : PairwiseModel or FactorGraph
-        With all tables of the model.
-    nodes : ndarray of int
-        Numbers of its nodes in the model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, model_of_components
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> part, nodes = model_of_components(model, np.array([True]))
-    >>> nodes.tolist()
-    [0, 1, 2]
-    """
+    """The part of a model in some connected components, and its nodes."""
+    # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
     nodes = np.flatnonzero(inside)
@@ -248,28 +196,7 @@ def model_of_components(
 
 
 def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
-    """The models of the graphs whose disjoint union the graph of a model is.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-
-    Returns
-    -------
-    list of PairwiseModel
-        One for each of ``model.graph.parts``, with all tables of the model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import disjoint_union, lattice
-    >>> from sklearn_crf.models import PairwiseModel, models_of_parts
-    >>> model = PairwiseModel(
-    ...     disjoint_union([lattice((2,)), lattice((1,))]), np.eye(3, 2), [np.eye(2)]
-    ... )
-    >>> [part.unary.tolist() for part in models_of_parts(model)]
-    [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0]]]
-    """
+    """The models of the graphs whose disjoint union the graph of a model is."""
     parts = model.graph.parts
     nodes = np.cumsum([0, *(part.n_nodes for part in parts)]).tolist()
     edges = np.cumsum([0, *(part.n_edges for part in parts)]).tolist()

@@ -11,31 +11,8 @@ from sklearn_crf.models._pairwise import PairwiseModel, Statistics, check_labels
 def difference_of_labelings(
     model: PairwiseModel, labels: ArrayLike, others: ArrayLike
 ) -> tuple[np.ndarray, Statistics]:
-    """:func:`score_terms` and :func:`labeling_statistics` of some labels less those of others, in less time.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-    others : array-like of shape (N,) of int
-
-    Returns
-    -------
-    terms : ndarray of shape (N,), float64
-    statistics : Statistics
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, difference_of_labelings
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> terms, statistics = difference_of_labelings(model, [1, 1, 0], [1, 1, 1])
-    >>> terms.tolist(), statistics.unary.tolist()
-    ([0.0, -0.5, -1.0], [[0.0, 0.0], [0.0, 0.0], [1.0, -1.0]])
-    """
+    """:func:`score_terms` and :func:`labeling_statistics` of some labels less those of others, in less time."""
+    # labels: (N,) of int; others: (N,) of int; returns: terms : (N,), float64
     labels, others = check_labels(model, labels), check_labels(model, others)
     terms = np.empty(len(labels))
     unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
@@ -47,47 +24,8 @@ def difference_of_labelings(
 def excess_over_labels(
     model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
-    """Excess of expected statistics and their log-partition over those of labels and their score.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : ndarray of shape (N,) of int
-    statistics : Statistics
-        Expected ones.
-    log_z_terms : ndarray of shape (N,), float64
-        What each node adds to the log-partition.
-
-    Returns
-    -------
-    terms : ndarray of shape (N,), float64
-        ``log_z_terms`` less :func:`score_terms`.
-    statistics : Statistics
-        Those given less :func:`labeling_statistics`.
-    predicted : ndarray of shape (N,), int32
-        The likeliest state of each node. In place of all three is None where a label is no state.
-
-    Raises
-    ------
-    ValueError
-        If shapes differ from those of the model, or labels are no integers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel, excess_over_labels
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> found = TreeInference().marginals(model)
-    >>> terms, _, predicted = excess_over_labels(
-    ...     model, np.array([1, 1, 1]), found.statistics, found.log_z_terms
-    ... )
-    >>> round(float(terms.sum()), 3), predicted.tolist()
-    (0.977, [1, 1, 1])
-    """
+    """Excess of expected statistics and their log-partition over those of labels and their score."""
+    # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms : (N,), float64, predicted : (N,), int32
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
     marginals = np.ascontiguousarray(statistics.unary, dtype=model.dtype)
     log_z_terms = np.ascontiguousarray(log_z_terms, dtype=np.float64)
@@ -107,36 +45,8 @@ def excess_over_labels(
 
 
 def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Derivative of the score of a labeling by the tables, for each group of edges apart.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-    edge_group : array-like of shape (E,) of int
-        Such as the example that each edge is of, 0 to ``n_groups - 1``.
-    n_groups : int
-
-    Returns
-    -------
-    ndarray of shape (n_groups, T, R, K, K), float64
-
-    Raises
-    ------
-    ValueError
-        If a label or group is out of range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, pair_counts
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> pair_counts(model, [1, 1, 0], edge_group=[0, 1], n_groups=2).shape
-    (2, 1, 1, 2, 2)
-    """
+    """Derivative of the score of a labeling by the tables, for each group of edges apart."""
+    # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)
     edge_group = as_integers(edge_group, "edge_group", shape=(model.graph.n_edges,), lowest=0, highest=n_groups - 1)

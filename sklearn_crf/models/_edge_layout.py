@@ -9,32 +9,9 @@ from sklearn_crf._numbers import as_integers, as_scores, check_product, sum_of_s
 
 
 class EdgeLayout:
-    """How edges read tables: what models that differ in scores alone share, and what algorithms keep with it.
+    """How edges read tables: what models that differ in scores alone share, and what algorithms keep with it."""
 
-    Parameters
-    ----------
-    edge_type : ndarray of shape (E,), int32
-        Table of each edge.
-    edge_weight : ndarray of shape (E, R) or None
-        Factors of its features, contiguous and in the precision of the scores; None is one.
-
-    Attributes
-    ----------
-    kept : dict
-        What follows from these and the graph, by its name.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2))
-    >>> example = Example([[0.0], [1.0]], [[0, 1]], edge_features=[[2.0]])
-    >>> edges = potentials.kept_edges(example)
-    >>> models = [potentials.model(np.full(3, w), example, edges) for w in (0.5, 1.0)]
-    >>> models[0].edge_weight is models[1].edge_weight
-    True
-    """
+    # edge_type: (E,), int32; edge_weight: (E, R) or None
 
     def __init__(self, edge_type: np.ndarray, edge_weight: np.ndarray | None):
         self.edge_type = edge_type

@@ -150,27 +150,10 @@ _MAX_DENSE_CELLS = 2**26
 
 
 class ArityGroup(NamedTuple):
-    """Factors with the same number of nodes.
+    """Factors with the same number of nodes."""
 
-    Attributes
-    ----------
-    factors : ndarray of shape (G,)
-        Their numbers.
-    scope : ndarray of shape (G, arity)
-        Their nodes.
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import FactorGraph
-    >>> graph = FactorGraph.from_factors(
-    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
-    ... )
-    >>> [(group.factors.tolist(), group.scope.tolist()) for group in graph.by_arity()]
-    [([0], [[0]]), ([1], [[0, 1]])]
-    """
-
-    factors: np.ndarray
-    scope: np.ndarray
+    factors: np.ndarray  # (G,)
+    scope: np.ndarray  # (G, arity)
 
 
 @dataclass(frozen=True, eq=False)

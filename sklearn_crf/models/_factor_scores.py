@@ -11,30 +11,7 @@ from sklearn_crf.models._pairwise import check_allowed_states, check_labels, cla
 
 
 def union_of_factors(*graphs):
-    """The factor graph of the factors of several: scores of labelings add up.
-
-    Parameters
-    ----------
-    *graphs : FactorGraph
-        Over the same nodes.
-
-    Returns
-    -------
-    FactorGraph
-        Factors and tables in the order of the graphs, in the precision of the first.
-
-    Raises
-    ------
-    ValueError
-        If numbers of states differ.
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import FactorGraph, union_of_factors
-    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
-    >>> union_of_factors(graph, graph).n_nodes
-    2
-    """
+    """The factor graph of the factors of several: scores of labelings add up."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
@@ -68,58 +45,21 @@ class FactorStatistics(NamedTuple):
     """Derivative of a scalar by the values of a :class:`FactorGraph`.
 
     Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
-
-    Attributes
-    ----------
-    log_table : ndarray of shape (n_cells,), float64
-        Derivative by each stored score, summed over the factors that share it.
-    table_default : ndarray of shape (T,), float64
-        Derivative by the score of what a sparse or count table does not list; zero for dense tables.
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import FactorGraph, labeling_statistics
-    >>> graph = FactorGraph.from_factors(
-    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
-    ... )
-    >>> labeling_statistics(graph, [1, 0]).log_table.tolist()
-    [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
     """
 
-    log_table: np.ndarray
-    table_default: np.ndarray
+    log_table: np.ndarray  # (n_cells,), float64
+    table_default: np.ndarray  # (T,), float64
 
     def minus(self, other):
-        """``self - other``, table by table.
-
-        Parameters
-        ----------
-        other : FactorStatistics
-            Of the same factor graph, or of that with nodes observed: the tables that say so, which come last, are
-            constants and left out.
-
-        Returns
-        -------
-        FactorStatistics
-        """
+        """``self - other``, table by table."""
         n_cells, n_tables = len(self.log_table), len(self.table_default)
         return FactorStatistics(
             self.log_table - other.log_table[:n_cells], self.table_default - other.table_default[:n_tables]
         )
 
     def scaled(self, node_scale, scale):
-        """Statistics of one example that is weighted.
-
-        Parameters
-        ----------
-        node_scale : array-like of shape (N, 1)
-            As :class:`~sklearn_crf.models.Statistics` needs it; here nodes have tables like all others.
-        scale : float
-
-        Returns
-        -------
-        FactorStatistics
-        """
+        """Statistics of one example that is weighted."""
+        # node_scale: (N, 1)
         return FactorStatistics(self.log_table * scale, self.table_default * scale)
 
 
@@ -168,38 +108,9 @@ def _labeling_statistics(model: FactorGraph, labels):
 
 
 def add_cells(model, factors, cells, weights, log_table, table_default):
-    """Add weights to statistics in place, where the cells of factors point.
-
-    Parameters
-    ----------
-    model : FactorGraph
-    factors : array of shape (G,) of int
-    cells : array of shape (G,) of int
-        As :meth:`FactorGraph.cells` returns for these factors.
-    weights : array of shape (G,) or None
-        None is one each.
-    log_table : ndarray of shape (n_cells,), float64
-        Added to in place.
-    table_default : ndarray of shape (T,), float64
-        Added to in place.
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import FactorGraph, add_cells
-    >>> import numpy as np
-    >>> graph = FactorGraph.from_factors([2, 2], [((0, 1), [[1.0, 0.0], [0.0, 1.0]])])
-    >>> totals, default, factors = np.zeros(4), np.zeros(1), np.array([0])
-    >>> add_cells(
-    ...     graph,
-    ...     factors,
-    ...     graph.cells(factors, np.array([[1, 0]])),
-    ...     np.array([2.0]),
-    ...     totals,
-    ...     default,
-    ... )
-    >>> totals
-    array([0., 0., 2., 0.])
-    """
+    """Add weights to statistics in place, where the cells of factors point."""
+    # factors: (G,) of int; cells: (G,) of int; weights: (G,) or None; log_table: (n_cells,), float64; table_default:
+    # (T,), float64
     stored = cells >= 0
     weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
     # In place, since this is called once for each factor: its cost must not depend on the size of all tables.

@@ -228,49 +228,14 @@ def _strides(shape):
 
 
 def numbers_of_states(states, shape):
-    """Cells of joint states in a table, numbered row by row: the inverse of :func:`states_of_cells`.
-
-    Parameters
-    ----------
-    states : ndarray of shape (n_cells, arity)
-    shape : sequence of int
-        Numbers of states of the table's nodes.
-
-    Returns
-    -------
-    ndarray of shape (n_cells,), int64
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import numbers_of_states
-    >>> import numpy as np
-    >>> numbers_of_states(np.array([[0, 2], [1, 0]]), (2, 3))
-    array([2, 3])
-    """
+    """Return the cells of joint states in a table, numbered row by row: the inverse of :func:`states_of_cells`."""
+    # states: (n_cells, arity); returns: (n_cells,), int64
     return states.astype(np.int64, copy=False) @ _strides(shape)
 
 
 def states_of_cells(cells, shape):
-    """Joint states of the cells of a table, numbered row by row.
-
-    Parameters
-    ----------
-    cells : ndarray of shape (n_cells,), int64
-    shape : sequence of int
-        Numbers of states of the table's nodes, of which there may be any number.
-
-    Returns
-    -------
-    ndarray of shape (n_cells, arity), int64
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import states_of_cells
-    >>> import numpy as np
-    >>> states_of_cells(np.array([2, 3]), (2, 3))
-    array([[0, 2],
-           [1, 0]])
-    """
+    """Return the joint states of the cells of a table, numbered row by row."""
+    # cells: (n_cells,), int64; returns: (n_cells, arity), int64
     return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
 
 

@@ -274,35 +274,8 @@ def _forbid_missing_states(unary, n_states):
 
 @singledispatch
 def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False) -> np.ndarray:
-    """Labels as contiguous int32, each a state of its node.
-
-    Parameters
-    ----------
-    model : PairwiseModel, DenseModel or FactorGraph
-    labels : array-like of shape (N,)
-    may_miss : bool, default=False
-        Whether labels may be negative where they are unknown.
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-
-    Raises
-    ------
-    ValueError
-        If the shape differs from the nodes' or a label is not a state.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, check_labels
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> check_labels(model, [0, 1, 1])
-    array([0, 1, 1], dtype=int32)
-    """
+    """Labels as contiguous int32, each a state of its node."""
+    # labels: (N,); returns: (N,), int32
     shape, highest = (model.n_nodes,), model.n_columns - 1
     if not may_miss:
         return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
@@ -316,22 +289,7 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False) -> np
 
 @singledispatch
 def check_allowed_states(model: Any) -> None:
-    """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all.
-
-    Parameters
-    ----------
-    model : PairwiseModel, DenseModel or FactorGraph
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, check_allowed_states
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> check_allowed_states(model)  # every node has a state: no error
-    """
+    """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all."""
     # One pass without a temporary, where nothing is forbidden.
     if not model.unary.size or model.unary.min() > -np.inf:
         return
@@ -345,28 +303,8 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     """Terms of the score of a labeling by node: its unary score, and those of its edges or factors.
 
     An edge or factor counts for its first node. Terms of a connected component sum to that component's score.
-
-    Parameters
-    ----------
-    model : PairwiseModel, DenseModel or FactorGraph
-    labels : array-like of shape (N,) of int
-
-    Returns
-    -------
-    ndarray of shape (N,), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, score_terms
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> terms = score_terms(model, [1, 1, 1])
-    >>> terms.shape, round(float(terms.sum()), 3)
-    ((3,), 3.0)
     """
+    # labels: (N,) of int; returns: (N,), float64
     labels = check_labels(model, labels)
     terms = np.empty(model.graph.n_nodes)
     labeling_terms(model.unary, model.tables, model.graph.edges, model.edge_type, stored_weights(model), labels, terms)
@@ -406,30 +344,8 @@ def score(model: Any, labels: ArrayLike) -> float:
 
 @singledispatch
 def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
-    """Derivative of the score of a labeling by the values of the model.
-
-    Parameters
-    ----------
-    model : PairwiseModel, DenseModel or FactorGraph
-    labels : array-like of shape (N,) of int
-
-    Returns
-    -------
-    Statistics or FactorStatistics
-        One-hot rows for nodes; for tables, the summed edge weights of each (type, feature, state, state). Of a
-        factor graph, how often each stored score is used.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.models import PairwiseModel, labeling_statistics
-    >>> model = PairwiseModel(
-    ...     lattice((3,)), [[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]], [0.5 * np.eye(2)]
-    ... )
-    >>> labeling_statistics(model, [1, 1, 0]).tables.tolist()
-    [[[[0.0, 0.0], [1.0, 1.0]]]]
-    """
+    """Derivative of the score of a labeling by the values of the model."""
+    # labels: (N,) of int
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
     # Half the time of put_along_axis, which checks more.

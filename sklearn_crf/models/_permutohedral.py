@@ -356,25 +356,8 @@ def _checked(features):
 
 
 def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
-    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows, n_channels)
-    dtype : float32 or float64
-    fill : float, default=0
-
-    Returns
-    -------
-    ndarray of shape (n_rows, width)
-
-    Examples
-    --------
-    >>> from sklearn_crf.models import padded_rows
-    >>> import numpy as np
-    >>> padded_rows(np.ones((2, 3)), np.float64).shape
-    (2, 4)
-    """
+    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one."""
+    # values: (n_rows, n_channels); returns: (n_rows, width)
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
     n_channels = values.shape[1]
     width = -(-n_channels // lanes) * lanes if n_channels > lanes else 1 << max(n_channels - 1, 0).bit_length()

@@ -103,55 +103,8 @@ def bmrm(
     better, down to a tenth of it where they do not, as minimisers go to and fro while planes are few. The difference
     between the least P seen and the dual value is a bound on what is left to gain. For the structured hinge this is the
     1-slack cutting-plane method.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(x)`` returns R and a subgradient, an ndarray of shape (n,). For an R that is a maximum which may not have
-        been found, it may return what was found, whose plane is below R all the same, and an upper bound on R.
-    x0 : array-like of shape (n,)
-        Where the first plane is made.
-    floor : float, optional
-        What R never falls below: a plane to begin with. Losses have 0, without which a least P of 0 is never proven.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=1000
-        Most calls of ``fun``.
-    tol : float, default=1e-3
-        Duality gap, of the primal value, at which to stop.
-    max_planes : int, default=500
-        Planes kept. Beyond it those without weight go, then those of least weight are added up into one.
-    callback : callable, optional
-        ``callback(intermediate)`` after each call with fields ``x``, the best point, ``fun``, its P, ``dual`` and
-        ``nit``. Returning a true value or raising StopIteration stops here.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``, the best point; ``fun``, its P; ``dual``; ``gap``; ``loss_curve``, P at each call; ``dual_curve``;
-        ``nit``; ``success``, False if ``max_iter`` or a plane that cuts off nothing ended it; ``message``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or ``fun`` is not finite.
-
-    References
-    ----------
-    C. H. Teo, S. V. N. Vishwanathan, A. Smola and Q. V. Le. Bundle Methods for Regularized Risk Minimization. JMLR 11,
-    2010. T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
-    V. Franc and S. Sonnenburg. Optimized Cutting Plane Algorithm for Support Vector Machines. ICML 2008, whose planes
-    are made near the best point too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import bmrm
-    >>> hinge = lambda x: (2 * max(0.0, 1 - x[0]), np.array([-2.0 if x[0] < 1 else 0.0]))
-    >>> found = bmrm(hinge, np.zeros(1), floor=0.0, tol=1e-6)
-    >>> found.x.round(4), round(found.fun, 4)
-    (array([1.]), 0.5)
     """
+    # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
     x = checked_start(x0)
     bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
@@ -366,51 +319,8 @@ def one_slack(
     add up to a plane below the sum without asking the oracle; only where that plane is hardly above those in the bundle
     does an epoch go through all terms. Planes that were the highest of their term longest ago go first; planes of the
     bundle without weight go when it is full.
-
-    Parameters
-    ----------
-    oracle, sizes, risk, n
-        As for :func:`frank_wolfe`.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=1000
-        Most epochs, each of which asks for a plane of every term.
-    tol : float, default=1e-3
-        Duality gap, of the primal value, at which to stop.
-    max_planes : int, default=500
-        Planes of the sum that are kept.
-    max_kept : int, default=10
-        Planes of each term that are kept.
-    cache_size : float, default=256
-        Megabytes that these may take; it lowers ``max_kept`` if need be, down to none.
-    check_every : int, default=50
-        Epochs after which the risk is asked for. It is at other times if the planes promise the gap.
-    random_state : object
-        Not used: the order of the terms does not matter.
-    callback : callable, optional
-        As for :func:`frank_wolfe`.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        As of :func:`frank_wolfe`.
-
-    References
-    ----------
-    T. Joachims, T. Finley and C.-N. Yu. Cutting-Plane Training of Structural SVMs. Machine Learning 77, 2009.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import one_slack
-    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
-    >>> def oracle(block, x):
-    ...     violated = float(1 - a[block] @ x > 0)
-    ...     return -violated * a[[block]], np.array([violated])
-    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
-    >>> one_slack(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
-    array([0.5 , 0.25])
     """
+    # lower_bounded: (n,) of bool; callback: callable
     max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
     state = _OneSlackIterate(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
     found = Checks(risk, state, tol, callback)

@@ -42,51 +42,8 @@ def cutting_plane(
     dual over the weights of all planes of the block. Between two epochs of that the kept planes of all blocks are gone
     through without asking for any. The dual never falls, and converges much faster than by :func:`frank_wolfe`, which
     keeps one plane a term, where a high accuracy is wanted or planes are expensive to find.
-
-    Parameters
-    ----------
-    oracle, sizes, risk, n
-        As for :func:`frank_wolfe`.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=100
-        Most epochs.
-    tol : float, default=1e-3
-        Duality gap, of the primal value, at which to stop.
-    max_planes : int, default=20
-        Planes kept of each term.
-    cache_size : float, default=256
-        Megabytes that planes may take; it lowers ``max_planes`` if need be, down to two.
-    check_every : int, default=10
-        Epochs after which the gap is worked out. It is at other times if the slacks that an epoch met promise it.
-    random_state : int, RandomState instance or None, default=None
-        Draws the order of the blocks.
-    callback : callable, optional
-        As for :func:`frank_wolfe`.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        As of :func:`frank_wolfe`.
-
-    References
-    ----------
-    I. Tsochantaridis, T. Joachims, T. Hofmann and Y. Altun. Large Margin Methods for Structured and Interdependent
-    Output Variables. JMLR 6, 2005. N. Shah, V. Kolmogorov and C. H. Lampert. A Multi-Plane Block-Coordinate
-    Frank-Wolfe Algorithm for Training Structural SVMs with a Costly max-Oracle. CVPR 2015.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import cutting_plane
-    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
-    >>> def oracle(block, x):
-    ...     violated = float(1 - a[block] @ x > 0)
-    ...     return -violated * a[[block]], np.array([violated])
-    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
-    >>> cutting_plane(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
-    array([0.5 , 0.25])
     """
+    # lower_bounded: (n,) of bool; callback: callable
     rng = random_state_of(random_state)
     max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))
     state = PlaneCache(sizes, checked_bounds(lower_bounded, n), max_planes)

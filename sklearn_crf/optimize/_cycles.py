@@ -25,48 +25,6 @@ class CycleDetector:
     So no descent is taken for cycles, whether slow or oscillating with any period, and what lies between the two bounds
     (oscillations on the edge of the zone) counts for neither. Labelings need not recur exactly: on images they hardly
     do, and parameters move on even where they do.
-
-    Parameters
-    ----------
-    n_cycles : int, default=2
-        Cycles to wait for.
-    tolerance : float, default=0.1
-        Width of the low zone, relative to the minimum.
-    departure : float, default=0.5
-        How far from the minimum, relative to it, the zone is left; at least ``tolerance``.
-    patience : int, default=50
-        Iterations without leaving the zone that count as one cycle.
-    min_iter : int, default=20
-        Iterations without a new minimum before which cycles of whatever number are not enough. Oscillations of
-        period two complete a cycle every other iteration, and would end a training that has just begun.
-
-    Attributes
-    ----------
-    n_completed : int
-        Cycles since the last new minimum.
-    minimum : float
-        The least value so far.
-    best_iter : int
-        The iteration at which the minimum was first reached, from 0; -1 before the first.
-    n_iter : int
-        Iterations seen.
-
-    Raises
-    ------
-    ValueError
-        If an option is out of its range, or a value is negative or NaN.
-
-    References
-    ----------
-    S. Kumar, J. August and M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
-    Fields. EMMCVPR 2005.
-
-    Examples
-    --------
-    >>> from sklearn_crf.optimize import CycleDetector
-    >>> detector = CycleDetector(n_cycles=2, min_iter=4)
-    >>> [detector.update(n_errors) for n_errors in [90, 40, 80, 41, 80, 40, 80]]
-    [False, False, False, False, False, True, True]
     """
 
     def __init__(
@@ -96,18 +54,7 @@ class CycleDetector:
         self._n_at_rest = 0
 
     def update(self, value: float) -> bool:
-        """Take the value of the next iteration.
-
-        Parameters
-        ----------
-        value : float
-            Number of errors or norm of the gradient, not negative.
-
-        Returns
-        -------
-        bool
-            True while ``n_cycles`` cycles are complete.
-        """
+        """Take the value of the next iteration."""
         value = float(value)
         if not value >= 0:
             raise ValueError(f"value must not be negative or NaN, got {value}.")
@@ -132,28 +79,7 @@ class CycleDetector:
 
 
 def detect_cycle(values: Iterable[float], n_cycles: int = 2, **options: Any) -> int | None:
-    """Find the iteration at which a recorded training had gone through a number of cycles.
-
-    Parameters
-    ----------
-    values : iterable of float
-        Number of errors or norm of the gradient at each iteration.
-    n_cycles : int, default=2
-        Cycles to wait for.
-    **options : float
-        ``tolerance``, ``departure``, ``patience`` and ``min_iter`` of :class:`CycleDetector`.
-
-    Returns
-    -------
-    int or None
-        Index into ``values``; None if the cycles were not completed.
-
-    Examples
-    --------
-    >>> from sklearn_crf.optimize import detect_cycle
-    >>> detect_cycle([90, 40, 80, 41, 80, 40, 80], n_cycles=2, min_iter=4)
-    5
-    """
+    """Find the iteration at which a recorded training had gone through a number of cycles."""
     detector = CycleDetector(n_cycles, **options)
     for iteration, value in enumerate(values):
         if detector.update(value):

@@ -56,67 +56,8 @@ def exponentiated_gradient(
 
     The step is halved until the dual rises, which the block alone can tell; x is kept up to date. Blocks come in random
     order, each once an epoch.
-
-    Parameters
-    ----------
-    blocks : sequence
-        Each with ``start()``, parameters to begin with; ``forward(parameters)``, their marginals and the entropy of
-        these; ``scores(x)``, :math:`s_i(x)`; ``costs``, :math:`e_i`; ``weight``, :math:`c_i`; ``truth``,
-        :math:`\phi_i`; ``touched``, indices of the entries of x that it knows of, and ``pullback(marginals)``,
-        :math:`B_i^\top` marginals there; ``n``, the length of x. Without a temperature also ``bounded(parameters)``,
-        parameters of a bounded range with the same marginals to rounding.
-    fun : callable
-        ``fun(x)`` returns P in any unit, a float, and its gradient; it is called after every epoch.
-    temperature : float, default=1.0
-        T. With 0 there are maxima without entropy, as in max-margin learning.
-    max_iter : int, default=100
-        Most epochs.
-    tol : float, default=1e-4
-        Largest absolute entry of the gradient that ``fun`` returns at which to stop.
-    random_state : int, RandomState instance or None, default=None
-        Draws the order of the blocks.
-    callback : callable, optional
-        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``jac``, ``dual``, ``nit`` and
-        ``parameters``, those of all blocks. Returning a true value or raising StopIteration stops here.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``, ``fun``, ``jac``, ``dual``, ``nit``, ``success``, ``message``; ``loss_curve``, what ``fun`` returned
-        after each epoch, and ``dual_curve``.
-
-    References
-    ----------
-    M. Collins, A. Globerson, T. Koo, X. Carreras, P. Bartlett. Exponentiated gradient algorithms for conditional
-    random fields and max-margin Markov networks. JMLR 9, 2008. J. Jancsary. Approximate discriminative training of
-    graphical models, 2012, Eq. 195 to 202.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TRWMessagePassing
-    >>> from sklearn_crf.objectives import DualBlock, EmpiricalRisk, RelaxedLikelihood
-    >>> from sklearn_crf.optimize import exponentiated_gradient
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
-    >>> start = np.zeros(potentials.n_coef)
-    >>> def fun(x):
-    ...     found = risk.value_grad(x)
-    ...     return 0.5 * float(x @ x) + found.value, x + found.gradient
-    >>> found = exponentiated_gradient(
-    ...     [DualBlock(risk, 0, 1.0, start)], fun, random_state=0
-    ... )
-    >>> found.success, round(float(found.fun), 2)
-    (True, 2.93)
     """
+    # fun: callable; callback: callable
     rng = random_state_of(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []

@@ -120,62 +120,8 @@ def frank_wolfe(
     Every step asks for the highest plane of each term of one block and moves the terms' convex combinations of planes
     towards them. The steps of a block are jointly optimal, each term with one of its own, so that the dual value never
     falls however many terms share a block. Blocks come in random order, each once an epoch.
-
-    Parameters
-    ----------
-    oracle : callable
-        ``oracle(block, x)`` returns slopes (m, n) and offsets (m,) of the highest plane of each term of the block.
-        Every term must have a plane that is zero everywhere among its own.
-    sizes : sequence of int
-        Terms of each block.
-    risk : callable
-        ``risk(x)`` returns the sum of maxima, for the duality gap; where they may not have been found, the sum of those
-        that were and an upper bound. The bounds then choose the best x and prove the gap.
-    n : int
-        Length of x, which starts at zero.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=100
-        Most epochs.
-    tol : float, default=1e-3
-        Duality gap, of the primal value, at which to stop.
-    average : bool, default=True
-        Whether the average of the iterates, which weighs late ones more, is a candidate too.
-    check_every : int, default=10
-        Epochs after which the gap is worked out. It is at other times if the slacks that an epoch met promise it.
-    random_state : int, RandomState instance or None, default=None
-        Draws the order of the blocks.
-    callback : callable, optional
-        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, the least P of all checks,
-        ``dual``, ``nit``. Returning a true value or raising StopIteration stops here.
-    dual : object, optional
-        What holds the dual variables and makes the steps, with ``x``, ``mean``, ``dual`` and ``pass_over(rng)``, where
-        there is a quicker way than to ask the oracle block by block.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``, the best point checked; ``fun``, its P; ``dual``; ``gap``; ``loss_curve`` and ``dual_curve``, the least
-        P so far and the dual value at each check; ``checks``, the epochs of these; ``nit``, epochs; ``success``;
-        ``message``.
-
-    References
-    ----------
-    S. Lacoste-Julien, M. Jaggi, M. Schmidt and P. Pletscher. Block-Coordinate Frank-Wolfe Optimization for Structural
-    SVMs. ICML 2013.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import frank_wolfe
-    >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])  # two terms, max(0, 1 - a_i x), a block each
-    >>> def oracle(block, x):
-    ...     violated = float(1 - a[block] @ x > 0)
-    ...     return -violated * a[[block]], np.array([violated])
-    >>> risk = lambda x: np.maximum(0, 1 - a @ x).sum()
-    >>> frank_wolfe(oracle, [1, 1], risk, 2, tol=1e-6, random_state=0).x.round(3)
-    array([0.5 , 0.25])
     """
+    # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
     rng = random_state_of(random_state)
     state = BlockDual(oracle, sizes, checked_bounds(lower_bounded, n)) if dual is None else dual
     found = Checks(risk, state, tol, callback)

@@ -39,57 +39,8 @@ def gradient_ascent(
     Saddle point and maximum marginal approximations give such directions without a value to maximise
     (Kumar, August and Hebert 2005, section 3): there is no line search to be made, and where they are piecewise
     constant the steps do not converge but cycle. The whole trajectory is kept, to choose from.
-
-    Parameters
-    ----------
-    gradient : callable
-        ``gradient(x)`` returns the direction of ascent, an ndarray of shape (n,).
-    x0 : array-like of shape (n,)
-        Where to start.
-    step_size : float
-        The first step's :math:`\eta_0`.
-    schedule : {"constant", "annealed", "sqrt"}, default="constant"
-        :math:`\eta_t` is :math:`\eta_0`, :math:`\eta_0 / (1 + t / d)` or :math:`\eta_0 / \sqrt{1 + t / d}`.
-    decay_steps : float, default=100
-        The number of steps :math:`d` of the schedule.
-    max_iter : int, default=100
-        Most steps; the gradient is looked up once more, at the end.
-    tol : float, default=0
-        Largest absolute entry of the gradient at which to stop.
-    first_step : int, default=0
-        Number t of the first step, to go on with a schedule where a former call stopped.
-    keep_trajectory : bool, default=True
-        Whether every point and gradient is kept; if not, ``trajectory`` and ``gradients`` hold the last alone.
-    callback : callable, optional
-        ``callback(intermediate)`` at each point with fields ``x``, ``jac``, ``nit``, the start included. Returning a
-        true value or raising StopIteration stops here; any other exception goes through.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x`` and ``jac``, the last point and its gradient; ``fun`` None; ``nit`` steps made; ``success``, False if
-        ``max_iter`` or a gradient that is not finite ended it; ``message``; ``trajectory`` and ``gradients``, both
-        (nit + 1, n) if kept.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or the gradient at ``x0`` is not finite.
-
-    References
-    ----------
-    S. Kumar, J. August and M. Hebert. Exploiting Inference for Approximate Parameter Learning in Discriminative
-    Fields. EMMCVPR 2005.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import gradient_ascent
-    >>> gradient_ascent(lambda x: 3.0 - x, np.zeros(1), step_size=0.5, max_iter=50).x.round(
-    ...     6
-    ... )
-    array([3.])
     """
+    # gradient: callable; x0: (n,); callback: callable
     x = checked_start(x0)
     check_max_iter(max_iter)
     size = step_sizes(step_size, schedule, decay_steps)

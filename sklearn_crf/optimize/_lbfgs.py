@@ -34,65 +34,8 @@ def minimize_lbfgs(
 
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,).
-    x0 : array-like of shape (n,)
-        Where to start; raised to the bounds.
-    lower_bounded : array-like of shape (n,) of bool, optional
-        Entries of x that must not be negative.
-    max_iter : int, default=100
-        Most iterations.
-    tol : float, default=1e-4
-        Largest absolute entry of the gradient, as far as bounds let x follow it, at which to stop, as in scikit-learn's
-        LogisticRegression.
-    history_size : int, default=10
-        Steps whose changes of the gradient are kept.
-    scaling : array-like of shape (n, n), optional
-        A: steps are made in z of x = x0 + A z, such as by :func:`scaling_by_differences`. Not with ``lower_bounded``.
-    noise : float, default=0.0
-        Relative noise of the values, such as of messages that converge to a tolerance.
-    callback : callable, optional
-        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
-        value or raising StopIteration stops here; any other exception goes through.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``success``, ``message``, and ``loss_curve``: the value at the
-        start and after each iteration. ``success`` is False if ``max_iter`` or a failed line search ended it.
-
-    Raises
-    ------
-    ValueError
-        If ``x0`` is not a finite vector, or ``fun`` is not finite there; or if ``scaling`` has another shape, is not
-        finite, or comes with bounds.
-
-    Notes
-    -----
-    Where messages have not quite converged, value and gradient disagree a little, and near the minimum the line search
-    fails or accepts a larger value. Then the best point seen is returned, with ``success=False`` and a message, unless
-    its gradient is within ``tol`` or the last iteration changed the value by no more than ``noise``. The same happens
-    if ``fun`` is not finite somewhere along the way. Where rounding allows no further reduction of an exact ``fun``,
-    ``success`` is True though the gradient may exceed ``tol``.
-
-    References
-    ----------
-    R. H. Byrd, P. Lu, J. Nocedal and C. Zhu. A Limited Memory Algorithm for Bound Constrained Optimization.
-    SIAM Journal on Scientific Computing 16, 1995.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import minimize_lbfgs
-    >>> target = np.array([1.0, -2.0])
-    >>> fun = lambda x: (np.sum((x - target) ** 2), 2 * (x - target))
-    >>> found = minimize_lbfgs(fun, np.zeros(2), lower_bounded=[False, True])
-    >>> found.x.round(4)
-    array([1., 0.])
     """
+    # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
     start = checked_start(x0)
     bounded = checked_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
@@ -166,34 +109,8 @@ def scaling_by_differences(fun: ValueGradient, x0: ArrayLike, *, step: float = 0
     r"""Scaling in which a function is about equally curved in all directions near a point.
 
     .. math:: A = V \max(\Lambda, \mathrm{floor} \cdot \lambda_{\max})^{-1/2}, \qquad \nabla^2 f(x_0) = V \Lambda V^\top
-
-    Parameters
-    ----------
-    fun : callable
-        As of :func:`minimize_lbfgs`; called n + 1 times.
-    x0 : array-like of shape (n,)
-    step : float, default=0.01
-        Of the forward differences of gradients.
-    floor : float, default=1e-4
-        Least curvature that is told from rounding, and from what inference leaves inexact, of the largest.
-
-    Returns
-    -------
-    ndarray of shape (n, n)
-        The identity where the function is not convex in any direction.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import scaling_by_differences
-    >>> curvature = np.array([100.0, 4.0])
-    >>> scaling = scaling_by_differences(
-    ...     lambda x: (curvature @ x**2 / 2, curvature * x), [1.0, 1.0]
-    ... )
-    >>> np.abs(scaling).round(3)
-    array([[0. , 0.1],
-           [0.5, 0. ]])
     """
+    # fun: callable; x0: (n,); returns: (n, n)
     start = checked_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
     hessian = np.empty((len(start), len(start)))

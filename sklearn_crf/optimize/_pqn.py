@@ -37,42 +37,6 @@ def minimize_pqn(
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is that of limited-memory BFGS
     in its compact form; :func:`minimize_spg` looks for the minimum of the model, which takes no call of ``fun``. So
     this pays where ``fun`` costs far more than a projection. The value never rises.
-
-    Parameters
-    ----------
-    fun, x0, project, max_iter, tol
-        As in :func:`minimize_spg`.
-    memory : int, default=10
-        Number of last steps that B is made of.
-    inner_iter : int, default=10
-        Most iterations on the quadratic model.
-    backtracking, sufficient_decrease, precision, callback
-        As in :func:`minimize_spg`, except for the default of ``backtracking``.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        As :func:`minimize_spg` returns it.
-
-    Raises
-    ------
-    ValueError
-        As in :func:`minimize_spg`.
-
-    References
-    ----------
-    M. Schmidt, E. van den Berg, M. P. Friedlander, K. Murphy. Optimizing costly functions with simple constraints: a
-    limited-memory projected quasi-Newton algorithm. AISTATS 2009. R. H. Byrd, J. Nocedal, R. B. Schnabel.
-    Representations of quasi-Newton matrices and their use in limited memory methods. Math. Programming 63, 1994.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import minimize_pqn
-    >>> target = np.array([3.0, -1.0])
-    >>> fun = lambda x: (0.5 * np.sum((x - target) ** 2), x - target)
-    >>> minimize_pqn(fun, np.zeros(2), project=lambda x: np.clip(x, 0, 1)).x
-    array([1., 0.])
     """
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)

@@ -41,70 +41,8 @@ def minimize_sgd(
     .. math::
         x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(indices, x)`` returns the value, or None, and the gradient, an ndarray of shape (n,), of the objective as
-        estimated from the examples ``indices``, an ndarray of int.
-    x0 : array-like of shape (n,)
-        Where to start.
-    n_examples : int
-        Number of examples; each epoch visits each once, in random order.
-    step_size : float
-        The first step's :math:`\eta_0`.
-    schedule : {"annealed", "sqrt", "constant"}, default="annealed"
-        :math:`\eta_t` is :math:`\eta_0 / (1 + t / d)`, :math:`\eta_0 / \sqrt{1 + t / d}` or :math:`\eta_0`.
-    decay_steps : float, optional
-        The number of steps :math:`d` of the schedule; None is the steps of one epoch.
-    n_epochs : int, default=10
-        Passes over the examples.
-    batch_size : int, default=1
-        Examples of one step; the last of an epoch may have fewer.
-    average : bool, default=True
-        Return the running average :math:`\bar x`, which weighs late iterates more, instead of the last iterate.
-    random_state : int, RandomState instance or None, default=None
-        Draws the order of the examples.
-    first_step : int, default=0
-        Number t of the first step, to go on with a schedule where a former call stopped.
-    project : callable, optional
-        ``project(x)``: :math:`\Pi`, the nearest point of the convex set that x must stay in.
-    callback : callable, optional
-        ``callback(intermediate)`` after each epoch with fields ``x``, ``fun``, ``nit``. Returning a true value or
-        raising StopIteration stops here; any other exception goes through.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``; ``last_x``, the last iterate, to go on from; ``fun`` and ``loss_curve``, the mean value over each
-        epoch's steps, weighted by their examples, or None; ``jac``, the last step's gradient; ``nit``, epochs;
-        ``n_steps``; ``success``, False only if a gradient was not finite; ``message``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or the first gradient is not finite.
-
-    References
-    ----------
-    O. Shamir and T. Zhang. Stochastic Gradient Descent for Non-smooth Optimization: Convergence Results and Optimal
-    Averaging Schemes. ICML 2013 (the average).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import minimize_sgd
-    >>> values = np.array([1.0, 2.0, 6.0])
-    >>> fun = lambda rows, x: (
-    ...     0.5 * np.mean((x - values[rows]) ** 2),
-    ...     np.array([x[0] - values[rows].mean()]),
-    ... )
-    >>> found = minimize_sgd(
-    ...     fun, np.zeros(1), 3, step_size=0.5, n_epochs=200, random_state=0
-    ... )
-    >>> bool(abs(found.x[0] - values.mean()) < 0.1)
-    True
     """
+    # fun: callable; x0: (n,); project: callable; callback: callable
     x = checked_start(x0)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")

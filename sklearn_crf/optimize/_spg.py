@@ -143,64 +143,8 @@ def minimize_spg(
     with the Euclidean projection P, the steps :math:`s_t = x_{t+1} - x_t` and the changes :math:`y_t` of the gradient,
     until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise for a while: a step is
     taken if it falls enough below the largest of the last values.
-
-    Parameters
-    ----------
-    fun : callable
-        ``fun(x)`` returns the value, a float, and the gradient, an ndarray of shape (n,). Only called at points of the
-        set. A value that is not finite makes the step shorter.
-    x0 : array-like of shape (n,)
-        Where to start; projected first.
-    project : callable
-        ``project(x)`` returns the point of the set that is nearest to ``x``, as a new array.
-    max_iter : int, default=1000
-        Most iterations.
-    tol : float, default=1e-6
-        Largest absolute entry of the projected gradient at which to stop.
-    history : int, default=10
-        Number of last values that a new one is compared with; 1 never lets the value rise.
-    first_step : float, optional
-        Step size a of the first iteration; None is one over the largest entry of the projected gradient.
-    step_range : tuple of float, default=(1e-10, 1e10)
-        Bounds of the step size a.
-    backtracking : float, default=0.3
-        Factor of the line search, in (0, 1).
-    sufficient_decrease : float, default=1e-4
-        Share of the linear decrease that a step must reach (Armijo).
-    precision : float, default=16 * eps of float64
-        Relative error of the values of ``fun``, more if it computes in float32. Where values differ by less, slopes
-        say whether a step is taken.
-    callback : callable, optional
-        ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun``, ``jac``, ``nit``. Returning a true
-        value or raising StopIteration stops here; any other exception goes through.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        ``x``, ``fun``, ``jac``, ``nit``, ``nfev``, ``success``, ``message``, ``residual`` (largest entry of the
-        projected gradient at ``x``), and ``loss_curve``: the value at the start and after each iteration. Without
-        success, ``x`` is the point of lowest value seen.
-
-    Raises
-    ------
-    ValueError
-        If ``x0`` is not a finite vector, ``fun`` is not finite there, or an option is out of range.
-
-    References
-    ----------
-    E. G. Birgin, J. M. Martinez, M. Raydan. Nonmonotone spectral projected gradient methods on convex sets. SIAM J.
-    Optimization 10, 2000. The defaults are those of J. Jancsary, Approximate discriminative training of graphical
-    models, 2012, Figure 19, except for ``sufficient_decrease``, whose value it does not give.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.optimize import minimize_spg
-    >>> target = np.array([3.0, -1.0])
-    >>> fun = lambda x: (0.5 * np.sum((x - target) ** 2), x - target)
-    >>> minimize_spg(fun, np.zeros(2), project=lambda x: np.clip(x, 0, 1)).x
-    array([1., 0.])
     """
+    # fun: callable; x0: (n,); project: callable; callback: callable
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"history": history}, shares=shares)
     if not 0 < step_range[0] <= step_range[1] < np.inf:

@@ -7,25 +7,9 @@ from sklearn_crf.models import FactorGraph, numbers_of_states
 
 
 class FactorType:
-    """A type of factors: its name, states and features.
+    """A type of factors: its name, states and features."""
 
-    Parameters
-    ----------
-    name : str
-    n_states : ndarray of shape (arity,)
-        Of their nodes.
-    n_features : int
-        1 where they have none.
-    states : ndarray of shape (n_listed, arity)
-        Joint states that have a weight of their own, in any order; kept sorted and each once.
-
-    Examples
-    --------
-    >>> from sklearn_crf.potentials import FactorType
-    >>> kind = FactorType("pair", [3, 4], 1, [[2, 1], [0, 3], [2, 1]])
-    >>> kind.n_listed, kind.states.tolist()
-    (2, [[0, 3], [2, 1]])
-    """
+    # n_states: (arity,); states: (n_listed, arity)
 
     def __init__(self, name, n_states, n_features, states):
         self.name = name
@@ -44,24 +28,8 @@ class FactorType:
         return numbers_of_states(self.states, self.n_states)
 
     def weights_of(self, former, coef):
-        """Weights of the joint states that are listed, from those of the same type in another fit.
-
-        Parameters
-        ----------
-        former : FactorType or None
-            The type there, which may list others; None if it did not occur, and all weights are zero.
-        coef : ndarray of shape (n_features, n_listed + 1) or None
-            Weights of its joint states; those that it does not list share the last one.
-
-        Returns
-        -------
-        ndarray of shape (n_features, n_listed + 1)
-
-        Raises
-        ------
-        ValueError
-            If the states or the number of features differ.
-        """
+        """Weights of the joint states that are listed, from those of the same type in another fit."""
+        # coef: (n_features, n_listed + 1) or None; returns: (n_features, n_listed + 1)
         if former is None:
             return np.zeros((self.n_features, self.n_listed + 1))
         if former.n_features != self.n_features or not np.array_equal(former.n_states, self.n_states):
@@ -75,39 +43,7 @@ class FactorType:
 
 
 def factor_types(examples, batches, n_classes):
-    """The types of factors of training examples, with the joint states that occur.
-
-    Parameters
-    ----------
-    examples : sequence of Example
-    batches : sequence of Batch
-        Of these, labelled; joint states with an unlabelled node and those of examples of weight 0 do not count.
-    n_classes : int
-        States of a node in examples that do not say how many.
-
-    Returns
-    -------
-    list of FactorType
-        Sorted by name.
-
-    Raises
-    ------
-    ValueError
-        If factors of one type differ in their number of nodes, states or features.
-
-    Examples
-    --------
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.potentials import factor_types
-    >>> examples = [
-    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    ... ]
-    >>> encoded = encode_X(examples, allow_factors=True)
-    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
-    >>> [(kind.name, kind.states.tolist()) for kind in factor_types(examples, batches, 2)]
-    [('triple', [[0, 1, 1]])]
-    """
+    """The types of factors of training examples, with the joint states that occur."""
     shapes, found = {}, {}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
@@ -123,26 +59,7 @@ def factor_types(examples, batches, n_classes):
 
 
 def check_factors(examples, types, n_classes):
-    """Raise ValueError unless the factors of examples are of given types, and the tables of fixed ones fit.
-
-    Parameters
-    ----------
-    examples : sequence of Example
-    types : sequence of FactorType
-    n_classes : int
-
-    Examples
-    --------
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.potentials import check_factors, factor_types
-    >>> examples = [
-    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    ... ]
-    >>> encoded = encode_X(examples, allow_factors=True)
-    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
-    >>> check_factors(examples, factor_types(examples, batches, 2), 2)  # they fit: no error
-    """
+    """Raise ValueError unless the factors of examples are of given types, and the tables of fixed ones fit."""
     known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():

@@ -30,32 +30,6 @@ class FactorPotentials:
     have no features.
 
     Source: Jancsary 2012, section 6.3.3 (sparse factors with tied potentials).
-
-    Parameters
-    ----------
-    pairwise : LinearPotentials
-        Of nodes and edges.
-    types : sequence of FactorType
-        Their weights follow those of nodes and edges, type by type.
-
-    Examples
-    --------
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.potentials import (
-    ...     FactorPotentials,
-    ...     LinearPotentials,
-    ...     factor_types,
-    ...     pairwise_form,
-    ... )
-    >>> examples = [
-    ...     Example([[0.0], [1.0], [0.5]], [[0, 1]], factors={"triple": [[0, 1, 2]]})
-    ... ]
-    >>> encoded = encode_X(examples, allow_factors=True)
-    >>> batches = make_batches(encoded, encode_y([[0, 1, 1]], encoded).labels)
-    >>> nodes = LinearPotentials(1, 2, pairwise_form("potts", 2))
-    >>> FactorPotentials(nodes, factor_types(examples, batches, 2)).n_coef, nodes.n_coef
-    (5, 3)
     """
 
     def __init__(self, pairwise, types):
@@ -70,19 +44,7 @@ class FactorPotentials:
         self.forbids = pairwise.forbids
 
     def check(self, encoded: Encoded, name: str) -> None:
-        """Check that examples have nothing that those of training had not.
-
-        Parameters
-        ----------
-        encoded : Encoded
-        name : str
-            Of the estimator, for errors.
-
-        Raises
-        ------
-        ValueError
-            As of :meth:`LinearPotentials.check`, and if their factors do not fit the types.
-        """
+        """Check that examples have nothing that those of training had not."""
         check_factors(encoded.items, self.types, self.n_classes)
         self.pairwise.check(encoded, name)
 
@@ -112,17 +74,8 @@ class FactorPotentials:
         return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))
 
     def unpack(self, coef):
-        """The parts of a flat vector.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        WeightsByType
-            Views of the vector.
-        """
+        """The parts of a flat vector."""
+        # coef: (n_coef,)
         ends = self._ends
         parts = {
             kind.name: coef[start:stop].reshape(kind.n_features, kind.n_listed + 1)
@@ -131,48 +84,17 @@ class FactorPotentials:
         return WeightsByType(coef[: ends[0]], parts)
 
     def inference_model(self, coef, example):
-        """The model of an example for inference alone: :meth:`model`.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-
-        Returns
-        -------
-        FactorGraph or PairwiseModel
-        """
+        """The model of an example for inference alone: :meth:`model`."""
+        # coef: (n_coef,)
         return self.model(coef, example)
 
     def kept_edges(self, example):
-        """Layout of edges that models at other weights share, as :meth:`LinearPotentials.kept_edges`.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        EdgeLayout or None
-        """
+        """Layout of edges that models at other weights share, as :meth:`LinearPotentials.kept_edges`."""
         return self.pairwise.kept_edges(example)
 
     def model(self, coef, example, edges=None):
-        """Model of an example at given weights.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-        edges : EdgeLayout, optional
-            What :meth:`kept_edges` gave for the example.
-
-        Returns
-        -------
-        FactorGraph or PairwiseModel
-            A pairwise model for an example without factors. Else the factors of nodes come first, then edges, then the
-            types in their order, then the fixed ones.
-        """
+        """Model of an example at given weights."""
+        # coef: (n_coef,)
         weights = self.unpack(np.asarray(coef))
         model = self.pairwise.model(weights.pairwise, example, edges)
         if not example.has_factors:
@@ -186,76 +108,30 @@ class FactorPotentials:
         return union_of_factors(*graphs)
 
     def pullback(self, example, statistics):
-        """Derivative by the weights of a scalar whose derivative by the model is given.
-
-        Parameters
-        ----------
-        example : Example
-        statistics : FactorStatistics or Statistics
-            Of the type of the model.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
-        """
+        """Derivative by the weights of a scalar whose derivative by the model is given."""
+        # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
         parts.pairwise[...] = self.pairwise.pullback(example, self._split(parts, example, statistics))
         return gradient
 
     def prepared(self, example):
-        """An example in the form that is quickest for many calls, as :meth:`SparsePotentials.prepared` makes it.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        Example
-        """
+        """An example in the form that is quickest for many calls, as :meth:`SparsePotentials.prepared` makes it."""
         return self.pairwise.prepared(example)
 
     def prepared_once(self, example):
-        """An example for a single call of :meth:`model`: see :meth:`SparsePotentials.prepared_once`.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        Example
-        """
+        """An example for a single call of :meth:`model`: see :meth:`SparsePotentials.prepared_once`."""
         return self.pairwise.prepared_once(example)
 
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
-        """Add the pullbacks of many examples to a gradient: see :meth:`SparsePotentials.add_pullbacks`.
-
-        Parameters
-        ----------
-        gradient : ndarray of shape (n_coef,), float64
-            Added to.
-        examples : sequence of Example
-        statistics : sequence of FactorStatistics or Statistics
-        ranges : sequence of (int, int)
-        n_jobs : int or None, default=None
-        """
+        """Add the pullbacks of many examples to a gradient: see :meth:`SparsePotentials.add_pullbacks`."""
+        # gradient: (n_coef,), float64
         parts = self.unpack(gradient)
         pairs = [self._split(parts, example, part) for example, part in zip(examples, statistics, strict=True)]
         self.pairwise.add_pullbacks(parts.pairwise, examples, pairs, ranges, n_jobs=n_jobs)
 
     def shared_ranges(self, examples):
-        """Ranges of features of nodes with about as many entries each, as :meth:`SparsePotentials.shared_ranges`.
-
-        Parameters
-        ----------
-        examples : sequence of Example
-
-        Returns
-        -------
-        list of (int, int)
-        """
+        """Ranges of features of nodes with about as many entries each, as :meth:`SparsePotentials.shared_ranges`."""
         return self.pairwise.shared_ranges(examples)
 
     def _types_of(self, example):

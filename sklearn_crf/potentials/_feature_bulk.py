@@ -12,48 +12,16 @@ class FeatureBulk(NamedTuple):
     """Centre and spread of the bulk of some features, which up to a quarter of outlying values hardly move.
 
     They are those of some thousand nodes or edges, spread evenly over all.
-
-    Attributes
-    ----------
-    number : ndarray of shape (n_types,)
-        Nodes or edges that were looked at.
-    center : ndarray of shape (n_types, n_features)
-        Medians.
-    spread : ndarray of shape (n_types, n_features)
-        About the standard deviations that the bulk has; inf where nothing varies.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> from sklearn_crf.potentials import FeatureBulk
-    >>> X = np.random.default_rng(0).normal(1000, 5, size=(100, 1, 1))
-    >>> X[:10] = 1e12
-    >>> bulk = FeatureBulk.of_nodes(make_batches(encode_X(X)), 1, np.array([True]))
-    >>> bulk.center.round().tolist(), bulk.spread.round().tolist()
-    ([[1001.0]], [[6.0]])
     """
 
-    number: np.ndarray
-    center: np.ndarray
-    spread: np.ndarray
+    number: np.ndarray  # (n_types,)
+    center: np.ndarray  # (n_types, n_features)
+    spread: np.ndarray  # (n_types, n_features)
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Bulk of the features of nodes.
-
-        Parameters
-        ----------
-        batches : sequence of Batch
-        n_types : int
-            Types of nodes.
-        wanted : ndarray of shape (n_features,), bool
-            The features to look at.
-
-        Returns
-        -------
-        FeatureBulk
-        """
+        """Bulk of the features of nodes."""
+        # wanted: (n_features,), bool
         parts = [(each.example.node_features, each.example.node_type) for each in batches]
         if isinstance(parts[0][0], SharedRows):
             # Nodes of every type have the same rows.
@@ -63,20 +31,8 @@ class FeatureBulk(NamedTuple):
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Bulk of the features of edges, whose spread is their distance from 0: they have no intercept.
-
-        Parameters
-        ----------
-        batches : sequence of Batch
-        n_types : int
-            Types of edges.
-        wanted : ndarray of shape (n_features,), bool
-            The features to look at.
-
-        Returns
-        -------
-        FeatureBulk
-        """
+        """Bulk of the features of edges, whose spread is their distance from 0: they have no intercept."""
+        # wanted: (n_features,), bool
         featured = (each.example for each in batches if each.example.edge_features is not None)
         return cls._of([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
 
@@ -103,16 +59,7 @@ class FeatureBulk(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureBulk]") -> "FeatureBulk":
-        """Bulk of all nodes or edges from those of parts: weighted medians.
-
-        Parameters
-        ----------
-        parts : sequence of FeatureBulk
-
-        Returns
-        -------
-        FeatureBulk
-        """
+        """Bulk of all nodes or edges from those of parts: weighted medians."""
         number, center, spread = (np.array(each) for each in zip(*parts, strict=True))
         weight = np.broadcast_to(number[..., np.newaxis], center.shape)
         return cls(number.sum(axis=0), _weighted_median(center, weight), _weighted_median(spread, weight))

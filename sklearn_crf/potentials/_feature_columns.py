@@ -16,36 +16,14 @@ class FeatureColumns:
     """Sparse features of the nodes of an example, or of its edges: of each feature that occurs, its nodes.
 
     A node of type t has the features from ``t * n_features`` on, so that types have weights of their own.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Nodes (or edges), and features of one type.
-    dtype : dtype
-        Precision of the features.
-    feature : ndarray of shape (n,), int32
-        Those that occur, ascending.
-    ptr : ndarray of shape (n + 1,), int32
-        Entries of each.
-    node : ndarray of shape (nnz,), int32
-    value : ndarray of shape (nnz,)
-        Of size 0 where every value is one.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf.potentials import feature_columns
-    >>> columns = feature_columns(sp.csr_matrix([[1.0, 0.0], [3.0, 2.0]]))
-    >>> columns.ptr.tolist(), columns.node.tolist()
-    ([0, 2, 3], [0, 1, 1])
     """
 
     shape: tuple
     dtype: np.dtype
-    feature: np.ndarray
-    ptr: np.ndarray
-    node: np.ndarray
-    value: np.ndarray
+    feature: np.ndarray  # (n,), int32
+    ptr: np.ndarray  # (n + 1,), int32
+    node: np.ndarray  # (nnz,), int32
+    value: np.ndarray  # (nnz,)
 
     @property
     def arrays(self):
@@ -53,14 +31,8 @@ class FeatureColumns:
         return self.feature, self.ptr, self.node, self.value
 
     def by_node(self):
-        """The features of each node.
-
-        Returns
-        -------
-        CSR matrix of shape (N, n)
-            A column for each feature up to the last one that occurs, those of a node type after those of the type
-            before.
-        """
+        """The features of each node."""
+        # returns: CSR matrix of shape (N, n)
         value = self.value if len(self.value) else np.ones(len(self.node), dtype=self.dtype)
         index = np.repeat(self.feature, np.diff(self.ptr))
         shape = self.shape[0], int(self.feature.max(initial=-1)) + 1
@@ -68,33 +40,8 @@ class FeatureColumns:
 
 
 def feature_columns(features, node_type=None, what="features"):
-    """Columns of a sparse matrix.
-
-    Parameters
-    ----------
-    features : ndarray or sparse matrix of shape (N, F)
-    node_type : ndarray of shape (N,), optional
-        None is one type.
-    what : str, default="features"
-        Name of them in errors.
-
-    Returns
-    -------
-    FeatureColumns
-
-    Raises
-    ------
-    ValueError
-        If features and types are more than int32 can number.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf.potentials import feature_columns
-    >>> columns = feature_columns(sp.csr_matrix([[1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
-    >>> columns.feature.tolist(), columns.node.tolist(), columns.value.tolist()
-    ([0, 2], [0, 1], [1.0, 2.0])
-    """
+    """Columns of a sparse matrix."""
+    # features: ndarray or sparse matrix of shape (N, F); node_type: (N,)
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
     if n_features * n_types > _MOST_FEATURES:
@@ -127,27 +74,11 @@ def feature_columns(features, node_type=None, what="features"):
 
 @dataclass(frozen=True, eq=False)
 class FeaturePairs:
-    """The pairs of a feature and a column of scores that have a weight.
-
-    Parameters
-    ----------
-    n_columns : int
-    ptr : ndarray of shape (n_features + 1,), int64
-        Pairs of each feature, those of a node type after those of the type before.
-    column : ndarray of shape (n_pairs,), int32
-        Ascending for each feature.
-
-    Examples
-    --------
-    >>> from sklearn_crf.potentials import FeaturePairs
-    >>> pairs = FeaturePairs.all(2, 3)
-    >>> len(pairs), pairs.ptr.tolist(), pairs.column.tolist()
-    (6, [0, 3, 6], [0, 1, 2, 0, 1, 2])
-    """
+    """The pairs of a feature and a column of scores that have a weight."""
 
     n_columns: int
-    ptr: np.ndarray
-    column: np.ndarray
+    ptr: np.ndarray  # (n_features + 1,), int64
+    column: np.ndarray  # (n_pairs,), int32
     # The matrix that the pairs were read from, and its values in their order.
     _weights: tuple | None = field(init=False, default=None, repr=False)
 
@@ -161,33 +92,13 @@ class FeaturePairs:
 
     @classmethod
     def all(cls, n_features, n_columns):
-        """Every pair.
-
-        Parameters
-        ----------
-        n_features, n_columns : int
-
-        Returns
-        -------
-        FeaturePairs
-        """
+        """Every pair."""
         ptr = np.arange(n_features + 1, dtype=np.int64) * n_columns
         return cls(n_columns, ptr, np.tile(np.arange(n_columns, dtype=np.int32), n_features))
 
     @classmethod
     def seen(cls, n_features, n_columns, occurrences):
-        """The pairs of a feature and the column of a node that has it.
-
-        Parameters
-        ----------
-        n_features, n_columns : int
-        occurrences : iterable of (FeatureColumns, ndarray)
-            Features of nodes, and the column of each node, such as its label; those below 0 do not count.
-
-        Returns
-        -------
-        FeaturePairs
-        """
+        """The pairs of a feature and the column of a node that has it."""
         # As narrow as they may be: there are as many as there are features in all nodes, and copies of them.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
         keys = [_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
@@ -199,16 +110,8 @@ class FeaturePairs:
 
     @classmethod
     def of_matrix(cls, weights):
-        """The pairs that a sparse matrix of weights holds.
-
-        Parameters
-        ----------
-        weights : sparse matrix of shape (n_columns, n_features)
-
-        Returns
-        -------
-        FeaturePairs
-        """
+        """The pairs that a sparse matrix of weights holds."""
+        # weights: sparse matrix of shape (n_columns, n_features)
         by_feature = _by_feature(weights)
         pairs = cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
         # A prediction picks its weights from the matrix that tells the pairs: turning it once is enough.
@@ -216,45 +119,21 @@ class FeaturePairs:
         return pairs
 
     def of_features(self, features):
-        """The pairs of some features.
-
-        Parameters
-        ----------
-        features : ndarray of shape (n,) of int
-
-        Returns
-        -------
-        ndarray of int
-        """
+        """The pairs of some features."""
+        # features: (n,) of int
         return np.concatenate([np.arange(0), *(np.arange(self.ptr[f], self.ptr[f + 1]) for f in features)])
 
     def matrix(self, values):
-        """Weights as a matrix, those that are zero left out.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_pairs,)
-
-        Returns
-        -------
-        CSR matrix of shape (n_columns, n_features)
-        """
+        """Weights as a matrix, those that are zero left out."""
+        # values: (n_pairs,); returns: CSR matrix of shape (n_columns, n_features)
         by_feature = sp.csr_matrix((values, self.column, self.ptr), shape=(len(self.ptr) - 1, self.n_columns))
         matrix = by_feature.T.tocsr()
         matrix.eliminate_zeros()
         return matrix
 
     def pick(self, weights):
-        """The weights of these pairs in a matrix, the inverse of :meth:`matrix`.
-
-        Parameters
-        ----------
-        weights : ndarray or sparse matrix of shape (n_columns, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_pairs,), float64
-        """
+        """The weights of these pairs in a matrix, the inverse of :meth:`matrix`."""
+        # weights: ndarray or sparse matrix of shape (n_columns, n_features); returns: (n_pairs,), float64
         if self._weights is not None and weights is self._weights[0]:
             return self._weights[1].astype(np.float64)
         if sp.issparse(weights):

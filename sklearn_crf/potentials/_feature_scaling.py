@@ -28,72 +28,24 @@ _LONG_TAIL = 10.0
 
 
 class FeatureMoments(NamedTuple):
-    """Number, mean and spread of the features of nodes or edges, for each of their types.
+    """Number, mean and spread of the features of nodes or edges, for each of their types."""
 
-    Attributes
-    ----------
-    number : ndarray of shape (n_types,)
-        Nodes or edges.
-    mean : ndarray of shape (n_types, n_features), float64
-        Means.
-    squares : ndarray of shape (n_types, n_features), float64
-        Sums of squared deviations from them.
-    low : ndarray of shape (n_types, n_features), float64
-        Least values.
-    high : ndarray of shape (n_types, n_features), float64
-        Largest values.
-
-    Examples
-    --------
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> from sklearn_crf.potentials import FeatureMoments
-    >>> X = [[[1.0], [3.0]], [[5.0]]]
-    >>> moments = FeatureMoments.of_nodes(make_batches(encode_X(X)), n_types=1)
-    >>> moments.number.tolist(), moments.mean.tolist(), moments.squares.tolist()
-    ([3.0], [[3.0]], [[8.0]])
-    """
-
-    number: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    number: np.ndarray  # (n_types,)
+    mean: np.ndarray  # (n_types, n_features), float64
+    squares: np.ndarray  # (n_types, n_features), float64
+    low: np.ndarray  # (n_types, n_features), float64
+    high: np.ndarray  # (n_types, n_features), float64
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
-        """Moments of the features of nodes, which are dense.
-
-        Parameters
-        ----------
-        batches : sequence of Batch
-        n_types : int
-            Types of nodes.
-        n_jobs : int or None, default=1
-            Threads over batches.
-
-        Returns
-        -------
-        FeatureMoments
-        """
+        """Moments of the features of nodes, which are dense."""
         n_features = batches[0].example.shape[1]
         parts = ((each.example.node_features, each.example.node_type) for each in batches)
         return cls._of(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Moments of the features of edges, which are dense; edges without any are not counted.
-
-        Parameters
-        ----------
-        batches : sequence of Batch
-        n_types : int
-            Types of edges.
-        n_features : int
-
-        Returns
-        -------
-        FeatureMoments
-        """
+        """Moments of the features of edges, which are dense; edges without any are not counted."""
         featured = (each.example for each in batches if each.example.edge_features is not None)
         return cls._of(((each.edge_features, each.edge_type) for each in featured), n_types, n_features)
 
@@ -128,16 +80,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Moments of all nodes from those of parts, in their order.
-
-        Parameters
-        ----------
-        parts : sequence of FeatureMoments
-
-        Returns
-        -------
-        FeatureMoments
-        """
+        """Moments of all nodes from those of parts, in their order."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number
@@ -205,33 +148,10 @@ class FeatureScaling:
     The scores, and with a penalty of :math:`(w'_j / s_j)^2` the objective, are the same. What differs is how alike the
     curvatures of the objective along the weights are, and what one tolerance means for the gradient by each of them.
     Features without need keep :math:`m_j = 0, s_j = 1`.
-
-    Parameters
-    ----------
-    center, scale : ndarray of shape (n_node_types, n_features), or None
-        m and s of the features of nodes; None where no feature is in need.
-    edge_scale : ndarray of shape (n_edge_types, n_edge_features), or None
-        s of the features of edges, whose m are 0.
-    tail, edge_tail : ndarray of the shapes of ``scale`` and ``edge_scale``, or None
-        Units of the features over the spread of their bulk: 1 but for features with outlying values.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> from sklearn_crf.potentials import FeatureScaling, LinearPotentials, pairwise_form
-    >>> batches = make_batches(
-    ...     encode_X([[[999.0, 0.5], [1001.0, -0.5]]], edge_features="constant")
-    ... )
-    >>> potentials = LinearPotentials(2, 2, pairwise_form("potts", 2))
-    >>> scaling = FeatureScaling.for_training(
-    ...     FeatureScaling.moments(batches, potentials), C=1.0
-    ... )
-    >>> scaling.center.tolist(), scaling.scaled(batches)[0].example.node_features.tolist()
-    ([[1000.0, 0.0]], [[-1.0, 0.5], [1.0, -0.5]])
-    >>> scaling.inner(potentials, np.array([0.1, 2.0, 3.0, 0.0])).tolist()
-    [0.1, 2.0, 103.0, 0.0]
     """
+
+    # center, scale: (n_node_types, n_features), or None; edge_scale: (n_edge_types, n_edge_features), or None; tail,
+    # edge_tail: ndarray of the shapes of ``scale`` and ``edge_scale``, or None
 
     def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None):
         self.center = center
@@ -241,19 +161,7 @@ class FeatureScaling:
 
     @staticmethod
     def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
-        """Moments of the features of nodes and of edges; None where they stay as they are: of sparse ones, operators.
-
-        Parameters
-        ----------
-        batches : list of Batch
-        potentials : LinearPotentials or FactorPotentials
-        n_jobs : int or None, default=1
-            Threads over batches.
-
-        Returns
-        -------
-        tuple of FeatureMoments, or None
-        """
+        """Return moments of the features of nodes and edges, or None for sparse features and operators."""
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
         # Those of nodes come first: they make those of edges, and errors name them.
@@ -269,26 +177,8 @@ class FeatureScaling:
         penalises_intercept: bool = False,
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
     ) -> "FeatureScaling":
-        """The units that suit some training data.
-
-        Parameters
-        ----------
-        moments : tuple of FeatureMoments, or None
-            Of nodes and of edges.
-        C : float
-            Inverse strength of the penalty.
-        fit_intercept : bool, default=True
-            Whether intercepts can take up what centred features lack.
-        penalises_intercept : bool, default=False
-            Whether what intercepts take up has a penalty. Then features in other units are centred wherever they are,
-            so that the penalty does not depend on their offset.
-        bulk_of : callable, optional
-            ``bulk_of(scaling)``: the :meth:`bulk` of the features of nodes and of edges, where some have other units.
-
-        Returns
-        -------
-        FeatureScaling
-        """
+        """The units that suit some training data."""
+        # bulk_of: callable
         if moments is None:
             return cls()
         nodes, edges = moments
@@ -309,18 +199,7 @@ class FeatureScaling:
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
-        """Bulk of those features of nodes and of edges that have other units.
-
-        Parameters
-        ----------
-        batches : list of Batch
-            In units of X.
-        potentials : LinearPotentials or FactorPotentials
-
-        Returns
-        -------
-        tuple of FeatureBulk
-        """
+        """Bulk of those features of nodes and of edges that have other units."""
         wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
@@ -338,27 +217,13 @@ class FeatureScaling:
         return self.center is None
 
     def rescale_penalty(self, potentials: Any) -> None:
-        """Let the penalty of potentials be that of weights for these units.
-
-        Parameters
-        ----------
-        potentials : LinearPotentials or FactorPotentials
-        """
+        """Let the penalty of potentials be that of weights for these units."""
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
         linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:
-        """Batches in these units.
-
-        Parameters
-        ----------
-        batches : list of Batch
-
-        Returns
-        -------
-        list of Batch
-        """
+        """Batches in these units."""
         if self.is_identity:
             return batches
         return [replace(batch, example=self._scaled_example(batch.example)) for batch in batches]
@@ -371,33 +236,13 @@ class FeatureScaling:
         return example._with(node_features=_rescaled(example.node_features, example.node_type, self.center, self.scale))
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Weights for features in these units.
-
-        Parameters
-        ----------
-        potentials : LinearPotentials or FactorPotentials
-        coef : ndarray of shape (n_coef,)
-            Weights for the features as they are.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Weights for features in these units."""
+        # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._moved(potentials, coef, 1)
 
     def outer(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Weights for the features as they are, the inverse of :meth:`inner`.
-
-        Parameters
-        ----------
-        potentials : LinearPotentials or FactorPotentials
-        coef : ndarray of shape (n_coef,)
-            Weights for features in these units.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """Weights for the features as they are, the inverse of :meth:`inner`."""
+        # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._moved(potentials, coef, -1)
 
     def _moved(self, potentials, coef, direction):
@@ -414,17 +259,8 @@ class FeatureScaling:
         return moved
 
     def outer_gradient(self, potentials: Any, gradient: np.ndarray) -> np.ndarray:
-        """The gradient by weights for the features as they are, of that by :meth:`inner` ones.
-
-        Parameters
-        ----------
-        potentials : LinearPotentials or FactorPotentials
-        gradient : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
+        """The gradient by weights for the features as they are, of that by :meth:`inner` ones."""
+        # gradient: (n_coef,); returns: (n_coef,)
         if self.is_identity:
             return gradient
         moved = np.array(gradient)
@@ -459,29 +295,7 @@ def _tails(scale, bulk, penalty):
 
 
 def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
-    """Warn of features so small that the penalty leaves their weights no effect.
-
-    Parameters
-    ----------
-    moments : FeatureMoments
-        Of nodes.
-    C : float
-        Inverse strength of the penalty.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> from sklearn_crf.encoding import encode_X, make_batches
-    >>> from sklearn_crf.potentials import FeatureMoments, warn_of_minute_features
-    >>> moments = FeatureMoments.of_nodes(
-    ...     make_batches(encode_X([[[1e-6], [3e-6]]])), n_types=1
-    ... )
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     warn_of_minute_features(moments, C=1.0)
-    >>> print(str(caught[0].message)[:36])
-    Features [0] range over less than 0.
-    """
+    """Warn of features so small that the penalty leaves their weights no effect."""
     information = C * moments.number.sum() * moments.deviation**2
     minute = np.any(moments.varies & (moments.high < moments.low + _MINUTE) & (information < 1), axis=0)
     if minute.any():

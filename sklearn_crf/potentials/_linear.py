@@ -32,42 +32,9 @@ class LinearPotentials:
 
     Two classes share one weight vector: the unary scores are :math:`-z/2` and :math:`+z/2` for
     :math:`z = w^\top x + b`, so that a field without edges is logistic regression (Kumar et al. 2005, Eq. 3).
-
-    Parameters
-    ----------
-    n_features : int
-        Features of a node, F.
-    n_classes : int
-        K.
-    form : PairwiseForm
-        How table entries share weights.
-    n_edge_features : int, default=1
-        R.
-    n_node_types, n_edge_types : int, default=1
-        Types with weights of their own.
-    fit_intercept : bool, default=True
-        Whether nodes have a constant term, which is never penalised.
-    forbidden : ndarray of shape (K, K) of bool, optional
-        Pairs of classes that no edge may join, from its first node to its second: their scores are -inf. Where edges
-        have features by which -inf cannot be multiplied, models have one more, of value 1, whose table forbids.
-    forbidden_ends : ndarray of shape (2, K) of bool, optional
-        Classes that no node may have to which no edge leads, and from which none leads: the first and the last node of
-        a chain.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2))
-    >>> potentials.n_coef
-    3
-    >>> model = potentials.model(
-    ...     np.array([2.0, -1.0, 0.5]), Example([[0.0], [1.0]], [[0, 1]])
-    ... )
-    >>> model.unary.tolist(), model.tables.tolist()
-    ([[0.5, -0.5], [-0.5, 0.5]], [[[[0.5, 0.0], [0.0, 0.5]]]])
     """
+
+    # forbidden: (K, K) of bool; forbidden_ends: (2, K) of bool
 
     #: Whether examples are to be :meth:`prepared`, their features kept by column.
     by_columns = False
@@ -107,19 +74,7 @@ class LinearPotentials:
         self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
 
     def check(self, encoded: Encoded, name: str) -> None:
-        """Check that examples have nothing that those of training had not.
-
-        Parameters
-        ----------
-        encoded : Encoded
-        name : str
-            Of the estimator, for errors.
-
-        Raises
-        ------
-        ValueError
-            If they have types of nodes or edges, states or edge features that have no weights.
-        """
+        """Check that examples have nothing that those of training had not."""
         for i, example in enumerate(encoded.representatives):
             # Their weights would be looked up beyond the last.
             has_more_types = encoded.n_node_types > self.n_node_types and example.node_type is not None
@@ -158,17 +113,8 @@ class LinearPotentials:
         return prod(self._coef_shape) + prod(self._intercept_shape) + prod(self._edge_shape)
 
     def unpack(self, coef):
-        """The parts of a flat vector.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-
-        Returns
-        -------
-        LinearWeights
-            Views of the vector.
-        """
+        """The parts of a flat vector."""
+        # coef: (n_coef,)
         first = prod(self._coef_shape)
         second = first + prod(self._intercept_shape)
         return LinearWeights(
@@ -178,17 +124,8 @@ class LinearPotentials:
         )
 
     def pack(self, coef, intercept, edge_coef):
-        """The flat vector of its parts, the inverse of :meth:`unpack`.
-
-        Parameters
-        ----------
-        coef, intercept, edge_coef : array-like
-            As in :class:`LinearWeights`.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
-        """
+        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        # returns: (n_coef,), float64
         shapes = self._coef_shape, self._intercept_shape, self._edge_shape
         parts = [np.reshape(part, shape) for part, shape in zip((coef, intercept, edge_coef), shapes, strict=True)]
         return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
@@ -226,55 +163,21 @@ class LinearPotentials:
         return mask
 
     def model(self, coef, example, edges=None):
-        """Model of an example at given weights.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-            With edge features and types resolved; None stands for a constant and for one type.
-        edges : EdgeLayout, optional
-            What :meth:`kept_edges` gave for the example, for its models at many weights.
-
-        Returns
-        -------
-        PairwiseModel
-            In the precision of ``example.node_features``.
-        """
+        """Model of an example at given weights."""
+        # coef: (n_coef,)
         if edges is None:
             return self._model(coef, example, self._unary)
         unary, tables = self._scores_and_tables(coef, example, self._unary)
         return PairwiseModel._with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
-        """Unary scores of :meth:`model` alone, before labels of ends are forbidden.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-            Features of :class:`~sklearn_crf.encoding.RowsInPlace` are of sparse potentials, and one type of nodes.
-
-        Returns
-        -------
-        ndarray of shape (N, K)
-            In the precision of ``example.node_features``.
-        """
+        """Unary scores of :meth:`model` alone, before labels of ends are forbidden."""
+        # coef: (n_coef,); returns: (N, K)
         unary = self._unary(self.unpack(np.asarray(coef)), example)
         return unary.astype(example.node_features.dtype, copy=False)
 
     def kept_edges(self, example):
-        """Layout of edges that models of an example at other weights share, checked once.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        EdgeLayout or None
-            None where nothing is shared, or little next to what is in memory for its scores.
-        """
+        """Layout of edges that models of an example at other weights share, checked once."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not 0 < example.graph.n_edges <= _MOST_KEPT_EDGES:
             return None
@@ -290,19 +193,8 @@ class LinearPotentials:
         )
 
     def scores_and_tables(self, coef, example):
-        """Unary scores and tables of :meth:`model`, without the checks of a model.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-
-        Returns
-        -------
-        unary : ndarray of shape (N, K)
-        tables : ndarray of shape (T, R, K, K)
-            In the precision of ``example.node_features``, as ``unary``.
-        """
+        """Unary scores and tables of :meth:`model`, without the checks of a model."""
+        # coef: (n_coef,); returns: unary : (N, K), tables : (T, R, K, K)
         unary, tables = self._scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
 
@@ -323,18 +215,8 @@ class LinearPotentials:
         return self.forbidden is not None or self.forbidden_ends is not None
 
     def forbid_ends(self, unary, first, last):
-        """Scores of nodes, in place, with -inf for the classes that the first and the last nodes may not have.
-
-        Parameters
-        ----------
-        unary : ndarray of shape (N, K)
-        first, last : ndarray of int
-            Numbers of the nodes.
-
-        Returns
-        -------
-        ndarray of shape (N, K)
-        """
+        """Scores of nodes, in place, with -inf for the classes that the first and the last nodes may not have."""
+        # unary: (N, K); returns: (N, K)
         if self.forbidden_ends is not None:
             for nodes, is_forbidden in zip((first, last), self.forbidden_ends, strict=True):
                 unary[np.ix_(nodes, np.flatnonzero(is_forbidden))] = -np.inf
@@ -349,32 +231,16 @@ class LinearPotentials:
         return example.edge_features is not None and bool(np.min(example.edge_features) <= 0)
 
     def forbid_pairs(self, tables):
-        """Tables with -inf at the forbidden pairs.
-
-        Parameters
-        ----------
-        tables : ndarray of shape (T, R, K, K)
-
-        Returns
-        -------
-        ndarray of shape (T, R, K, K)
-        """
+        """Tables with -inf at the forbidden pairs."""
+        # tables: (T, R, K, K); returns: (T, R, K, K)
         return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
     def inference_model(self, coef, example):
         """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.
 
         The scores are the same, in less memory and time. Derivatives by the tables are not those of :meth:`model`.
-
-        Parameters
-        ----------
-        coef : ndarray of shape (n_coef,)
-        example : Example
-
-        Returns
-        -------
-        PairwiseModel
         """
+        # coef: (n_coef,)
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
         if one_feature or self.form.n_weights > 1 or self.forbids:
             return self._model(coef, example, self._unary_of_parts)
@@ -392,21 +258,8 @@ class LinearPotentials:
         return self.form.expand(weights.edge_coef)
 
     def edge_layout(self, example):
-        """How the edges of an example read the tables of its model.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        shape : tuple of int
-            Numbers of tables and of their features.
-        edge_type : ndarray of shape (E,) or None
-            Table of each edge.
-        edge_weight : ndarray of shape (E, R) or None
-            Its features.
-        """
+        """How the edges of an example read the tables of its model."""
+        # returns: shape : tuple of int, edge_type : (E,) or None, edge_weight : (E, R) or None
         n_features, features = self.n_edge_features, example.edge_features
         if self._forbids_by_a_feature(example):
             n_features += 1
@@ -414,31 +267,12 @@ class LinearPotentials:
         return (self.n_edge_types, n_features), example.edge_type, features
 
     def touched_by(self, example):
-        """Weights that the model of an example depends on.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        slice or ndarray of int
-            Into the flat vector.
-        """
+        """Weights that the model of an example depends on."""
         return slice(None)
 
     def pullback(self, example, statistics):
-        """Derivative by the weights of a scalar whose derivative by the model is given: B(x)' statistics.
-
-        Parameters
-        ----------
-        example : Example
-        statistics : Statistics
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
-        """
+        """Derivative by the weights of a scalar whose derivative by the model is given: B(x)' statistics."""
+        # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
         self._pull_nodes(parts, example, self._columns(statistics.unary))
@@ -454,21 +288,8 @@ class LinearPotentials:
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one.
-
-        Parameters
-        ----------
-        example : Example
-            Such as the disjoint union of a batch.
-        statistics : Statistics
-            ``unary`` (N, K) and ``tables`` (m, T, R, K, K).
-        node_ptr : ndarray of shape (m + 1,)
-            Scalar i is that of nodes ``node_ptr[i]:node_ptr[i + 1]`` and ``tables[i]``.
-
-        Returns
-        -------
-        ndarray of shape (m, n_coef), float64
-        """
+        """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one."""
+        # node_ptr: (m + 1,); returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns, edge_coef = self._columns(statistics.unary), self._edge_gradient(statistics.tables)
         for gradient, own, ends in zip(gradients, edge_coef, pairwise(node_ptr.tolist()), strict=True):

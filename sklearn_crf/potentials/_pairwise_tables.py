@@ -17,31 +17,11 @@ class PairwiseForm:
     r"""A table made of a few weights.
 
     .. math:: \theta_{a b} = \mathrm{sign}_{a b} \, v_{\mathrm{index}(a, b)}
-
-    Parameters
-    ----------
-    name : str
-    index : ndarray of shape (K, K) of int
-        Weight that fills each entry.
-    sign : ndarray of shape (K, K)
-        Its factor: 1, -1, or 0 where the entry is always zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.potentials import PairwiseForm, pairwise_form
-    >>> pairwise_form("ising", 2).expand(np.array([0.5]))
-    array([[ 0.5, -0.5],
-           [-0.5,  0.5]])
-    >>> PairwiseForm("next", np.zeros((3, 3), dtype=int), np.eye(3, k=1)).expand(
-    ...     np.array([2.0])
-    ... ).tolist()
-    [[0.0, 2.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
     """
 
     name: str
-    index: np.ndarray
-    sign: np.ndarray
+    index: np.ndarray  # (K, K) of int
+    sign: np.ndarray  # (K, K)
 
     @property
     def n_weights(self):
@@ -49,16 +29,8 @@ class PairwiseForm:
         return int(self.index.max()) + 1
 
     def expand(self, weights):
-        """Tables of weights.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (..., P)
-
-        Returns
-        -------
-        ndarray of shape (..., K, K)
-        """
+        """Tables of weights."""
+        # weights: (..., P); returns: (..., K, K)
         if self._is_whole_table:
             return weights.reshape(*weights.shape[:-1], *self.index.shape).copy()
         return weights[..., self.index] * self.sign
@@ -74,16 +46,8 @@ class PairwiseForm:
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):
-        """Derivative by the weights of a scalar whose derivative by the tables is given.
-
-        Parameters
-        ----------
-        tables : ndarray of shape (..., K, K)
-
-        Returns
-        -------
-        ndarray of shape (..., P)
-        """
+        """Derivative by the weights of a scalar whose derivative by the tables is given."""
+        # tables: (..., K, K); returns: (..., P)
         if self._is_whole_table:
             return tables.reshape(*tables.shape[:-2], -1)
         signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
@@ -93,17 +57,8 @@ class PairwiseForm:
         return np.add.reduceat(signed[..., order], starts, axis=-1)
 
     def restricted(self, allowed):
-        """The same form with weights for some entries alone; the others are always zero.
-
-        Parameters
-        ----------
-        allowed : ndarray of shape (K, K) of bool
-            Where False, the weight of the entry is left out unless an entry that shares it is allowed.
-
-        Returns
-        -------
-        PairwiseForm
-        """
+        """The same form with weights for some entries alone; the others are always zero."""
+        # allowed: (K, K) of bool
         kept = np.unique(self.index[allowed & (self.sign != 0)])
         sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
         return PairwiseForm(self.name, np.searchsorted(kept, self.index).clip(max=max(len(kept) - 1, 0)), sign)
@@ -113,37 +68,12 @@ class PairwiseForm:
 
         .. math:: \theta'_{ab} = \theta^0_{ab} + (\theta_{ab} - \theta^0_{ab}) / d, \qquad
             \theta^0_{ab} = (\theta_{aa} + \theta_{bb}) / 2
-
-        Parameters
-        ----------
-        divisor : float
-            d; 1 leaves the tables as they are.
-
-        Returns
-        -------
-        PairwiseForm
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from sklearn_crf.potentials import pairwise_form
-        >>> pairwise_form("full", 2).softened(2).expand(np.array([3.0, 0.0, 0.0, 1.0]))
-        array([[3., 1.],
-               [1., 1.]])
         """
         return _SoftenedForm(self.name, self.index, self.sign, divisor)
 
     def contract(self, tables):
-        """Weights of tables, the inverse of :meth:`expand`.
-
-        Parameters
-        ----------
-        tables : ndarray of shape (..., K, K)
-
-        Returns
-        -------
-        ndarray of shape (..., P)
-        """
+        """Weights of tables, the inverse of :meth:`expand`."""
+        # tables: (..., K, K); returns: (..., P)
         weights = np.zeros((*tables.shape[:-2], self.n_weights))
         used = self.sign != 0
         weights[..., self.index[used]] = tables[..., used] / self.sign[used]
@@ -200,28 +130,7 @@ PAIRWISE_FORMS = {"ising": _ising, "potts": _potts, "symmetric": _symmetric, "fu
 
 
 def pairwise_form(name, n_classes):
-    """Form of the pairwise tables by its name.
-
-    Parameters
-    ----------
-    name : {"auto", "ising", "potts", "symmetric", "full"}
-        ``"ising"``: v if the states agree, -v if not (two classes). ``"potts"``: v if they agree, else 0.
-        ``"symmetric"``: one weight per unordered pair of states. ``"full"``: one per ordered pair.
-        ``"auto"``: ``"ising"`` for two classes, ``"potts"`` for more.
-    n_classes : int
-
-    Returns
-    -------
-    PairwiseForm
-
-    Examples
-    --------
-    >>> from sklearn_crf.potentials import pairwise_form
-    >>> pairwise_form("symmetric", 3).index
-    array([[0, 1, 2],
-           [1, 3, 4],
-           [2, 4, 5]])
-    """
+    """Form of the pairwise tables by its name."""
     if name == "auto":
         name = "ising" if n_classes == 2 else "potts"
     if name not in PAIRWISE_FORMS:

@@ -27,36 +27,6 @@ class SparsePotentials(LinearPotentials):
 
     Weights are in the order of the features and take memory for the pairs alone; ``LinearWeights.coef`` is the vector
     of them.
-
-    Parameters
-    ----------
-    pairs : FeaturePairs
-        Of the features of every node type, those of a type after those of the type before. One column for two
-        classes is shared as in :class:`LinearPotentials`.
-    n_features, n_classes : int
-    form : PairwiseForm
-    **options
-        The other parameters of :class:`LinearPotentials`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import (
-    ...     FeaturePairs,
-    ...     SparsePotentials,
-    ...     pairwise_form,
-    ...     with_feature_columns,
-    ... )
-    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]])
-    >>> pairs = FeaturePairs.all(2, 3)
-    >>> potentials = SparsePotentials(
-    ...     pairs, 2, 3, pairwise_form("potts", 3), fit_intercept=False
-    ... )
-    >>> example = with_feature_columns(example, 1)
-    >>> potentials.model(np.arange(7.0), example).unary.tolist()
-    [[0.0, 1.0, 2.0], [6.0, 8.0, 10.0]]
     """
 
     by_columns = True
@@ -69,29 +39,11 @@ class SparsePotentials(LinearPotentials):
         return (len(self.pairs),), self.pairs.n_columns
 
     def prepared(self, example):
-        """An example whose features are in the order in which they are used, for many calls with it.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        Example
-        """
+        """An example whose features are in the order in which they are used, for many calls with it."""
         return with_feature_columns(example, self.n_node_types)
 
     def prepared_once(self, example):
-        """An example as it is quickest for a single call of :meth:`model`.
-
-        Parameters
-        ----------
-        example : Example
-
-        Returns
-        -------
-        Example
-        """
+        """An example as it is quickest for a single call of :meth:`model`."""
         return tie_constant_edges(example) if self._reads_rows(example.node_features) else self.prepared(example)
 
     def _reads_rows(self, features):
@@ -142,18 +94,8 @@ class SparsePotentials(LinearPotentials):
         """Add the pullbacks of many examples to a gradient, without a vector of weights for each.
 
         Every feature adds up its nodes in the order of the examples, whatever the number of threads.
-
-        Parameters
-        ----------
-        gradient : ndarray of shape (n_coef,), float64
-            Added to.
-        examples : sequence of Example
-            As :meth:`prepared` returns.
-        statistics : sequence of Statistics
-        ranges : sequence of (int, int)
-            Features that a thread does at once, as :meth:`shared_ranges` returns.
-        n_jobs : int or None, default=None
         """
+        # gradient: (n_coef,), float64
         parts = self.unpack(gradient)
         blocks = []
         for example, part in zip(examples, statistics, strict=True):
@@ -173,18 +115,8 @@ class SparsePotentials(LinearPotentials):
         .. math:: h_{f k} = \frac{1}{K} \Bigl(1 - \frac{1}{K}\Bigr) \sum_s \omega_s x_{s f}^2
 
         Weights of tables have the variance of what a pair of labels adds to them in place of that of a label.
-
-        Parameters
-        ----------
-        examples : sequence of Example
-            As :meth:`prepared` returns.
-        node_weights : sequence of ndarray of shape (N,)
-            :math:`\omega` of the nodes of each; an edge has the weight of its first node.
-
-        Returns
-        -------
-        ndarray of shape (n_coef,), float64
         """
+        # node_weights: sequence of (N,); returns: (n_coef,), float64
         total = np.zeros(self.n_coef)
         parts = self.unpack(total)
         variance = (1 - 1 / self.n_classes) / self.n_classes
@@ -211,17 +143,7 @@ class SparsePotentials(LinearPotentials):
                 edge_coef[t] += squares[edge_type == t].sum(axis=0)[:, np.newaxis] * variance
 
     def shared_ranges(self, examples):
-        """Ranges of features with about as many entries each.
-
-        Parameters
-        ----------
-        examples : sequence of Example
-            As :meth:`prepared` returns.
-
-        Returns
-        -------
-        list of (int, int)
-        """
+        """Ranges of features with about as many entries each."""
         return ranges_of_features([example.node_features for example in examples], self.pairs)
 
 
@@ -294,27 +216,7 @@ def ranges_of_features(columns, pairs):
 
 
 def with_feature_columns(example, n_node_types):
-    """An example with :class:`FeatureColumns` in place of a sparse matrix, and no edge features where all are one.
-
-    Parameters
-    ----------
-    example : Example
-    n_node_types : int
-
-    Returns
-    -------
-    Example
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import with_feature_columns
-    >>> example = Example(sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]), [[0, 1]])
-    >>> with_feature_columns(example, 1).node_features.feature.tolist()
-    [0, 1]
-    """
+    """An example with :class:`FeatureColumns` in place of a sparse matrix, and no edge features where all are one."""
     if isinstance(example.node_features, FeatureColumns):
         return example
     edge_features = example.edge_features

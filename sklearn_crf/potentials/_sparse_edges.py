@@ -21,43 +21,6 @@ class SparseEdgePotentials(SparsePotentials):
 
     Weights of edges are for given pairs of a feature and a weight of the form, such as those of a feature and two
     labels that occur together. Tables are recomputed for every model and take memory for one batch only.
-
-    Parameters
-    ----------
-    pairs : FeaturePairs
-        Of nodes, as in :class:`SparsePotentials`.
-    edge_pairs : FeaturePairs
-        Of the features of every edge type, those of a type after those of the type before, and the weights of a table.
-    n_features, n_classes : int
-    form : PairwiseForm
-    **options
-        The other parameters of :class:`LinearPotentials`; ``n_edge_features`` and ``n_edge_types`` are required.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import (
-    ...     FeaturePairs,
-    ...     SparseEdgePotentials,
-    ...     pairwise_form,
-    ...     with_edge_columns,
-    ... )
-    >>> example = Example(
-    ...     sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]),
-    ...     [[0, 1]],
-    ...     edge_features=sp.csr_matrix([[0.0, 3.0]]),
-    ... )
-    >>> nodes, edges = FeaturePairs.all(2, 3), FeaturePairs.all(2, 1)
-    >>> options = {"n_edge_features": 2, "n_edge_types": 1, "fit_intercept": False}
-    >>> potentials = SparseEdgePotentials(
-    ...     nodes, edges, 2, 3, pairwise_form("potts", 3), **options
-    ... )
-    >>> potentials.model(
-    ...     np.ones(potentials.n_coef), with_edge_columns(example, 1, 1)
-    ... ).tables.shape
-    (1, 1, 3, 3)
     """
 
     takes_sparse_edges = True
@@ -125,32 +88,7 @@ class SparseEdgePotentials(SparsePotentials):
 
 
 def with_edge_columns(example, n_node_types, n_edge_types):
-    """An example with :class:`FeatureColumns` in place of the features of nodes and of edges.
-
-    Parameters
-    ----------
-    example : Example
-        With features of its edges, if it has any edges.
-    n_node_types, n_edge_types : int
-
-    Returns
-    -------
-    Example
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse as sp
-    >>> from sklearn_crf import Example
-    >>> from sklearn_crf.potentials import with_edge_columns
-    >>> example = Example(
-    ...     sp.csr_matrix([[1.0, 0.0], [0.0, 2.0]]),
-    ...     [[0, 1]],
-    ...     edge_features=sp.csr_matrix([[0.0, 3.0]]),
-    ... )
-    >>> with_edge_columns(example, 1, 1).edge_features.value.tolist()
-    [3.0]
-    """
+    """An example with :class:`FeatureColumns` in place of the features of nodes and of edges."""
     x, features = example, example.edge_features
     if isinstance(features, FeatureColumns):
         return example

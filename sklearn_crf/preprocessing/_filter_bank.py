@@ -261,33 +261,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
 
 
 class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
-    """Channels of several transformers of images side by side, :math:`[f_1(x), \\ldots, f_k(x)]`.
-
-    Parameters
-    ----------
-    transformers : list of image transformers
-        Such as :class:`FilterBank`, :class:`PatchShrinkage`, :class:`PatchAverages` and :class:`PatchGroups`.
-        Their channels follow in this order.
-    n_jobs : int or None, default=None
-        Threads over images; results do not depend on it.
-
-    Attributes
-    ----------
-    transformers_ : list
-        The transformers, fitted.
-    n_channels_ : int
-        Channels of the images seen in ``fit``.
-    reach_ : int
-        Rows or columns between a pixel and the farthest that its channels depend on.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchShrinkage
-    >>> union = ChannelUnion([FilterBank("haar"), PatchShrinkage([10.0, 20.0])])
-    >>> union.fit_transform(np.zeros((2, 20, 30))).shape
-    (2, 20, 30, 19)
-    """
+    r"""Channels of several transformers of images side by side, :math:`[f_1(x), \ldots, f_k(x)]`."""
 
     _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
 

@@ -35,22 +35,7 @@ from sklearn_crf.inference.relaxations._incmp import IncMP
 
 
 class NamedInference(NamedTuple):
-    """The inference that a name stands for.
-
-    Attributes
-    ----------
-    inference : Inference
-        With its default options.
-    rule : {"mpm", "map"}
-        How it labels: each node's best state under its marginals, or the best labeling as a whole.
-
-    Examples
-    --------
-    >>> from sklearn_crf.inference import resolve_inference
-    >>> named = resolve_inference("viterbi")
-    >>> named.inference, named.rule
-    (TreeInference(), 'map')
-    """
+    """The inference that a name stands for."""
 
     inference: Inference
     rule: Literal["mpm", "map"]

@@ -94,35 +94,8 @@ class EdgeEntropyBP(Inference):
 
 
 def best_edge_shares(model, *, max_iter=100, tol=1e-3):
-    """Shares of the scores of nodes at which the bound of the trivial entropy is least.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    max_iter : int, default=100
-        Most iterations of :class:`EdgeEntropyBP`, whose messages give the shares; bounds hold after any number.
-    tol : float, default=1e-3
-        Its tolerance.
-
-    Returns
-    -------
-    ndarray of shape (2 * E * K,)
-        As :func:`edge_shared_bound` takes them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import best_edge_shares, edge_shared_bound
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> bound = edge_shared_bound(model, best_edge_shares(model))
-    >>> round(bound.marginals.log_z, 2)
-    6.23
-    """
+    """Shares of the scores of nodes at which the bound of the trivial entropy is least."""
+    # returns: (2 * E * K,)
     best = _EdgeEntropyBound(model, None)
     for _ in range(max_iter):
         checkpoint()

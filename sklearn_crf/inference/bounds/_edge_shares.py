@@ -27,31 +27,8 @@ def best_couplings(model, fractional):
 
     An edge at a decided node has no choice, and one between nodes of two states has two extremes; the others are one
     linear program.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    fractional : ndarray of shape (N, K), float64
-        Marginals of nodes: rows sum to one.
-
-    Returns
-    -------
-    ndarray of shape (E, K, K), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import best_couplings
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> best_couplings(model, np.full((3, 2), 0.5))[0]
-    array([[0.5, 0. ],
-           [0. , 0.5]])
     """
+    # fractional: (N, K), float64; returns: (E, K, K), float64
     tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
     joint = tail[:, :, None] * head[:, None, :]
     free = np.flatnonzero(((tail > _UNUSED).sum(axis=1) > 1) & ((head > _UNUSED).sum(axis=1) > 1))
@@ -85,29 +62,7 @@ def _of_more_states(tables, tail, head):
 
 
 def edge_shares_of(model):
-    """Number of unknowns of :func:`edge_shared_bound` for a model.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import edge_shares_of
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> edge_shares_of(model)
-    12
-    """
+    """Number of unknowns of :func:`edge_shared_bound` for a model."""
     return 2 * model.graph.n_edges * model.n_columns
 
 
@@ -127,43 +82,8 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     With :math:`c = 0` edges have the whole scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`, with :math:`c = 1` nodes
     keep the rest. Nodes without edges are normalised by themselves. For any shares it is an upper bound on the
     log-partition, convex in model and shares together, whose minimum over the shares is that of :class:`EdgeEntropyBP`.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    shares : ndarray of shape (2 * E * K,)
-        Of the first node of each edge, then of the second, beyond an even share, :math:`u_i / (d_i + c)`; with
-        :math:`c = 0` what does not average to zero over the edges of a node is taken out.
-    entropy : {"trivial", "factors"}, default="trivial"
-        c, how often the entropy of a node with edges counts, is 0 or 1.
-
-    Returns
-    -------
-    SharedBound
-
-    Raises
-    ------
-    ValueError
-        If ``entropy`` is another name, or the scores around an edge leave it no pair of states.
-
-    Notes
-    -----
-    Source: Jancsary 2012, CRF recipe 4 with single factors as pieces.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import BruteForce, edge_shared_bound, edge_shares_of
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> bound = edge_shared_bound(model, np.zeros(edge_shares_of(model)))
-    >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
-    True
     """
+    # shares: (2 * E * K,)
     check_choice(entropy, "entropy", NODE_NUMBERS)
     graph, double, node_number = model.graph, in_double_precision(model), NODE_NUMBERS[entropy]
     ends, degree = graph.edges.ravel(), graph.degree

@@ -176,58 +176,14 @@ def _infeasible():
 
 
 class SharedBound(NamedTuple):
-    """A bound on the log-partition and its derivatives.
-
-    Attributes
-    ----------
-    marginals : Marginals
-        Means over the trees, which are the derivatives by the model; ``log_z`` is the bound.
-    gradient : ndarray of shape (size,)
-        Derivative by the shares.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import shared_bound, shares_of
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> bound = shared_bound(model, np.zeros(shares_of(model)))
-    >>> round(bound.marginals.log_z, 2), bound.gradient.shape
-    (4.36, (12,))
-    """
+    """A bound on the log-partition and its derivatives."""
 
     marginals: Marginals
-    gradient: np.ndarray
+    gradient: np.ndarray  # (size,)
 
 
 def shares_of(model):
-    """Number of unknowns of :func:`shared_bound` for a model.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import shares_of
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> shares_of(model)
-    12
-    """
+    """Number of unknowns of :func:`shared_bound` for a model."""
     return spanning_trees_of(model.graph, "minimal", 0).n_trees * model.unary.size
 
 
@@ -236,38 +192,8 @@ def shared_bound(model, shares, mapped=map):
 
     The trees are those of :class:`TightenBound`. For any shares it is an upper bound, convex in model and shares
     together, whose minimum over the shares is that of :class:`TightenBound`.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    shares : ndarray of shape (size,)
-        What nodes have in each tree beyond an even share, times the square root of the tree's probability; what does
-        not average to zero over trees is taken out.
-    mapped : callable, default=map
-        As :func:`~sklearn_crf._threads.ordered_map` gives it.
-
-    Returns
-    -------
-    SharedBound
-
-    Notes
-    -----
-    Source: Jancsary 2012, CRF recipe 4.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import BruteForce, shared_bound, shares_of
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> bound = shared_bound(model, np.zeros(shares_of(model)))
-    >>> bound.marginals.log_z > BruteForce().marginals(model).log_z
-    True
     """
+    # shares: (size,); mapped: callable, default=map
     scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
     at = scores.marginals(scores.project(shares))
     pairs = scores.means.over_edges(at.tables)

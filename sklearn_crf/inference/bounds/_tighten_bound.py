@@ -188,31 +188,8 @@ def mutual_information(pairs):
     r"""Mutual information of the two ends of edges.
 
     .. math:: I(\tau_e) = \sum_{a, b} \tau_e(a, b) \log \frac{\tau_e(a, b)}{\tau_e(a) \, \tau_e(b)}
-
-    Parameters
-    ----------
-    pairs : ndarray of shape (E, K, K)
-        Joint marginals of the two ends.
-
-    Returns
-    -------
-    ndarray of shape (E,)
-        In nats.
-
-    Raises
-    ------
-    ValueError
-        If there are not three axes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.inference import mutual_information
-    >>> mutual_information(
-    ...     np.array([[[0.5, 0.0], [0.0, 0.5]], [[0.25, 0.25], [0.25, 0.25]]])
-    ... ).round(3)
-    array([0.693, 0.   ])
     """
+    # pairs: (E, K, K); returns: (E,)
     if np.ndim(pairs) != 3:
         raise ValueError(f"pairs must have shape (E, K, K), joint marginals of edges, got {np.shape(pairs)}.")
     ends = pairs.sum(axis=2), pairs.sum(axis=1)
@@ -236,38 +213,10 @@ def stepped(tightening, tight, tree, step):
 
 
 class TightenedBound(NamedTuple):
-    """State of a result of :class:`TightenBound`, for a warm start.
-
-    Attributes
-    ----------
-    trees : SpanningTrees
-        Those that were used, each once.
-    scores : ndarray of shape (n,), float64
-        By what the scores of nodes in the trees differ from an even share.
-    disagreement : float
-        Largest difference of a marginal of a tree to the mean of all trees.
-    bounds : ndarray, float64
-        The bound at the start and after each iteration; for ``trees="optimal"``, with each distribution over trees.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import TightenBound
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> state = TightenBound().marginals(model).state
-    >>> state.disagreement < 0.01
-    True
-    >>> TightenBound().marginals(model, init=state).converged
-    True
-    """
+    """State of a result of :class:`TightenBound`, for a warm start."""
 
     trees: SpanningTrees
-    scores: np.ndarray
+    scores: np.ndarray  # (n,), float64
     disagreement: float
     bounds: np.ndarray
 

@@ -28,28 +28,7 @@ _FEW_TYPES = 16
 
 
 class CutState(NamedTuple):
-    """Edges and nodes that a minimum cut could not decide.
-
-    Attributes
-    ----------
-    n_nonsubmodular : int
-        Edges with a + d < b + c.
-    n_unlabelled : int
-        Nodes that roof duality left open.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import GraphCut
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> GraphCut().map(model).state
-    CutState(n_nonsubmodular=0, n_unlabelled=0)
-    """
+    """Edges and nodes that a minimum cut could not decide."""
 
     n_nonsubmodular: int
     n_unlabelled: int

@@ -45,11 +45,6 @@ class LatticeRows(NamedTuple):
     The model itself pays no labeling more, as an edge gains only if one of its ends leaves and the other does not. So
     some best labeling keeps the labels of all nodes that stay. Those that leave are few; roof duality on their rows,
     given the labels of the others, has to settle them.
-
-    Parameters
-    ----------
-    rows : RowModels
-        On a lattice for which :meth:`pays` is true.
     """
 
     rows: RowModels

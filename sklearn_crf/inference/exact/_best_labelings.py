@@ -9,30 +9,10 @@ from sklearn_crf.inference._base import Inference
 
 
 class BestLabelings(NamedTuple):
-    """Labelings in the order of their scores.
+    """Labelings in the order of their scores."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (m, N), int32
-        All different; fewer than asked for where a model does not allow as many.
-    scores : ndarray of shape (m,), float64
-        Falling.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeBestLabelings
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
-    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
-    >>> best = TreeBestLabelings(m=3).best(model)
-    >>> best.labels.shape, best.scores.round(3).tolist()
-    ((3, 3), [3.0, 2.2, 1.7])
-    """
-
-    labels: np.ndarray
-    scores: np.ndarray
+    labels: np.ndarray  # (m, N), int32
+    scores: np.ndarray  # (m,), float64
 
 
 class _Step(NamedTuple):

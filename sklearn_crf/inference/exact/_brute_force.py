@@ -115,32 +115,8 @@ class BruteForce(Inference):
 
 
 def scored_labelings(model):
-    """All labelings of a model, and the score of each.
-
-    Parameters
-    ----------
-    model : PairwiseModel or FactorGraph
-        With few labelings in all.
-
-    Returns
-    -------
-    labelings : ndarray of shape (n_labelings, N), int32
-    scores : ndarray of shape (n_labelings,), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import scored_labelings
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> labelings, scores = scored_labelings(model)
-    >>> labelings.shape, labelings[scores.argmax()].tolist()
-    ((8, 3), [1, 1, 1])
-    """
+    """All labelings of a model, and the score of each."""
+    # returns: labelings : (n_labelings, N), int32, scores : (n_labelings,), float64
     component, n_states, parts_of, score_of = _view(model)
     labelings = _enumerated(n_states)
     columns = dict(enumerate(labelings.T))
@@ -158,23 +134,7 @@ def _enumerated(n_states):
 
 
 def n_labelings(n_nodes, n_states):
-    """Number of labelings of a graph.
-
-    Parameters
-    ----------
-    n_nodes, n_states : int
-
-    Returns
-    -------
-    float
-        inf where it is too large for one.
-
-    Examples
-    --------
-    >>> from sklearn_crf.inference import n_labelings
-    >>> n_labelings(10, 2), n_labelings(10_000, 2)
-    (1024.0, inf)
-    """
+    """Number of labelings of a graph."""
     try:
         return float(n_states) ** int(n_nodes)
     except OverflowError:

@@ -15,38 +15,10 @@ class GaussianMarginals(NamedTuple):
 
     The derivative of ``log_z`` by ``h`` is ``mean``, and by ``diagonal[s]`` it is
     ``-(covariance[s] + mean[s] mean[s]') / 2``.
-
-    Attributes
-    ----------
-    mean : ndarray of shape (N, D), float32 or float64
-        Also the mode: what scores highest. In the precision of the model.
-    covariance : ndarray of shape (N, D, D), float64, or None
-        Diagonal blocks of the covariance; None where the algorithm was not asked for them.
-    log_z : float or None
-        Log-partition; None where the algorithm has none.
-    residual : float or None
-        Norm of ``h - J mean`` as a share of the norm of ``h``, where the algorithm solves for it.
-    n_iter : int
-        Iterations or sweeps made.
-    converged : bool
-        Whether the tolerance was reached within ``max_iter``.
-    state : object
-        To warm-start the next call; belongs to one example.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import GaussianDirect
-    >>> from sklearn_crf.models import GaussianModel
-    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> found = GaussianDirect().marginals(model)
-    >>> found.mean.shape, found.covariance.shape, round(found.log_z, 3)
-    ((3, 1), (3, 1, 1), 2.439)
     """
 
-    mean: np.ndarray
-    covariance: np.ndarray | None
+    mean: np.ndarray  # (N, D), float32 or float64
+    covariance: np.ndarray | None  # (N, D, D), float64, or None
     log_z: float | None
     residual: float | None = None
     n_iter: int = 0
@@ -55,32 +27,9 @@ class GaussianMarginals(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Solution of ``J x = b`` for one or several right-hand sides.
+    """Solution of ``J x = b`` for one or several right-hand sides."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (N, D) or (R, N, D)
-        As the right-hand side.
-    residual : float
-        Largest ``|b - J x| / |b|``.
-    n_iter : int
-        Most iterations that one right-hand side took.
-    converged : bool
-        Whether all reached the tolerance within ``max_iter``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import ConjugateGradient
-    >>> from sklearn_crf.models import GaussianModel
-    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> found = ConjugateGradient().solve(model, model.h)
-    >>> found.x.shape, bool(found.converged)
-    ((3, 1), True)
-    """
-
-    x: np.ndarray
+    x: np.ndarray  # (N, D) or (R, N, D)
     residual: float
     n_iter: int
     converged: bool
@@ -111,25 +60,7 @@ def _checked_samples(found, model, n_samples=1, *arguments, **options):
 
 
 class GaussianInference(Inference):
-    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import (
-    ...     ConjugateGradient,
-    ...     GaussianDirect,
-    ...     GaussianInference,
-    ... )
-    >>> from sklearn_crf.models import GaussianModel
-    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> [
-    ...     isinstance(solver, GaussianInference)
-    ...     for solver in (ConjugateGradient(), GaussianDirect())
-    ... ]
-    [True, True]
-    """
+    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`."""
 
     takes = (GaussianModel,)
     _takes_operators = False
@@ -209,13 +140,7 @@ def not_positive_definite(where):
 
 
 def inverse_blocks(diagonal, dtype=np.float64):
-    """Inverses of the diagonal blocks.
-
-    Raises
-    ------
-    ValueError
-        If one is not positive definite: then the whole precision is not either.
-    """
+    """Inverses of the diagonal blocks."""
     if diagonal.shape[1] == 1:
         found = np.empty(diagonal.shape, dtype)
         if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:

@@ -11,29 +11,10 @@ from sklearn_crf.kernels.gaussian.messages import send_gaussians
 
 
 class GaussianMessages(NamedTuple):
-    """Messages of Gaussian belief propagation, by the slot of ``graph.incidence`` that receives them.
+    """Messages of Gaussian belief propagation, by the slot of ``graph.incidence`` that receives them."""
 
-    Attributes
-    ----------
-    shift : ndarray of shape (2E, D)
-        Linear coefficients.
-    precision : ndarray of shape (2E, D, D)
-        Quadratic ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import GaussianBP
-    >>> from sklearn_crf.models import GaussianModel
-    >>> model = GaussianModel(lattice((3,)), [1.0, 0.0, 0.0], np.full(3, 2.0), [-1.0])
-    >>> state = GaussianBP().marginals(model).state
-    >>> GaussianBP().marginals(model, init=state).n_iter
-    1
-    """
-
-    shift: np.ndarray
-    precision: np.ndarray
+    shift: np.ndarray  # (2E, D)
+    precision: np.ndarray  # (2E, D, D)
 
 
 class GaussianBP(GaussianInference):

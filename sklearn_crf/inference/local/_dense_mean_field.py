@@ -16,44 +16,15 @@ _BLOCK = 4096
 
 
 class DenseMarginals(NamedTuple):
-    """Marginals of a dense model: each array is the derivative of ``log_z`` by the model's field of that name.
+    """Marginals of a dense model: each array is the derivative of ``log_z`` by the model's field of that name."""
 
-    Attributes
-    ----------
-    unary : ndarray of shape (N, K), float32 or float64
-        In the precision of the model; rows sum to one.
-    compatibility : ndarray of shape (M, K, K), float64
-        Half the sums over pairs of nodes of their weight times the product of their marginals.
-    log_z : float
-        Lower bound on the log-partition.
-    bound : {"lower"}
-        Kind of bound that ``log_z`` is on the log-partition.
-    n_iter : int
-        Updates made.
-    converged : bool
-        Whether the tolerance was reached within ``max_iter``.
-    state : ndarray of shape (N, K)
-        To warm-start the next call.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.inference import DenseMeanField
-    >>> from sklearn_crf.models import DenseModel, PermutohedralFilter
-    >>> smooth = PermutohedralFilter(np.arange(5.0)[:, np.newaxis] / 2.0)
-    >>> unary = np.array([[1.0, 0], [1, 0], [0, 0.5], [1, 0], [1, 0]])
-    >>> found = DenseMeanField().marginals(DenseModel(unary, [smooth], [2.0]))
-    >>> found.unary.shape, found.bound
-    ((5, 2), 'lower')
-    """
-
-    unary: np.ndarray
-    compatibility: np.ndarray
+    unary: np.ndarray  # (N, K), float32 or float64
+    compatibility: np.ndarray  # (M, K, K), float64
     log_z: float
     bound: str
     n_iter: int = 0
     converged: bool = True
-    state: object = None
+    state: object = None  # (N, K)
 
 
 class DenseMeanField(Inference):

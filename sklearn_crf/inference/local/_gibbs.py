@@ -157,51 +157,8 @@ class GibbsSampler(Inference):
 
 
 def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
-    """Labels after some Gibbs sweeps from given ones: the negative phase of contrastive divergence.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-        Where the chain starts; left as it is.
-    n_sweeps : int
-        Sweeps over the nodes, colour by colour.
-    seed : int
-        Of the random numbers, 0 to 2**64 - 1: the same seed gives the same labels, for any number of threads.
-    n_threads : int, default=1
-        Threads inside this one model.
-    frozen : array-like of shape (N,) of bool, optional
-        Observed nodes, which keep their labels.
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-
-    Raises
-    ------
-    ValueError
-        If ``labels`` or ``frozen`` do not fit the model, or ``n_sweeps`` is negative.
-
-    References
-    ----------
-    G. E. Hinton. Training Products of Experts by Minimizing Contrastive Divergence. Neural Computation 14, 2002.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import gibbs_sweeps
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> labels = gibbs_sweeps(model, [0, 0, 0], n_sweeps=3, seed=1)
-    >>> labels.shape, labels.dtype
-    ((3,), dtype('int32'))
-    >>> gibbs_sweeps(model, [0, 0, 0], n_sweeps=3, seed=1, frozen=[True, True, True])
-    array([0, 0, 0], dtype=int32)
-    """
+    """Labels after some Gibbs sweeps from given ones: the negative phase of contrastive divergence."""
+    # labels: (N,) of int; frozen: (N,) of bool; returns: (N,), int32
     labels = check_labels(model, labels).copy()
     if n_sweeps < 0:
         raise ValueError(f"n_sweeps must not be negative, got {n_sweeps!r}.")

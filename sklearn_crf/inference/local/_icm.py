@@ -33,31 +33,8 @@ def conditional_scores(model, labels):
     .. math:: f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
 
     The log-potentials of :math:`p(y_s \mid y_{n(s)})`; a best labeling has a largest entry at every node.
-
-    Parameters
-    ----------
-    model : PairwiseModel
-    labels : array-like of shape (N,) of int
-
-    Returns
-    -------
-    ndarray of shape (N, K), float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import conditional_scores
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> conditional_scores(model, [1, 1, 1])
-    array([[0. , 2. ],
-           [0.2, 1. ],
-           [0. , 2. ]])
     """
+    # labels: (N,) of int; returns: (N, K), float64
     labels = check_labels(model, labels)
     scores = model.unary.astype(np.float64)
     for start in range(0, model.graph.n_edges, _EDGES):

@@ -15,28 +15,9 @@ from sklearn_crf.models import FactorGraph, pairwise_statistics
 
 
 class FactorMessages(NamedTuple):
-    """State of a result of message passing on factors, for a warm start.
+    """State of a result of message passing on factors, for a warm start."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_ends, K), float64
-        Scores that each node of a factor takes out of it.
-    cross : ndarray, float64
-        Scores that the nodes of a factor keep of each other, empty if no counting number is negative.
-
-    Examples
-    --------
-    >>> from sklearn_crf.inference import LoopyBP
-    >>> from sklearn_crf.models import FactorGraph
-    >>> model = FactorGraph.from_factors(
-    ...     [2, 2], [((0,), [0.0, 1.0]), ((0, 1), [[1.0, 0.0], [0.0, 1.0]])]
-    ... )
-    >>> state = LoopyBP().marginals(model).state
-    >>> state.values.shape
-    (2, 2)
-    """
-
-    values: np.ndarray
+    values: np.ndarray  # (n_ends, K), float64
     cross: np.ndarray
 
 

@@ -17,34 +17,10 @@ from sklearn_crf.models import score
 
 
 class TRWSState(NamedTuple):
-    """State of a result of :class:`TRWS`, for a warm start.
-
-    Attributes
-    ----------
-    messages : Messages
-        Max-product messages by the slot of the receiving node.
-    labels : ndarray of shape (N,), int32
-        The best labeling found.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import TRWS
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> state = TRWS().map(model).state
-    >>> state.labels.tolist()
-    [1, 1, 1]
-    >>> TRWS().map(model, init=state).n_iter
-    1
-    """
+    """State of a result of :class:`TRWS`, for a warm start."""
 
     messages: Messages
-    labels: np.ndarray
+    labels: np.ndarray  # (N,), int32
 
 
 class TRWS(Inference):

@@ -24,38 +24,12 @@ _SMALLEST_RANGE = 64
 
 
 class AD3State(NamedTuple):
-    """State of a result of :class:`AD3`, for a warm start.
+    """State of a result of :class:`AD3`, for a warm start."""
 
-    Attributes
-    ----------
-    multipliers : ndarray of shape (n_slots, K), float64
-        Scores moved into each factor from each of its nodes, zero in sum over the factors of a node.
-    fractional : ndarray of shape (n_nodes, K), float64
-        Marginals of the nodes, of those that are free in a factor graph.
-    penalty : float
-        The penalty at the end.
-    labels : ndarray of shape (N,), int32
-        The best labeling found.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import AD3
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> state = AD3().map(model).state
-    >>> state.labels.tolist(), AD3().map(model, init=state).n_iter
-    ([1, 1, 1], 1)
-    """
-
-    multipliers: np.ndarray
-    fractional: np.ndarray
+    multipliers: np.ndarray  # (n_slots, K), float64
+    fractional: np.ndarray  # (n_nodes, K), float64
     penalty: float
-    labels: np.ndarray
+    labels: np.ndarray  # (N,), int32
 
 
 class AD3(Inference):

@@ -21,39 +21,11 @@ _LONGEST = 2.0
 
 
 class DualDecompositionState(NamedTuple):
-    """State of a result of :class:`DualDecomposition`, for a warm start.
-
-    Attributes
-    ----------
-    trees : SpanningTrees
-        Those that were used, each once.
-    scores : ndarray of shape (n,), float64
-        By what the scores of the trees differ from an even share.
-    labels : ndarray of shape (N,), int32
-        The best labeling found.
-    gap : float
-        The bound at the end less the score of the labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import DualDecomposition
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> state = DualDecomposition().map(model).state
-    >>> state.labels.tolist()
-    [1, 1, 1]
-    >>> DualDecomposition().map(model, init=state).labels.tolist()
-    [1, 1, 1]
-    """
+    """State of a result of :class:`DualDecomposition`, for a warm start."""
 
     trees: SpanningTrees
-    scores: np.ndarray
-    labels: np.ndarray
+    scores: np.ndarray  # (n,), float64
+    labels: np.ndarray  # (N,), int32
     gap: float
 
 

@@ -19,53 +19,18 @@ from sklearn_crf.kernels.relaxations.incremental import (
 
 
 class IncMPState(NamedTuple):
-    """State of a result of :class:`IncMP`, for a warm start.
+    """State of a result of :class:`IncMP`, for a warm start."""
 
-    Attributes
-    ----------
-    moved : ndarray of shape (2E, K), float64
-        What the share of a node's scores that edge e holds differs by from an even one, at ``2 e + side``, up to what
-        all edges of the node have alike.
-    labels : ndarray of shape (N,), int32
-        The best labeling found.
-    gap : float
-        The bound at the end less the score of the labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import Graph
-    >>> from sklearn_crf.inference import IncMP
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
-    >>> model = PairwiseModel(
-    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
-    ... )
-    >>> state = IncMP().map(model).state
-    >>> state.labels.tolist()
-    [1, 1, 1]
-    >>> IncMP().map(model, init=state).labels.tolist()
-    [1, 1, 1]
-    """
-
-    moved: np.ndarray
-    labels: np.ndarray
+    moved: np.ndarray  # (2E, K), float64
+    labels: np.ndarray  # (N,), int32
     gap: float
 
     def shares(self, model):
         r"""Scores :math:`\lambda_s^F` that the edges hold of their ends.
 
         Over the edges of a node they sum to its unary scores.
-
-        Parameters
-        ----------
-        model : PairwiseModel
-            Of the topology that the state belongs to.
-
-        Returns
-        -------
-        ndarray of shape (E, 2, K), float64
         """
+        # returns: (E, 2, K), float64
         edges, degree = model.graph.edges, np.maximum(model.graph.degree, 1)
         left = model.unary.astype(np.float64)
         np.subtract.at(left, edges.ravel(), self.moved)
