@@ -16,7 +16,9 @@ class Weights(NamedTuple):
     def unary(self, rows):
         """Unary scores of the rows of an example."""
         if self.coef is None:
-            return rows * rows.dtype.type(self.unary_scale)
+            factor = rows.dtype.type(self.unary_scale)
+            # A factor that is not positive would allow states that scores of -inf forbid.
+            return rows * factor if factor > 0 else np.multiply(rows, factor, where=np.isfinite(rows), out=rows.copy())
         return rows @ self.coef.T.astype(rows.dtype) + np.asarray(self.intercept, rows.dtype)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas
 from sklearn_crf.kernels.mfa.mixtures import class_scores
+from sklearn_crf.mfa._tuning import BLOCK_NUMBERS, BLOCKS_OF_A_TASK, NUMBERS_OF_A_TASK
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -86,7 +87,7 @@ class ComponentForms(NamedTuple):
     group: np.ndarray  # (S,) int64: rows of inverse_noise
 
 
-def blocks_of_columns(n_samples, n_rows_per_sample, most=2**19):
+def blocks_of_columns(n_samples, n_rows_per_sample, most=BLOCK_NUMBERS):
     """Slices that cut samples into blocks whose scratch arrays have at most so many numbers.
 
     The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
@@ -108,7 +109,7 @@ def with_ones(X):
 def missing_patterns(X, n_jobs=1):
     """Rows grouped by which of their features are observed."""
     # X: (n, d)
-    ranges = fixed_ranges(len(X), max(1, X.size // _NUMBERS_LOOKED_AT))
+    ranges = fixed_ranges(len(X), max(1, X.size // NUMBERS_OF_A_TASK))
     found = map_tasks(lambda ends, n_threads: bool(np.isnan(X[slice(*ends)]).any()), ranges, n_jobs)
     if not any(found):
         return [(slice(None), np.arange(len(X)))]
@@ -117,10 +118,6 @@ def missing_patterns(X, n_jobs=1):
     order = np.argsort(of_row.ravel(), kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(of_row.ravel()))[:-1])
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
-
-
-# Numbers that one task looks for missing ones among: some milliseconds.
-_NUMBERS_LOOKED_AT = 2**22
 
 
 def scan(params, X, visit, n_jobs, rows=None):
@@ -143,7 +140,7 @@ def scan(params, X, visit, n_jobs, rows=None):
             visit(own, forms, X[own][:, observed], shift[observed])
 
         blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features)
-        lots = [blocks[i : i + _BLOCKS_OF_A_TASK] for i in range(0, len(blocks), _BLOCKS_OF_A_TASK)]
+        lots = [blocks[i : i + BLOCKS_OF_A_TASK] for i in range(0, len(blocks), BLOCKS_OF_A_TASK)]
         with single_threaded_blas():
             map_tasks(partial(_visit_all, visit_block), lots, n_jobs)
 
@@ -151,10 +148,6 @@ def scan(params, X, visit, n_jobs, rows=None):
 def _visit_all(visit, lot, n_threads):
     for part in lot:
         visit(part)
-
-
-# Tasks of some ten milliseconds, of which a trial of threads need not be made.
-_BLOCKS_OF_A_TASK = 8
 
 
 def joint_log_density(params, X, n_jobs=None):

@@ -17,16 +17,7 @@ from scipy.linalg.blas import dsyrk
 from sklearn_crf.kernels.mfa.mixtures import second_moments
 from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments
 from sklearn_crf.mfa._densities import LOG_2PI, precisions, score_forms
-
-# Beyond this many features second moments (d x d) cost more than the projections (d x p) they replace.
-MAX_FEATURES_FOR_SECOND_MOMENTS = 32
-N_FACTOR_STEPS = 3
-
-# Second moments of all classes may take so many numbers (128 MB), and pay where samples outnumber features.
-MAX_CLASS_MOMENTS = 2**24
-
-# Loadings of exactly 0 are a stationary point, at which later noise could not move them.
-_LEAST_EXCESS = 1e-12
+from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_MOMENTS, N_FACTOR_STEPS
 
 
 class Scatter(NamedTuple):
@@ -119,7 +110,8 @@ def _subspace_loadings(params, scatter, TV):
     basis, _ = np.linalg.qr(np.concatenate([_unit_columns(present), _unit_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
-    found = basis @ (vectors * np.sqrt(np.maximum(values - 1, _LEAST_EXCESS))[:, None])
+    # Loadings of exactly 0 are a stationary point, at which later noise could not move them.
+    found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
     # Rotated to the present ones, since extrapolation compares entries.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
     return root * (found @ (left @ right))

@@ -1,42 +1,31 @@
 """Multi-conditional mixtures of factor analysers."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import partial_fit_classes, require_rows
-from sklearn_crf.mfa._criteria import Criterion
-from sklearn_crf.mfa._fitted import FittedMixture
-from sklearn_crf.mfa._input import (
-    PARAMETER_CONSTRAINTS,
-    check_classes,
-    check_counts,
-    check_factors,
-    check_features,
-    check_init,
-    check_magnitudes,
-    class_weights,
-    require_complete,
-    require_labels,
-    resolve_solver,
-)
-from sklearn_crf.mfa._parameters import PriorPrecisions, Priors
-from sklearn_crf.mfa._samples import StandardisedSamples, Units, measure, without_isolated
-from sklearn_crf.mfa._sharded import ShardedBlocks, SurveyedShards, survey
+from sklearn_crf.encoding import partial_fit_classes
+from sklearn_crf.mfa._fitted import FittedMixture, fitted_attributes
+from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, SampleReading, check_counts, check_features
+from sklearn_crf.mfa._parameters import Priors
+from sklearn_crf.mfa._plan import MixturePlan, check_init, chosen_solver, planned_family
+from sklearn_crf.mfa._samples import TrainingData, Units
+from sklearn_crf.mfa._sharded import survey
 from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iterations
-from sklearn_crf.mfa._training import MixtureFamily, best_of, find_starts, online_pass, pass_width, train
+from sklearn_crf.mfa._training import best_of, find_starts, online_pass, train
 
 
 class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
@@ -194,7 +183,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def set_params(self, **params) -> "MultiConditionalMFA":
+    def set_params(self, **params: Any) -> "MultiConditionalMFA":
         """Set parameters; ``solver__step_size`` and the like are those of an object that was passed.
 
         Parameters
@@ -233,10 +222,17 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         -------
         self
         """
-        with self._unchanged_by_failure():
-            self._fit(X, y, sample_weight)
-            self.__dict__.pop("partial_fit_state_", None)
+        self._fit_from(None, X, y, sample_weight)
         return self
+
+    def _fit_from(self, starts, X, y, sample_weight):
+        """Fit from the starts of the plan or from those of another fit, and return the ends of all restarts."""
+        data = self._read(X, y, sample_weight)
+        plan = self._plan(data)
+        with self._reported(X, y, data, plan) as on_iteration:
+            ends = train(data, plan, on_iteration, starts)
+        self._store(data, plan, ends)
+        return ends
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -288,180 +284,86 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         >>> bool(model.score(X[2::3], y[2::3]) > 0.9)
         True
         """
-        with self._unchanged_by_failure():
-            self._partial_fit(X, y, classes, sample_weight)
-        return self
-
-    def _partial_fit(self, X, y, classes, sample_weight):
-        is_first = not hasattr(self, "classes_")
+        is_first, former = not hasattr(self, "classes_"), getattr(self, "partial_fit_state_", None)
         classes = partial_fit_classes(self, classes, least=1)
         if isinstance(self.class_weight, str):
             raise ValueError(
                 "class_weight='balanced' is not for partial_fit, which sees a part of the samples at a time: pass a "
                 "dict of weights."
             )
-        priors = Priors() if self.priors is None else self.priors
-        priors._validate_params()
-        _, labels, weight, X = self._checked_samples(X, y, sample_weight, classes, reset=is_first)
-        former = getattr(self, "partial_fit_state_", None)
-        family, _ = self._family(priors)
+        if not is_first:
+            validate_data(self, without_mask(X), reset=False, skip_check_array=True)
+        units = None if former is None else Units(former["mean"], former["scale"])
+        read = self._reading(classes).read(X, y, sample_weight)
+        data = TrainingData.of(*read, units=units, present=np.ones(len(classes), dtype=bool))
+        family, _ = self._family()
         if former is None:
-            units, constant = measure(X, weight)
-            check_features(X, constant, priors.noise_floor, self.objective == "joint")
-        else:
-            units = Units(former["mean"], former["scale"])
-        samples = StandardisedSamples(units.standardise(X), labels, weight, units)
+            check_features(data.samples.X, data.constant, family.prior.noise_floor, self.objective == "joint")
 
         def start():
-            if not is_first:
-                missing = classes[self.class_prior_ == 0]
-                if len(missing):
-                    name = missing.tolist()[0]
-                    raise ValueError(f"partial_fit cannot go on from a fit without samples of the class {name!r}.")
-                return units.to_standard(self._parameters)
-            check_counts(labels, classes.tolist(), self.n_components)
-            return self._starts(samples, family, np.ones(len(classes), dtype=bool), 1)[0][0]
+            if is_first:
+                check_counts(data.samples.labels, classes.tolist(), self.n_components)
+                init = self._init(data.present, len(data.constant))
+                return find_starts(data.samples, family, init, self._seeds()[:1], self.n_jobs)[0]
+            missing = classes[self.class_prior_ == 0]
+            if len(missing):
+                name = missing.tolist()[0]
+                raise ValueError(f"partial_fit cannot go on from a fit without samples of the class {name!r}.")
+            return data.samples.units.to_standard(self._parameters)
 
         rng = check_random_state(self.random_state)
-        params, state = online_pass(samples, family, len(classes), start, former, rng)
-        self.classes_ = classes
-        present = np.ones(len(classes), dtype=bool)
-        count = np.bincount(labels, weights=weight, minlength=len(classes))
+        params, state = online_pass(data.samples, family, len(classes), start, former, rng)
         if former is not None:
-            count += getattr(self, "class_count_", former["weight"] * self.class_prior_)
-        vars(self).update(self._attributes(units.to_original(params).canonical(), present, units, count))
-        self.partial_fit_state_ = {**state, "mean": units.mean, "scale": units.scale}
+            count = getattr(self, "class_count_", former["weight"] * self.class_prior_)
+            data = replace(data, class_count=data.class_count + count)
+        self.__dict__.update(fitted_attributes(params, data, family))
+        self.partial_fit_state_ = {**state, **data.samples.units._asdict()}
+        return self
 
-    @contextmanager
-    def _unchanged_by_failure(self):
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    def _fit(self, X, y, sample_weight, starts=None):
-        """Fit, from given starts in standardised units if there are some, and return the ends of all restarts."""
-        priors = Priors() if self.priors is None else self.priors
-        priors._validate_params()
-        shards = X if isinstance(X, Shards) else None
-        if shards is None:
-            found = self._of_samples(*self._checked_samples(X, y, sample_weight))
-        else:
+    def _read(self, X, y, sample_weight):
+        """Read the samples of a fit."""
+        if isinstance(X, Shards):
             self._check_shards(y, sample_weight)
-            found = survey(self, shards)
-            vars(self).update(found.input_attributes)
-        classes, present, units = found.classes, found.present, found.units
-        solver = resolve_solver(self.solver, self.objective, found.has_missing)
-        X_start, labels, weight = found.samples
-        labels = (np.cumsum(present) - 1)[labels]
-        check_counts(labels, classes[present].tolist(), self.n_components)
-        family, factor = self._family(priors)
-        check_features(X_start, found.constant, priors.noise_floor, self.objective == "joint")
+            return survey(X, self._reading(self.classes))
+        return TrainingData.of(*self._reading(self.classes).read(X, y, sample_weight))
 
-        samples = StandardisedSamples(units.standardise(X_start), labels, weight, units)
-        shared = {"n_features_in_": X_start.shape[1], "classes_": classes}
-        data = None
-        if shards is not None:
-            width = pass_width(int(present.sum()), X_start.shape[1], family)
-            data = ShardedBlocks(self, shards, classes[present], units, width)
-
-        def attributes(params):
-            return shared | self._attributes(units.to_original(params).canonical(), present, units, found.class_weight)
-
-        if starts is None:
-            starts = self._starts(samples, family, present, self.n_init)
-        # Restarts on shards take turns: each asks for sums over all of them.
-        n_jobs = self.n_jobs if data is None else 1
-        try:
-            with self._reported(X, y, len(starts), attributes) as on_iteration:
-                limits = {"max_iter": self.max_iter, "tol": self.tol, "n_jobs": n_jobs}
-                ends = train(samples, family, solver, starts, **limits, data=data, on_iteration=on_iteration)
-        finally:
-            if data is not None:
-                data.finish()
-        best = best_of(ends)
-        offset = (family.criterion.joint - family.criterion.features) * found.log_volume
-        self.__dict__.update(attributes(best.params))
-        self.loss_curve_ = factor * (best.losses + offset)
-        self.restart_losses_ = factor * (np.array([end.losses.min() for end in ends]) + offset)
-        self.n_iter_ = len(best.losses) - 1
-        self.converged_ = best.converged
-        self._warn(best.params.log_noise[:, ~found.constant], family.prior, solver)
-        return ends
+    def _reading(self, classes):
+        return SampleReading(self.n_components, self.n_factors, classes, self.class_weight, self.allow_nan)
 
     def _check_shards(self, y, sample_weight):
         if y is not None or sample_weight is not None:
             raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
         if self.class_weight is not None:
             raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
-        if isinstance(resolve_solver(self.solver, self.objective, False), ScaledSGD):
+        if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
             raise ValueError(
                 "solver='sgd' goes through single samples in memory, which Shards do not allow: take 'em' or 'lbfgs'."
             )
 
-    def _of_samples(self, classes, labels, weight, X):
-        """Samples in memory, in the form of a survey of shards."""
-        count = np.bincount(labels, weights=weight, minlength=len(classes))
-        units, constant = measure(X, weight)
-        log_volume = _mean_log_volume(X, weight, units)
-        missing = np.isnan(X).any()
-        return SurveyedShards(classes, count, units, constant, missing, (X, labels, weight), {}, log_volume)
+    def _plan(self, data):
+        """Resolve all parameters of training."""
+        solver = chosen_solver(self.solver, self.objective, data.has_missing)
+        family, factor = self._family()
+        check_counts(data.samples.labels, data.classes[data.present].tolist(), self.n_components)
+        check_features(data.samples.X, data.constant, family.prior.noise_floor, self.objective == "joint")
+        init, seeds = self._init(data.present, len(data.constant)), self._seeds()
+        seeds = seeds if isinstance(init, str) else seeds[:1]
+        return MixturePlan(family, factor, solver, init, seeds, self.max_iter, self.tol, self.n_jobs)
 
-    def _checked_samples(self, X, y, sample_weight=None, classes=None, *, reset=True):
-        """Classes, labels as numbers, weights and features of checked samples, without those of weight 0."""
-        # classes: names of all; None are those of the constructor, or of y
-        options = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-        require_rows(X)
-        if y is not None:
-            require_labels(y)
-        X, y = validate_data(self, without_mask(X), without_mask(y), reset=reset, **options)
-        require_complete(self, X)
-        check_classification_targets(y)
-        check_factors(self.n_factors, X.shape[1])
-        classes, labels, weight, X = self._encode(X, y, sample_weight, self.classes if classes is None else classes)
-        check_magnitudes(X)
-        return classes, labels, weight, without_isolated(X, labels)
+    def _family(self):
+        sizes = self.n_components, self.n_factors, self.noise
+        return planned_family(*sizes, objective=self.objective, alpha=self.alpha, priors=self.priors)
 
-    def _encode(self, X, y, sample_weight, classes):
-        """Classes, labels as numbers, weights and features, without the samples of weight 0."""
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        X, y, weight = _of_positive_weight(weight, X, y, weight)
-        X = np.asarray(X, dtype=np.float64)
-        classes = np.unique(y) if classes is None else check_classes(classes)
-        labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
-        unknown = classes[labels] != y
-        if unknown.any():
-            label = y[unknown].tolist()[0]
-            raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
-        if self.class_weight is not None:
-            weight = weight * class_weights(self.class_weight, y, weight)
-            labels, X, weight = _of_positive_weight(weight, labels, X, weight)
-        return classes, labels, weight, X
+    def _seeds(self):
+        return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
 
-    def _family(self, priors):
-        """Densities and criterion in the solver's units, and the factor that the criterion was divided by."""
-        joint = self.objective == "joint"
-        factor = 1.0 if joint else 1.0 + self.alpha
-        criterion = Criterion.joint_likelihood() if joint else Criterion.multi_conditional(self.alpha)
-        prior = PriorPrecisions.of(priors, factor)
-        return MixtureFamily(self.n_components, self.n_factors, self.noise, criterion, prior), factor
-
-    def _starts(self, samples, family, present, most):
-        """Initial values and a seed for every restart."""
-        n_features = samples.X.shape[1]
-        shape = (len(present), self.n_components, n_features, self.n_factors)
+    def _init(self, present, n_features):
+        """Return the name of the initial values, what is given of them, or the parameters of the previous fit."""
+        shape = len(present), self.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[self.noise]
-        seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()[:most]
         if self.warm_start and hasattr(self, "means_") and self._fits_into(shape, noise_shape, present):
-            init: object = self._parameters
-        else:
-            init = check_init(self.init, present, shape, noise_shape)
-        if not isinstance(init, str):
-            seeds = seeds[:1]
-        return list(zip(find_starts(samples, family, init, seeds, self.n_jobs), seeds, strict=True))
+            return self._parameters
+        return check_init(self.init, present, shape, noise_shape)
 
     def _fits_into(self, shape, noise_shape, present):
         if self.loadings_.shape != shape or self.noise_variance_.shape != noise_shape:
@@ -469,12 +371,12 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return np.array_equal(self.class_prior_ > 0, present)
 
     @contextmanager
-    def _reported(self, X, y, n_restarts, attributes):
+    def _reported(self, X, y, data, plan):
         """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
         if not self.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations
             return
-        n_iterations = n_restarts * self.max_iter
+        n_iterations = len(plan.seeds) * plan.max_iter
         lock = threading.Lock()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
@@ -484,74 +386,102 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             def on_iteration(loss, params):
                 with lock:
                     report(lambda: f"loss {loss:.6g}")
-                    return iteration(lambda: attributes(params()))
+                    return iteration(lambda: fitted_attributes(params(), data, plan.family))
 
             yield on_iteration
 
-    def _attributes(self, params, present, units, count):
-        """Fitted attributes of parameters in the units of the user."""
-        # count: (n_classes,), weight of the samples of each class
-        n_classes, n_components, n_factors = len(present), self.n_components, self.n_factors
-        n_present, n_features = int(present.sum()), len(units.mean)
-        prior = np.zeros(n_classes)
-        prior[present] = np.exp(params.log_prior)
-        weights = np.full((n_classes, n_components), 1.0 / n_components)
-        weights[present] = np.exp(params.log_weights)
-        means = np.tile(units.mean, (n_classes, n_components, 1))
-        means[present] = params.means.reshape(n_present, n_components, n_features)
-        loadings = np.zeros((n_classes, n_components, n_features, n_factors))
-        loadings[present] = params.loadings.reshape(n_present, n_components, n_features, n_factors)
-        noise = np.exp(params.log_noise)
-        if self.noise == "tied":
-            noise_variance = noise[0]
-        else:
-            inner = (n_features,) if self.noise == "class" else (n_components, n_features)
-            noise_variance = np.empty((n_classes, *inner))
-            noise_variance[:] = units.scale**2
-            noise_variance[present] = noise.reshape(n_present, *inner)
-        return {
-            "class_prior_": count / count.sum(),
-            "discriminative_prior_": prior,
-            "class_count_": count,
-            "weights_": weights,
-            "means_": means,
-            "loadings_": loadings,
-            "noise_variance_": noise_variance,
-        }
-
-    def _warn(self, log_noise, prior, solver):
-        missing = self.classes_[self.class_prior_ == 0]
-        if len(missing):
-            warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
-        # Noise of a smaller share of the variance leaves covariances few digits, whatever floor is set.
-        at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
-        # The joint likelihood would grow without bound there; for the conditional one the floor is a regulariser.
-        if at_floor.any() and self.objective == "joint":
-            warn_caller(
-                f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
-                f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
-                "lower n_factors, or share noise."
-            )
-        if not self.converged_:
-            warn_caller(
-                f"solver {type(solver).__name__} did not converge in max_iter={self.max_iter} iterations; raise "
-                f"max_iter or tol{', or lower step_size' if isinstance(solver, ScaledSGD) else ''}.",
-                ConvergenceWarning,
-            )
+    def _store(self, data, plan, ends):
+        """Warn of what the user can change, and set the fitted attributes."""
+        best, criterion = best_of(ends), plan.family.criterion
+        _warn(data, plan, best)
+        offset = (criterion.joint - criterion.features) * data.log_volume
+        for name in ("partial_fit_state_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(fitted_attributes(best.params, data, plan.family))
+        self.loss_curve_ = plan.factor * (best.losses + offset)
+        self.restart_losses_ = plan.factor * (np.array([end.losses.min() for end in ends]) + offset)
+        self.n_iter_ = len(best.losses) - 1
+        self.converged_ = best.converged
+        return self
 
 
-def _of_positive_weight(weight, *arrays):
-    kept = weight > 0
-    if kept.all():
-        return arrays
-    if not kept.any():
-        raise ValueError("sample_weight times class_weight is 0 throughout; at least one sample needs a weight.")
-    return [array[kept] for array in arrays]
+def _warn(data, plan, best):
+    """Warn of classes without samples, noise at its floor, and too few iterations."""
+    missing = data.classes[~data.present]
+    if len(missing):
+        warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
+    prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
+    # Noise of a smaller share of the variance leaves covariances few digits, whatever floor is set.
+    at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
+    # The joint likelihood would grow without bound there; for the conditional one the floor is a regulariser.
+    if at_floor.any() and not plan.family.criterion.features:
+        warn_caller(
+            f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
+            f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
+            "lower n_factors, or share noise."
+        )
+    if not best.converged:
+        warn_caller(
+            f"solver {type(plan.solver).__name__} did not converge in max_iter={plan.max_iter} iterations; raise "
+            f"max_iter or tol{', or lower step_size' if isinstance(plan.solver, ScaledSGD) else ''}.",
+            ConvergenceWarning,
+        )
 
 
-def _mean_log_volume(X, weight, units):
-    """Mean logarithm of the ratio of the densities of standardised and original samples."""
-    log_scale = np.log(units.scale)
-    observed = np.isnan(X)
-    per_row = (~observed) @ log_scale if observed.any() else np.full(len(X), log_scale.sum())
-    return float(weight @ per_row / weight.sum())
+def alpha_path(
+    estimator: MultiConditionalMFA,
+    X: ArrayLike,
+    y: ArrayLike,
+    alphas: Sequence[float],
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> list[MultiConditionalMFA]:
+    r"""Fit a model for each of several ``alpha``, each from where the next larger one ended.
+
+    .. math::
+        \theta(\alpha) = \operatorname{argmax}_\theta \sum_i w_i
+        \left[ \log P(c_i \mid x_i) + \alpha \log P(x_i \mid c_i) \right]
+
+    All restarts of the largest ``alpha`` begin with one set of initial values (k-means), and every restart is followed
+    down to the smallest. That is quicker than as many fits, and neighbours on the path do not differ by the local
+    maximum that they happened to find.
+
+    Parameters
+    ----------
+    estimator : MultiConditionalMFA
+        With ``objective="multi_conditional"``; its ``alpha`` is not used, and it is not changed.
+    X : array-like of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+    alphas : sequence of float
+        Not negative, in any order.
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Returns
+    -------
+    list of MultiConditionalMFA
+        One fitted model for each ``alpha``, in the order of ``alphas``.
+
+    Raises
+    ------
+    ValueError
+        For ``objective="joint"``, which has no ``alpha``, or no ``alphas``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn_crf.mfa import MultiConditionalMFA, alpha_path
+    >>> X, y = load_wine(return_X_y=True)
+    >>> path = alpha_path(MultiConditionalMFA(1, random_state=0), X, y, [0.1, 1.0])
+    >>> [model.alpha for model in path]
+    [0.1, 1.0]
+    """
+    if estimator.objective != "multi_conditional":
+        raise ValueError(f"alpha_path needs objective='multi_conditional', got {estimator.objective!r}.")
+    if not len(alphas):
+        raise ValueError("alphas is empty; it needs at least one value.")
+    models, starts = [clone(estimator).set_params(alpha=alpha) for alpha in alphas], None
+    for position in np.argsort(alphas, kind="stable")[::-1].tolist():
+        model = models[position]
+        model._validate_params()
+        starts = [(end.params, seed) for seed, end in enumerate(model._fit_from(starts, X, y, sample_weight))]
+    return models

@@ -16,7 +16,7 @@ from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
-from sklearn_crf.mfa._input import require_complete
+from sklearn_crf.mfa._input import ARRAYS, require_complete
 from sklearn_crf.mfa._parameters import MixtureParameters
 
 
@@ -33,6 +33,34 @@ def _require_arrays(X):
     """Raise ValueError for Shards, which methods of fitted mixtures do not take."""
     if isinstance(X, Shards):
         raise ValueError("X is Shards: call shards.apply(estimator, method), which gives the results of each shard.")
+
+
+def fitted_attributes(params, data, family):
+    """Return the fitted attributes of standardised parameters of the classes that are present."""
+    units, present = data.samples.units, data.present
+    params = units.to_original(params).canonical()
+    n_classes, n_components, n_features = len(present), family.n_components, len(units.mean)
+    inner = (n_components, n_features) if family.noise == "component" else (n_features,)
+    noise = np.exp(params.log_noise)
+
+    def of_all(values, shape, missing):
+        """Values of the classes that are present, in an array of all classes."""
+        found = np.empty((n_classes, *shape))
+        found[:] = missing
+        found[present] = values.reshape(np.count_nonzero(present), *shape)
+        return found
+
+    return data.attributes | {
+        "n_features_in_": n_features,
+        "classes_": data.classes,
+        "class_prior_": data.class_count / data.class_count.sum(),
+        "discriminative_prior_": of_all(np.exp(params.log_prior), (), 0.0),
+        "class_count_": data.class_count,
+        "weights_": of_all(np.exp(params.log_weights), (n_components,), 1.0 / n_components),
+        "means_": of_all(params.means, (n_components, n_features), units.mean),
+        "loadings_": of_all(params.loadings, (n_components, n_features, family.n_factors), 0.0),
+        "noise_variance_": noise[0] if family.noise == "tied" else of_all(noise, inner, units.scale**2),
+    }
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):
@@ -75,11 +103,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         _require_arrays(X)
         require_rows(X)
-        X = validate_data(
-            self, without_mask(X), reset=False, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan"
-        )
-        if not allow_nan:
-            require_complete(self, X)
+        X = validate_data(self, without_mask(X), reset=False, **ARRAYS)
+        if not (allow_nan or self.allow_nan):
+            require_complete(X)
         return np.asarray(X, dtype=np.float64)
 
     def _evaluated(self, function, X, params):

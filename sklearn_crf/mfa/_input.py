@@ -1,21 +1,23 @@
-"""Checks of the parameters, weights and initial values of MultiConditionalMFA."""
+"""Checks of the parameters and samples of MultiConditionalMFA."""
 
+from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import compute_sample_weight
+from numpy.typing import ArrayLike
+from sklearn.utils import check_X_y, compute_sample_weight
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, _get_feature_names
 
+from sklearn_crf._numbers import without_mask
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.encoding import missing_nodes, named_classes, summable_weight
+from sklearn_crf.encoding import missing_nodes, named_classes, require_rows, summable_weight
 from sklearn_crf.mfa._parameters import NOISE_KINDS, Priors
+from sklearn_crf.mfa._samples import without_isolated
 from sklearn_crf.mfa._solvers import EM, SOLVERS, ScaledLBFGS, ScaledSGD
 
 OBJECTIVES = ("multi_conditional", "joint")
-
-# Squares of smaller numbers are finite.
-TOO_LARGE = 1e150
 
 
 class NumberInterval(Interval):
@@ -90,20 +92,6 @@ def class_weights(class_weight, y, sample_weight):
     return weight
 
 
-def resolve_solver(solver, objective, has_missing):
-    """The solver of a parameter, as an object with valid options."""
-    joint = objective == "joint"
-    if isinstance(solver, str):
-        name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
-        solver = SOLVERS[name]()
-    if isinstance(solver, EM) and not joint:
-        raise ValueError("solver='em' maximises the joint likelihood only; use objective='joint', or solver='lbfgs'.")
-    if isinstance(solver, EM) and has_missing:
-        raise ValueError("solver='em' needs complete samples, but X has missing values; use solver='lbfgs' or 'auto'.")
-    solver._validate_params()
-    return clone(solver)
-
-
 def check_counts(labels, names, n_components):
     """Every class needs as many samples as components."""
     counts = np.bincount(labels, minlength=len(names))
@@ -115,14 +103,14 @@ def check_counts(labels, names, n_components):
             )
 
 
-def require_complete(estimator, X):
-    """Raise ValueError for missing values that the estimator was not told of."""
-    if estimator.allow_nan or not np.isnan(X).any():
+def require_complete(X):
+    """Raise ValueError for missing values."""
+    if not np.isnan(X).any():
         return
     row, feature = np.argwhere(np.isnan(X))[0]
     raise ValueError(
-        f"X contains NaN in feature {feature} of sample {row}: pass allow_nan=True to {type(estimator).__name__}, "
-        "which integrates missing values out, or impute them."
+        f"X contains NaN in feature {feature} of sample {row}: pass allow_nan=True to MultiConditionalMFA, which "
+        "integrates missing values out, or impute them."
     )
 
 
@@ -145,13 +133,14 @@ def require_labels(y):
 
 def check_magnitudes(X):
     """Raise ValueError for features whose variance would overflow."""
+    largest = 1e150  # of which squares are finite
     # Maxima of all entries take a fraction of the time of those of columns.
-    if max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) <= TOO_LARGE:
+    if max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) <= largest:
         return
-    large = np.flatnonzero((np.fmax.reduce(X) > TOO_LARGE) | (np.fmin.reduce(X) < -TOO_LARGE))
+    large = np.flatnonzero((np.fmax.reduce(X) > largest) | (np.fmin.reduce(X) < -largest))
     if len(large):
         raise ValueError(
-            f"feature(s) {_listed(large)} of X have values beyond {TOO_LARGE:g}, whose squares overflow; divide them "
+            f"feature(s) {_listed(large)} of X have values beyond {largest:g}, whose squares overflow; divide them "
             "by a constant."
         )
 
@@ -177,40 +166,58 @@ def _listed(indices, most=5):
     return f"{text}, ... ({len(indices)} in all)" if len(indices) > most else text
 
 
-def check_init(init, present, shape, noise_shape):
-    """Initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
-    # init: (C, K, d)
-    if isinstance(init, str):
-        return init
-    given = dict(init) if isinstance(init, dict) else {"means": init}
-    shapes = {
-        "means": shape[:3],
-        "loadings": shape,
-        "noise_variance": noise_shape,
-        "weights": shape[:2],
-        "class_prior": shape[:1],
-    }
-    if "means" not in given or not set(given) <= set(shapes):
-        raise InvalidParameterError(
-            f"init has the keys {list(given)}; it needs 'means' and may have {', '.join(shapes)}."
-        )
-    out = {}
-    for name, value in given.items():
-        try:
-            value = np.asarray(value, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise InvalidParameterError(f"init: {name} must be numbers of shape {shapes[name]}.") from error
-        if value.shape != shapes[name]:
-            raise InvalidParameterError(f"init: {name} has shape {value.shape}, expected {shapes[name]}.")
-        total = value.sum(axis=-1)
-        per_class = not (name == "noise_variance" and len(noise_shape) == 1)
-        value = value[present] if per_class else value
-        positive = name in ("noise_variance", "weights", "class_prior")
-        if not np.isfinite(value).all() or (positive and not (value > 0).all()):
-            raise InvalidParameterError(f"init: {name} must be finite{' and positive' if positive else ''}.")
-        if name in ("weights", "class_prior"):
-            if not np.allclose(total, 1, rtol=0, atol=1e-6):
-                raise InvalidParameterError(f"init: {name} must sum to 1, found {total.tolist()}.")
-            value = value / value.sum(axis=-1, keepdims=True)
-        out[name] = value
-    return out
+# Missing values are looked for by what can name them.
+ARRAYS: dict = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
+
+
+def validated(X, y):
+    """Return X and y as arrays, and the attributes that a fit on them sets."""
+    names = _get_feature_names(X)
+    require_rows(X)
+    if y is not None:
+        require_labels(y)
+    X, y = check_X_y(without_mask(X), without_mask(y), estimator="MultiConditionalMFA", **ARRAYS)
+    attributes = {"n_features_in_": X.shape[1]}
+    return X, y, attributes if names is None else attributes | {"feature_names_in_": names}
+
+
+@dataclass(frozen=True, eq=False)
+class SampleReading:
+    """How samples are read and checked."""
+
+    n_components: int
+    n_factors: int
+    classes: ArrayLike | None  # names of all; None takes those of y
+    class_weight: dict | str | None
+    allow_nan: bool
+
+    def read(self, X, y, sample_weight):
+        """Return attributes of X, and classes, labels as numbers, weights and features of the samples of a weight."""
+        X, y, attributes = validated(X, y)
+        if not self.allow_nan:
+            require_complete(X)
+        check_classification_targets(y)
+        check_factors(self.n_factors, X.shape[1])
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        X, y, weight = _of_positive_weight(weight, X, y, weight)
+        X = np.asarray(X, dtype=np.float64)
+        classes = np.unique(y) if self.classes is None else check_classes(self.classes)
+        labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        unknown = classes[labels] != y
+        if unknown.any():
+            label = y[unknown].tolist()[0]
+            raise ValueError(f"y has the label {label!r}, which is not among classes={classes.tolist()}.")
+        if self.class_weight is not None:
+            weight = weight * class_weights(self.class_weight, y, weight)
+            labels, X, weight = _of_positive_weight(weight, labels, X, weight)
+        check_magnitudes(X)
+        return attributes, classes, labels, weight, without_isolated(X, labels)
+
+
+def _of_positive_weight(weight, *arrays):
+    kept = weight > 0
+    if kept.all():
+        return arrays
+    if not kept.any():
+        raise ValueError("sample_weight times class_weight is 0 throughout; at least one sample needs a weight.")
+    return [array[kept] for array in arrays]

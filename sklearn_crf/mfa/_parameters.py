@@ -68,7 +68,8 @@ class PriorPrecisions(NamedTuple):
     def of(cls, priors, factor):
         """Precisions for a criterion that was divided by ``factor``."""
         scales = priors.mean_scale, priors.loading_scale
-        return cls(*(0.0 if scale is None else float(scale) ** -2 / factor for scale in scales), priors.noise_floor)
+        means, loadings = (0.0 if scale is None else float(scale) ** -2 / factor for scale in scales)
+        return cls(means, loadings, priors.noise_floor)
 
     def log_density(self, params):
         """Up to a constant."""

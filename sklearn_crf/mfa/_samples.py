@@ -1,21 +1,21 @@
 """Labelled samples in standardised units, in the layout that every pass over them uses."""
 
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.mfa._densities import blocks_of_columns, missing_patterns, with_ones
-
-# A value is isolated where it is so many times as far from the median as nine in ten values of its class and feature.
-# Classes need so many values, whose quantiles are estimated from a part of them.
-_TIMES_AS_FAR, _LEAST_VALUES, _MOST_VALUES = 100, 10, 2000
-
-# Isolated values are so many times as far from the median as the farthest of the others.
-_LEAST_GAP = 10
-
-# Most distinct isolated values, and their share of a class: more of them are a component.
-_MOST_DISTINCT, _LARGEST_SHARE = 5, 0.01
+from sklearn_crf.mfa._tuning import (
+    LARGEST_SHARE,
+    LEAST_GAP,
+    LEAST_VALUES,
+    MOST_DISTINCT,
+    MOST_VALUES,
+    TIMES_AS_FAR,
+)
 
 
 class Units(NamedTuple):
@@ -51,7 +51,7 @@ def without_isolated(X, labels):
         return X
     row, feature = np.argwhere(found)[0]
     warn_caller(
-        f"{np.count_nonzero(found)} value(s) of X are more than {_TIMES_AS_FAR} times as far from the others as "
+        f"{np.count_nonzero(found)} value(s) of X are more than {TIMES_AS_FAR} times as far from the others as "
         f"these from each other, such as {X[row, feature]:g} in feature {feature}: training takes them for "
         "missing. Pass NaN with allow_nan=True if they stand for missing values."
     )
@@ -60,20 +60,20 @@ def without_isolated(X, labels):
 
 def _isolated(X):
     """Whether each value of the samples of one class is isolated."""
-    if len(X) < _LEAST_VALUES:
+    if len(X) < LEAST_VALUES:
         return np.zeros(X.shape, dtype=bool)
-    some = X[:: -(-len(X) // _MOST_VALUES)]
+    some = X[:: -(-len(X) // MOST_VALUES)]
     median = _lower_quantile(some, 0.5)
     distances = np.abs(some - median)
     # Where most values are the same, as in sparse counts, the others are rare and not isolated.
     reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
     distance = np.abs(X - median)
-    isolated = distance > _TIMES_AS_FAR * reach
-    most = max(_MOST_DISTINCT, _LARGEST_SHARE * len(X))
+    isolated = distance > TIMES_AS_FAR * reach
+    most = max(MOST_DISTINCT, LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
         # Tails have values of all sizes, and clusters many.
-        has_gap = distance[own, j].min() > _LEAST_GAP * np.nanmax(distance[~own, j])
+        has_gap = distance[own, j].min() > LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
     return isolated
@@ -157,3 +157,43 @@ class SampleBlocks:
     def total_of(self, function, params, *arguments, run=map):
         """A sum over samples that a function of blocks gives."""
         return function(params, self, *arguments, run)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """The labelled samples of a fit."""
+
+    classes: np.ndarray  # names of all
+    class_count: np.ndarray  # (n_classes,), weight of the samples of each
+    present: np.ndarray  # (n_classes,) bool: the classes that are trained
+    samples: StandardisedSamples  # that initial values are found from; labels number the present classes
+    constant: np.ndarray  # (n_features,) bool
+    has_missing: bool
+    log_volume: float  # mean logarithm of the ratio of the densities of standardised and original samples
+    attributes: dict  # such as ``n_features_in_``
+
+    is_in_memory = True
+
+    @classmethod
+    def of(cls, attributes, classes, labels, weight, X, *, units=None, present=None):
+        """Return the data of samples in memory, as read."""
+        # units, present: those of former samples; None takes those of these
+        units, constant = measure(X, weight) if units is None else (units, np.zeros(X.shape[1], dtype=bool))
+        log_scale, missing = np.log(units.scale), np.isnan(X)
+        per_row = (~missing) @ log_scale if missing.any() else np.full(len(X), log_scale.sum())
+        log_volume = float(weight @ per_row / weight.sum())
+        count = np.bincount(labels, weights=weight, minlength=len(classes))
+        present = count > 0 if present is None else present
+        samples = StandardisedSamples(units.standardise(X), numbered(labels, present), weight, units)
+        return cls(classes, count, present, samples, constant, bool(missing.any()), log_volume, attributes)
+
+    @contextmanager
+    def blocks(self, width):
+        """Context with the samples in blocks."""
+        samples = self.samples
+        yield SampleBlocks(samples.X, samples.labels, samples.weight, int(self.present.sum()), width)
+
+
+def numbered(labels, present):
+    """Return labels as numbers of the classes that are present."""
+    return (np.cumsum(present) - 1)[labels]

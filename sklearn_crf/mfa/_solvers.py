@@ -22,6 +22,7 @@ from sklearn_crf.mfa._densities import precisions
 from sklearn_crf.mfa._em import em_steps
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
+from sklearn_crf.mfa._tuning import N_CLOSED, N_FLAT, N_STALE
 from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
@@ -105,6 +106,10 @@ class ScaledCriterion:
 
     def of_rows(self, rows, z):
         return self._at(z, lambda vector: self.objective.of_rows(rows, vector))
+
+    def slope_of_rows(self, rows, z):
+        """Return the gradient of some samples alone."""
+        return self.of_rows(rows, z)[1]
 
     def coordinates(self, vector):
         """The nearest z of a flat vector."""
@@ -280,17 +285,13 @@ class EM(MixtureSolver):
             factor = extrapolation.factor(previous, current, following)
             factors.append(factor)
             n_closed = n_closed + 1 if _left_to_gain(before - loss, max(factors)) < tol else 0
-            if n_closed == _N_CLOSED:
+            if n_closed == N_CLOSED:
                 return Ascent(current, np.array(steps.losses), True)
             if steps.are_over:
                 break
             if self.accelerate and factor > 1:
                 current, loss, following = extrapolation.take(steps, current, loss, following)
         return Ascent(current, np.array(steps.losses), False)
-
-
-# Iterations in a row that must leave less than the tolerance, as one small gain can be an accident.
-_N_CLOSED = 2
 
 
 def _left_to_gain(gain, factor):
@@ -345,7 +346,7 @@ class _Extrapolation:
 
     def take(self, steps, current, loss, following):
         """Go on from the extrapolated parameters if they are no worse than ``current``, else from ``following``."""
-        a = min(np.linalg.norm(self._step) / np.linalg.norm(self._turn), self._longest)
+        a = min(float(np.linalg.norm(self._step) / np.linalg.norm(self._turn)), self._longest)
         params = self._packing.unpack((self._start + 2 * a * self._step + a * a * self._turn) * self._scale)
         low, high = self._objective.prior.log_noise_bounds
         params = replace(params, log_noise=np.clip(params.log_noise, low, high))
@@ -396,10 +397,10 @@ class ScaledLBFGS(MixtureSolver):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
-        latest: deque = deque([problem.value], maxlen=_N_FLAT + 1)
+        latest: deque = deque([problem.value], maxlen=N_FLAT + 1)
 
         def is_flat():
-            return len(latest) > _N_FLAT and latest[0] - latest[-1] < tol
+            return len(latest) > N_FLAT and latest[0] - latest[-1] < tol
 
         def callback(point):
             latest.append(point.fun)
@@ -418,11 +419,6 @@ class ScaledLBFGS(MixtureSolver):
         if found.fun < losses[-1]:
             losses = np.append(losses, found.fun)
         return Ascent(problem.params(found.x), losses, bool(found.success) or is_flat())
-
-
-# Iterations of L-BFGS that must together gain less than the tolerance: the last ones may move along variances of
-# features that are almost constant, whose gradients stay large.
-_N_FLAT = 20
 
 
 class ScaledSGD(MixtureSolver):
@@ -487,10 +483,7 @@ class ScaledSGD(MixtureSolver):
             project=problem.project,
             callback=epochs,
         )
-        return Ascent(problem.params(epochs.best), np.array(epochs.losses), epochs.n_stale == _PATIENCE)
-
-
-_PATIENCE = 5
+        return Ascent(problem.params(epochs.best), np.array(epochs.losses), epochs.n_stale == N_STALE)
 
 
 class _Epochs:
@@ -510,7 +503,7 @@ class _Epochs:
             self.best = point.x
         self.losses.append(value)
         asked = self._on_iteration(value, lambda: self._problem.params(point.x))
-        return asked or self.n_stale == _PATIENCE
+        return asked or self.n_stale == N_STALE
 
 
 SOLVERS = {"em": EM, "lbfgs": ScaledLBFGS, "sgd": ScaledSGD}

@@ -9,11 +9,8 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils.extmath import randomized_svd
 
 from sklearn_crf.kernels.mfa.mixtures import k_means
+from sklearn_crf.mfa import _tuning
 from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
-
-# From here on a few leading components are found faster by projections than by a d x d eigendecomposition.
-MAX_FEATURES_FOR_EIGH = 100
-SUBSAMPLE = 3000
 
 
 def start_of_class(c, X, labels, weight, assign, *, n_components, n_factors, seed):
@@ -32,8 +29,8 @@ def _of_cluster(X, weight, own, n_factors, seed):
     n_own = own.sum()
     of_class, of_cluster = (X, weight), _rows(own, X, weight)
     mean = _weighted_mean(*(of_cluster if n_own else of_class))
-    used = of_cluster if n_own > n_factors else of_class
-    return of_cluster[1].sum(), mean, *principal_loadings(*used, n_factors, seed)
+    some, of_some = of_cluster if n_own > n_factors else of_class
+    return of_cluster[1].sum(), mean, *principal_loadings(some, of_some, n_factors, seed)
 
 
 def _rows(chosen, X, weight):
@@ -87,7 +84,7 @@ def principal_loadings(X, weight, n_factors, seed):
     n_features = X.shape[1]
     if n_factors == 0:
         return np.zeros((n_features, 0)), variances
-    if n_features <= MAX_FEATURES_FOR_EIGH:
+    if n_features <= _tuning.MAX_FEATURES_FOR_EIGH:
         values, vectors = eigh(centred.T.dot(centred))
         values, vectors = values[::-1][:n_factors], vectors[:, ::-1][:, :n_factors]
     else:
@@ -108,8 +105,8 @@ def principal_loadings(X, weight, n_factors, seed):
 def kmeans_partition(n_components, seed):
     """Partition by one run of k-means with the seed.
 
-    In a large class the run starts from the best of three on ``SUBSAMPLE`` of its samples, which is cheaper than one
-    run from random samples of all and seldom merges two clusters.
+    In a large class the run starts from the best of three on some of its samples, which is cheaper than one run from
+    random samples of all and seldom merges two clusters.
     """
 
     def assign(c, X, weight):
@@ -119,9 +116,9 @@ def kmeans_partition(n_components, seed):
         if n_distinct < n_components and len(np.unique(X, axis=0)) < n_components:
             return np.arange(len(X)) % n_components
         rng = np.random.RandomState((seed + c) % 2**32)
-        if len(X) <= SUBSAMPLE:
+        if len(X) <= _tuning.START_SAMPLES:
             return _lloyd(X, weight, _seeds(X, weight, n_components, rng))[1]
-        rows = rng.choice(len(X), SUBSAMPLE, replace=False)
+        rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
         runs = [_lloyd(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
         # Of runs that have come to the same clusters the first, whatever rounding says.
@@ -140,12 +137,9 @@ def _lloyd(X, weight, centres):
     mean = np.full(len(X), 1 / len(X)).dot(X)
     spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean
     labels, centres = np.empty(len(X), dtype=np.int64), centres.copy()
-    inertia = k_means(X, weight, centres, labels, _MOST_STEPS, _LEAST_STEP * spread / X.shape[1])
+    # As in scikit-learn, centres stand still where squares of their steps are below 1e-4 of the variance of a feature.
+    inertia = k_means(X, weight, centres, labels, 300, 1e-4 * spread / X.shape[1])
     return inertia, labels, centres
-
-
-# As scikit-learn's: centres stand still where squares of their steps are below this share of the variance of a feature.
-_MOST_STEPS, _LEAST_STEP = 300, 1e-4
 
 
 def random_partition(n_components, seed):

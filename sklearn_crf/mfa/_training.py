@@ -2,13 +2,11 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads, thread_count
-from sklearn_crf.mfa._criteria import Criterion
-from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions
+from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
 from sklearn_crf.mfa._solvers import NegativeCriterion, ScaledCriterion, ignore_iterations
 from sklearn_crf.mfa._start import (
@@ -18,29 +16,8 @@ from sklearn_crf.mfa._start import (
     start_of_class,
     start_parameters,
 )
+from sklearn_crf.mfa._tuning import BATCH_SIZE, STEP_SIZE
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
-
-
-class MixtureFamily(NamedTuple):
-    """The family of densities, the criterion and the prior."""
-
-    n_components: int
-    n_factors: int
-    noise: str
-    criterion: Criterion
-    prior: PriorPrecisions
-
-
-def sample_blocks(samples, family):
-    """Samples in blocks of one class and one pattern of missing features."""
-    n_classes = int(samples.labels.max()) + 1
-    width = pass_width(n_classes, samples.X.shape[1], family)
-    return SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, width)
-
-
-def pass_width(n_classes, n_features, family):
-    """Numbers that a pass writes for one sample."""
-    return n_classes * family.n_components * (family.n_factors + 2) + n_features
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
@@ -79,26 +56,33 @@ def _with_given(start, given, units):
     return units.to_standard(replace(params, **parts))
 
 
-def train(samples, family, solver, starts, *, max_iter, tol, data=None, n_jobs=None, on_iteration=ignore_iterations):
-    """Ends of several restarts, which run in parallel, in other processes only where nobody hears of iterations."""
-    # starts: pairs of parameters and a seed
-    # data: the samples in blocks, which may be elsewhere; None makes them of the samples
-    map_restarts = map_coarse if data is None and on_iteration is ignore_iterations else map_tasks
-    data = sample_blocks(samples, family) if data is None else data
-    shape = len(data.class_weight), family.n_components, data.n_features, family.n_factors
-    packing = ParameterVector(*shape, family.noise)
+def train(data, plan, on_iteration=ignore_iterations, starts=None):
+    """Return the ends of all restarts, which run in parallel."""
+    # starts: pairs of parameters and a seed; None takes those of the plan
+    family = plan.family
+    if starts is None:
+        found = find_starts(data.samples, family, plan.init, plan.seeds, plan.n_jobs)
+        starts = list(zip(found, plan.seeds, strict=True))
+    # Restarts on shards go one after the other: each asks for sums over all of them.
+    n_jobs = plan.n_jobs if data.is_in_memory else 1
+    # Other processes could not tell anybody of iterations.
+    map_restarts = map_coarse if data.is_in_memory and on_iteration is ignore_iterations else map_tasks
+    shape = int(data.present.sum()), len(data.constant)
+    packing = family.packing(*shape)
+    with data.blocks(family.pass_width(*shape)) as blocks:
 
-    def restart(task, n_threads):
-        start, seed = task
-        with _singular_covariances_named(), even_map(n_threads) as run:
-            objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing, run)
-            limits = {"max_iter": max_iter, "tol": tol, "seed": seed}
-            return solver.minimize(objective, start, **limits, on_iteration=on_iteration)
+        def restart(task, n_threads):
+            start, seed = task
+            with _singular_covariances_named(), even_map(n_threads) as run:
+                objective = NegativeCriterion(data.samples, blocks, family.criterion, family.prior, packing, run)
+                limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
+                return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
-    # Where fewer restarts are left than threads, several share each of them.
-    n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
-    with single_threaded_blas():
-        return [end for lot in (starts[:n_together], starts[n_together:]) for end in map_restarts(restart, lot, n_jobs)]
+        # Where fewer restarts are left than threads, several share each of them.
+        n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
+        lots = starts[:n_together], starts[n_together:]
+        with single_threaded_blas():
+            return [end for lot in lots for end in map_restarts(restart, lot, n_jobs)]
 
 
 def best_of(ends):
@@ -111,38 +95,28 @@ def best_of(ends):
     return ends[int(np.nanargmin(losses))]
 
 
-# Samples of one step, and the length of the first step of each parameter in standard errors from one sample.
-_BATCH_SIZE, _STEP_SIZE = 64, 0.1
-
-
 def online_pass(samples, family, n_classes, find_start, former, rng):
-    """One step for each mini-batch of samples, in random order, and the parameters that all steps so far come to."""
+    """Make one step for each mini-batch of samples, in random order; return the parameters that all steps come to."""
     # find_start: function without arguments that gives the parameters before the first step
     # former: state of the former pass, None before the first; rng: RandomState that draws the order
     # returns parameters and dict of arrays and numbers, the state of the next pass
-    n_features = samples.X.shape[1]
-    packing = ParameterVector(n_classes, family.n_components, n_features, family.n_factors, family.noise)
-    data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, pass_width(n_classes, n_features, family))
+    shape = n_classes, samples.X.shape[1]
+    packing = family.packing(*shape)
+    data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, family.pass_width(*shape))
     objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing)
     if former is None:
         problem = ScaledCriterion(objective, find_start())
         state, weight = AdaGradState.at(problem.start), 0.0
     else:
         problem = ScaledCriterion(objective, packing.unpack(former["x"]), former["lengths"])
-        points = (problem.coordinates(former[name]) for name in ("x", "average"))
-        state, weight = AdaGradState(*points, former["squares"], former["n_steps"]), former["weight"]
+        x, average = (problem.coordinates(former[name]) for name in ("x", "average"))
+        state, weight = AdaGradState(x, average, former["squares"], former["n_steps"]), former["weight"]
     weight += data.total_weight
     objective.prior_share = 1.0 / weight
     order = rng.permutation(len(samples.X))
-    batches = [order[first : first + _BATCH_SIZE] for first in range(0, len(order), _BATCH_SIZE)]
+    batches = [order[first : first + BATCH_SIZE] for first in range(0, len(order), BATCH_SIZE)]
     with single_threaded_blas(), _singular_covariances_named():
-        state = adagrad_steps(
-            lambda rows, z: problem.of_rows(rows, z)[1],
-            state,
-            batches,
-            step_size=_STEP_SIZE,
-            project=problem.project,
-        )
+        state = adagrad_steps(problem.slope_of_rows, state, batches, step_size=STEP_SIZE, project=problem.project)
     following = {
         "x": problem.vector(state.x),
         "average": problem.vector(state.average),

@@ -254,7 +254,7 @@ class PermutohedralFilter:
             self._gather(points, vertices, run)
         for axis in axes:
             checkpoint()
-            run(_blur_call(self._neighbors[axis], *self._stencil, vertices, other), self.n_vertices)
+            run(_blur_call(self._neighbors[axis], self._stencil, vertices, other), self.n_vertices)
             vertices, other = other, vertices
         return vertices
 
@@ -472,5 +472,5 @@ def _neighbors_call(vertex_key, stride, axis, table, neighbors):
     return lambda start, stop: neighbors_on_axis(vertex_key, start, stop, stride, axis, *table, missing, neighbors)
 
 
-def _blur_call(neighbors, center, side, vertices, blurred):
-    return lambda start, stop: blur(neighbors, center, side, vertices, start, stop, blurred)
+def _blur_call(neighbors, stencil, vertices, blurred):
+    return lambda start, stop: blur(neighbors, *stencil, vertices, start, stop, blurred)

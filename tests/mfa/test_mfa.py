@@ -18,7 +18,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import MultiConditionalMFA
-from sklearn_crf.mfa import Priors
+from sklearn_crf.mfa import Priors, _tuning
+from sklearn_crf.mfa._plan import planned_family
 from sklearn_crf.mfa._samples import StandardisedSamples, measure
 from sklearn_crf.mfa._training import find_starts
 
@@ -174,7 +175,8 @@ def test_every_criterion_starts_from_the_same_values(clusters):
     ]
     units, _ = measure(X, np.ones(300))
     samples = StandardisedSamples(units.standardise(X), y, np.ones(300), units)
-    found = [find_starts(samples, m._family(Priors())[0], "kmeans", [11])[0] for m in starts]
+    families = [planned_family(2, 1, "tied", objective=m.objective, alpha=m.alpha, priors=None)[0] for m in starts]
+    found = [find_starts(samples, family, "kmeans", [11])[0] for family in families]
     for other in found[1:]:
         assert_array_equal(other.means, found[0].means)
         assert_array_equal(other.loadings, found[0].loadings)
@@ -192,9 +194,7 @@ def test_random_starts_and_starts_from_arrays(clusters):
 
 
 def test_large_classes_start_from_subsamples_of_them(monkeypatch):
-    from sklearn_crf.mfa import _start as start
-
-    monkeypatch.setattr(start, "SUBSAMPLE", 60)
+    monkeypatch.setattr(_tuning, "START_SAMPLES", 60)
     X, y = labelled_clusters(600, 4, 2, seed=2, separation=4)
     model = MultiConditionalMFA(2, 1, objective="joint", random_state=0).fit(X, y)
     assert model.score(X, y) > 0.95

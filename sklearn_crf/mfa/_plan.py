@@ -1,0 +1,107 @@
+"""The plan of a fit: all parameters, resolved once."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf.mfa._criteria import Criterion
+from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions, Priors
+from sklearn_crf.mfa._solvers import EM, SOLVERS, MixtureSolver
+
+
+class MixtureFamily(NamedTuple):
+    """The family of densities, the criterion and the prior."""
+
+    n_components: int
+    n_factors: int
+    noise: str
+    criterion: Criterion
+    prior: PriorPrecisions
+
+    def packing(self, n_classes, n_features):
+        """Return the layout of all parameters in one vector."""
+        return ParameterVector(n_classes, self.n_components, n_features, self.n_factors, self.noise)
+
+    def pass_width(self, n_classes, n_features):
+        """Return the numbers that a pass writes for one sample."""
+        return n_classes * self.n_components * (self.n_factors + 2) + n_features
+
+
+def planned_family(n_components, n_factors, noise, *, objective, alpha, priors):
+    """Return densities and criterion in the solver's units, and the factor that the criterion was divided by."""
+    priors = Priors() if priors is None else priors
+    priors._validate_params()
+    joint = objective == "joint"
+    factor = 1.0 if joint else 1.0 + alpha
+    criterion = Criterion.joint_likelihood() if joint else Criterion.multi_conditional(alpha)
+    return MixtureFamily(n_components, n_factors, noise, criterion, PriorPrecisions.of(priors, factor)), factor
+
+
+@dataclass(frozen=True, eq=False)
+class MixturePlan:
+    """How a mixture is trained: all parameters, resolved."""
+
+    family: MixtureFamily
+    factor: float  # that the criterion was divided by
+    solver: MixtureSolver | None  # None where single passes are made
+    init: str | dict | MixtureParameters
+    seeds: list[int]  # of the restarts
+    max_iter: int
+    tol: float
+    n_jobs: int | None
+
+
+def chosen_solver(solver, objective, has_missing):
+    """Return the solver of a parameter as an object with valid options."""
+    joint = objective == "joint"
+    if isinstance(solver, str):
+        name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
+        solver = SOLVERS[name]()
+    if isinstance(solver, EM) and not joint:
+        raise ValueError("solver='em' maximises the joint likelihood only; use objective='joint', or solver='lbfgs'.")
+    if isinstance(solver, EM) and has_missing:
+        raise ValueError("solver='em' needs complete samples, but X has missing values; use solver='lbfgs' or 'auto'.")
+    solver._validate_params()
+    return clone(solver)
+
+
+def check_init(init, present, shape, noise_shape):
+    """Initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
+    # init: (C, K, d)
+    if isinstance(init, str):
+        return init
+    given = dict(init) if isinstance(init, dict) else {"means": init}
+    shapes = {
+        "means": shape[:3],
+        "loadings": shape,
+        "noise_variance": noise_shape,
+        "weights": shape[:2],
+        "class_prior": shape[:1],
+    }
+    if "means" not in given or not set(given) <= set(shapes):
+        raise InvalidParameterError(
+            f"init has the keys {list(given)}; it needs 'means' and may have {', '.join(shapes)}."
+        )
+    out = {}
+    for name, value in given.items():
+        try:
+            value = np.asarray(value, dtype=float)
+        except (TypeError, ValueError) as error:
+            raise InvalidParameterError(f"init: {name} must be numbers of shape {shapes[name]}.") from error
+        if value.shape != shapes[name]:
+            raise InvalidParameterError(f"init: {name} has shape {value.shape}, expected {shapes[name]}.")
+        total = value.sum(axis=-1)
+        per_class = not (name == "noise_variance" and len(noise_shape) == 1)
+        value = value[present] if per_class else value
+        positive = name in ("noise_variance", "weights", "class_prior")
+        if not np.isfinite(value).all() or (positive and not (value > 0).all()):
+            raise InvalidParameterError(f"init: {name} must be finite{' and positive' if positive else ''}.")
+        if name in ("weights", "class_prior"):
+            if not np.allclose(total, 1, rtol=0, atol=1e-6):
+                raise InvalidParameterError(f"init: {name} must sum to 1, found {total.tolist()}.")
+            value = value / value.sum(axis=-1, keepdims=True)
+        out[name] = value
+    return out
