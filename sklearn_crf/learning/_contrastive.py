@@ -219,7 +219,8 @@ def _train_by_epochs(problem, generate, sets, solver, run, report):
         nonlocal n_epochs
         n_epochs += 1
         problem.visit(point.x)
-        return report(point.x)
+        record.stopped = report(point.x)
+        return record.stopped
 
     found = solver.minimize_by_epochs(problem, record.coef, run, gradient, callback)
     record.coef, record.stop_reason, record.best_iter = found.x, found.message, record.n_iter - 1

@@ -8,7 +8,7 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.optimize import AT_LIMIT
+from sklearn_crf.optimize import AT_LIMIT, minimize_lbfgs
 
 # Least share of the objective whose decrease is told from rounding.
 _ROUNDING = 1e-10
@@ -23,31 +23,28 @@ _MOST_CURVED, _COUPLED = 10.0, 0.1
 # Attempts in the same units, each with an approximate Hessian of its own, after which nothing better is to be expected.
 _MOST_IN_VAIN = 2
 
-#: Message of a solver that cannot go on though the objective falls.
+#: Messages of solvers that cannot go on, or hardly do, though the objective falls.
 STUCK = "STOP: outlying values of features hide where the objective falls"
+SLOW = "STOP: the objective still falls where the steps are too short"
 
 
-def weights_left(
-    problem: Any, x: np.ndarray, tol: float, decrease: float | None = None, *, among: np.ndarray | None = None
-) -> np.ndarray:
+def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:
     r"""Find the weights along which the objective may fall by more than the tolerance.
 
     The unit of a feature with outlying values is set by these. Once their nodes are labelled with certainty, all other
     nodes move the gradient by too little to be seen. So the gradient is measured in units in which the bulk of every
     feature has a spread of one. Where it exceeds the tolerance, a trial step down the slope tells more: the step that
-    would lower the objective by ``decrease`` if it were as steep all along. If the slope has turned there, the least
-    objective along that weight is closer, and lower by less. Without ``decrease`` the weights of features without
-    outlying values, which are steep only where rounding ended a solver, are tried together: all are left if the
-    objective falls by half of the decrease.
+    would lower the objective by ``tol`` if it were as steep all along. If the slope has turned there, the least
+    objective along that weight is closer, and lower by less. The weights of features without outlying values, which are
+    steep only where rounding ended a solver, are tried together: all are left if the objective falls by half as much.
 
     Parameters
     ----------
     problem : PenalisedRisk
     x : ndarray of shape (n_coef,)
     tol : float
-        Largest entry of the gradient, as of the solvers.
-    decrease : float, optional
-        Decrease of the objective per node that may be left along each weight; None is ``tol``.
+        Largest entry of the gradient, as of the solvers, and decrease of the objective per node that may be left along
+        each weight.
     among : ndarray of shape (n_coef,), bool, optional
         Weights to look at; None is all.
 
@@ -62,9 +59,9 @@ def weights_left(
         steep &= among
     left = np.zeros(len(x), dtype=bool)
     outlying, usual = np.flatnonzero(steep & (tails > 1)), np.flatnonzero(steep & (tails == 1))
-    groups = _groups(outlying, _MOST_TRIALS) + _groups(usual, 1 if decrease is None else _MOST_TRIALS)
+    groups = _groups(outlying, _MOST_TRIALS) + _groups(usual, 1)
     value = problem.value(x)
-    decrease = max(tol if decrease is None else decrease, _ROUNDING * abs(value))
+    decrease = max(tol, _ROUNDING * abs(value))
     for group in groups:
         moved, tail = np.array(x), tails[group]
         if tail[0] == 1 and len(group) > 1:
@@ -181,16 +178,43 @@ def warn_unconverged(message, problem):
     warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
 
 
-def retract_if_left(problem, coef, tol):
-    """Take a claim of convergence back, with a warning, where the objective falls along weights of outlying values."""
-    if not (problem.risk.objective.smooth and problem.has_value(coef)):
-        return
-    # Steps have no such accuracy as L-BFGS: a hundredth of the objective may be left.
-    decrease = max(tol, 0.01 * abs(problem.value(coef)))
-    if np.any(weights_left(problem, coef, tol, decrease, among=problem.tails > 1)):
-        problem.record.converged, problem.record.stop_reason = False, STUCK
-        warn_unconverged(_OUTLIERS, problem)
+def slope_left(problem, coef, tol, n_most):
+    """Return why steps have not converged, with a warning, or None: a descent from their weights ends close by."""
+    # n_most: most iterations of the descent
+    objective = problem.risk.objective
+    if not (objective.smooth and problem.has_value(coef)):
+        # Without a loss to descend only a gradient that vanishes is an end; by labelings drawn it may do so by chance.
+        steepest = np.abs(problem.least_subgradient(coef)).max(initial=0.0)
+        is_over = not objective.draws and steepest <= (tol if objective.smooth else 0.0)
+        return None if is_over else AT_LIMIT
+    value, n_left = problem.value(coef), n_most
+    # Steps have no such accuracy as L-BFGS, which shows what they left where its own gradient is much smaller.
+    floor = min(value - tol, value / (1 + _SHARE_LEFT))
+    tol = min(tol, _SHARE_LEFT * (value - floor))
 
+    def callback(point):
+        nonlocal n_left
+        n_left = -1 if point.fun < floor else n_left - 1
+        return n_left < 0
+
+    options = {"tol": tol, "callback": callback, "noise": objective.noise}
+    seen = found = minimize_lbfgs(problem.evaluate, coef, max_iter=n_most, **options)
+    if found.success and found.fun >= floor:
+        found = minimize_in_bulk(minimize_lbfgs, problem, found, lambda: n_left, **options)
+    if found.success and found.fun >= floor:
+        return None
+    is_hidden = found is not seen
+    warn_unconverged(_OUTLIERS if is_hidden else _TOO_SLOW, problem)
+    return STUCK if is_hidden else SLOW
+
+
+# Share of the objective that steps may leave.
+_SHARE_LEFT = 0.01
+
+_TOO_SLOW = (
+    f"The steps make little progress, but the objective is not shown to be within {_SHARE_LEFT:.0%} of its least: "
+    "increase max_iter or step_size, or take solver='lbfgs'"
+)
 
 _OUTLIERS = (
     "Some features have outlying values, behind which training does not see where the objective falls: clip them, or "

@@ -12,7 +12,7 @@ from sklearn_crf._reports import progress_reporter
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.learning._convergence import minimize_in_bulk, retract_if_left, warn_of_lbfgs, warn_unconverged
+from sklearn_crf.learning._convergence import minimize_in_bulk, slope_left, warn_of_lbfgs, warn_unconverged
 from sklearn_crf.learning._training import (
     PenalisedRisk,
     Selection,
@@ -96,7 +96,8 @@ class Solver(HoldsOptions):
 
             def report(coef):
                 show(record.summary)
-                return run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
+                record.stopped = run.on_iteration(coef) or (run.held_out is not None and run.held_out.is_over)
+                return record.stopped
 
             try:
                 yield report
@@ -153,13 +154,9 @@ class LBFGS(Solver):
                 if not exact:
                     selection.visit(record.latest, record.errors[-1])
 
-            is_stopped = False
-
             def callback(point):
-                nonlocal is_stopped
                 visit(point.x)
-                is_stopped = report(point.x)
-                return is_stopped or (not exact and _diverges(record.errors))
+                return report(point.x) or (not exact and _diverges(record.errors))
 
             visit(start)
             curvature = problem.curvature if len(start) > _SOME_WEIGHTS else None
@@ -173,22 +170,24 @@ class LBFGS(Solver):
             options.update(tol=run.tol, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
             while (
-                not is_stopped and record.n_iter <= run.max_iter and objective.settle(0.0 if result.success else None)
+                not record.stopped
+                and record.n_iter <= run.max_iter
+                and objective.settle(0.0 if result.success else None)
             ):
                 # Weights have converged only if they have with an inner problem at its final accuracy; where the line
                 # search fails, that was solved too roughly.
                 result = minimize(problem.evaluate, result.x, max_iter=run.max_iter + 1 - record.n_iter, **options)
             options.pop("scaling", None)
-            left = lambda: -1 if is_stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
+            left = lambda: -1 if record.stopped else run.max_iter + 1 - record.n_iter  # noqa: E731
             result = minimize_in_bulk(minimize, problem, result, left, **options)
             settled = exact or not _diverges(record.errors)
             record.coef, record.best_iter, record.stop_reason = result.x, record.n_iter - 1, result.message
-            record.converged = bool(result.success and record.inference_converged and settled)
+            record.converged = bool(result.success and record.inference_converged and settled and not record.stopped)
             if exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
             elif exact and not result.success:
                 warn_of_lbfgs(result, problem)
-            elif not exact and not record.converged and run.held_out is None:
+            elif not (exact or record.converged or record.stopped):
                 self._keep_selected(problem, selection)
         return problem.record
 
@@ -283,9 +282,9 @@ class GradientSteps(Solver):
             # Rules without a smooth loss have cycles, which are an end, and fixed points, unless they draw labelings.
             is_fixed, draws = not np.any(result.jac), problem.risk.objective.draws
             record.stop_reason = result.message
-            record.converged = bool(result.success and (smooth or (is_fixed and not draws)))
-            if record.converged:
-                retract_if_left(problem, result.x, run.tol)
+            if result.success and not record.stopped:
+                left = slope_left(problem, result.x, run.tol, record.n_iter)
+                record.converged, record.stop_reason = left is None, left or result.message
             if is_fixed and draws:
                 record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
@@ -370,8 +369,6 @@ class SGD(Solver):
             record.converged = bool(result.success and record.inference_converged)
             if problem.risk.is_exact and not record.inference_converged:
                 _warn_of_inner_problem(problem)
-            elif record.converged:
-                retract_if_left(problem, result.x, run.tol)
             record.choose(selection)
         return problem.record
 
@@ -390,7 +387,8 @@ class SGD(Solver):
         Returns
         -------
         OptimizeResult
-            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs.
+            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs, and
+            how little of it is left (:func:`~sklearn_crf.learning._convergence.slope_left`).
         """
         result = minimize_sgd(
             gradient,
@@ -403,14 +401,20 @@ class SGD(Solver):
             random_state=run.rng,
             callback=callback,
         )
+        record = problem.record
         if not result.success:
             warn_unconverged(f"Stochastic gradient descent ended with {result.message!r}: decrease step_size", problem)
-        elif problem.record.inference_converged and _falls(problem.record.loss, run.tol * problem.scale):
+        elif record.stopped or not record.inference_converged:
+            result.success = False
+        elif _falls(record.loss, run.tol * problem.scale):
             result.success = False
             warn_unconverged(
                 "The loss was still falling in the last epochs: increase max_iter or step_size, or decrease batch_size",
                 problem,
             )
+        else:
+            left = slope_left(problem, result.x, run.tol, record.n_iter)
+            result.success, result.message = left is None, left or "CONVERGENCE: little of the objective is left"
         return result
 
 

@@ -153,6 +153,7 @@ class TrainingRecord:
     latest: np.ndarray | None = None  # (n_coef,) or None: the latest weights
     coef: np.ndarray | None = None  # (n_coef,) or None: the weights that were chosen
     voters: np.ndarray | None = None  # (n_voters, n_coef) or None: where several weights vote
+    stopped: bool = False  # Whether a callback or held-out examples asked to stop
     interrupted: BaseException | None = None  # To be raised once the weights are stored
     converged: bool = False  # Whether training came to its own end, with an inference that did
     stop_reason: str = ""  # Why it ended

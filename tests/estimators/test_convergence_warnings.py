@@ -13,7 +13,7 @@ from sklearn_crf.learning import LBFGS, PL, SGD, SPA, GradientSteps, GrowingSets
 RNG = np.random.default_rng(0)
 Y = np.kron(RNG.integers(2, size=(4, 2, 2)), np.ones((1, 3, 3), dtype=int))
 X = Y[..., np.newaxis] + 0.5 * RNG.normal(size=(*Y.shape, 2))
-SMALL_STEPS = SGD(step_size=1.0, batch_size=1)
+SMALL_STEPS = SGD(step_size=1.0, step_schedule="sqrt", batch_size=1)
 
 # Of each the estimator, and a number of iterations that is enough.
 FIELDS = {
@@ -25,16 +25,14 @@ FIELDS = {
     "piecewise": (TRWCRF(formulation="piecewise"), 200),
     "pseudolikelihood": (TRWCRF(formulation="pseudolikelihood"), 200),
     "l1": (TRWCRF(formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5)), 1000),
-    "sgd": (TRWCRF(formulation="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.05), 100),
+    "sgd": (TRWCRF(formulation="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.01), 100),
     "pma": (DRFClassifier(), 200),
     "pl by steps": (DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=0.01), 1000),
     "spa by bundle": (DRFClassifier(learning=SPA(solver="bundle"), inference="map"), 400),
     "sets": (ContrastiveCRF(sets=GrowingSets(generator=None)), 200),
     "rounds": (ContrastiveCRF(random_state=0), 500),
     "sets by sgd": (
-        ContrastiveCRF(
-            sets=GrowingSets(generator=None), solver=SGD(step_size=1.0, batch_size=1), random_state=0, tol=0.01
-        ),
+        ContrastiveCRF(sets=GrowingSets(generator=None), solver=SMALL_STEPS, random_state=0, tol=0.01),
         300,
     ),
     "bundle": (M3NClassifier(solver="bmrm", edge_features="constant"), 1000),

@@ -4,12 +4,14 @@ import warnings
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Shards
 from sklearn_crf.encoding import encode_X, make_batches
-from sklearn_crf.learning import LBFGS, PL, PMA, SPA, GradientSteps, GrowingSets
+from sklearn_crf.learning import LBFGS, PL, PMA, SGD, SPA, GradientSteps, GrowingSets
 from sklearn_crf.potentials import FeatureBulk
 
 SHAPES = {"rows": (400,), "chains": (50, 8), "images": (6, 8, 8)}
@@ -167,6 +169,66 @@ def test_steps_do_not_claim_what_they_do_not_see(field):
     assert has_warned
     assert not field.converged_
     assert not field.stop_reason_.startswith("CONVERGENCE")
+
+
+SLOW_STEPS = [(0.1, 5), (1e-3, 30), (0.1, 30), (1.0, 30)]
+
+
+@pytest.mark.parametrize("layout", ["chains", "images"])
+@pytest.mark.parametrize("unit", [0.05, 1.0])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: TRWCRF(formulation="pseudolikelihood", **options),
+        lambda **options: ContrastiveCRF(sets=GrowingSets(generator=None), **options),
+        lambda solver, **options: DRFClassifier(learning=PL(solver=solver), **options),
+    ],
+    ids=["trw", "contrastive", "drf"],
+)
+def test_stochastic_steps_claim_to_converge_only_near_the_optimum(make, layout, unit):
+    X, y = noisy(layout)
+    X = unit * X[:24]
+    y = y[:24]
+    best = fitted(make(solver=LBFGS(), tol=1e-6, max_iter=2000), X, y)[0].loss_curve_[-1]
+    for step_size, max_iter in SLOW_STEPS:
+        solver = SGD(step_size=step_size, step_schedule="sqrt", batch_size=1)
+        field, has_warned = fitted(make(solver=solver, max_iter=max_iter, random_state=0), X, y)
+        assert field.converged_ != has_warned
+        assert field.converged_ == field.stop_reason_.startswith("CONVERGENCE")
+        if field.converged_:
+            assert field.loss_curve_[-1] < 1.01 * best
+
+
+def test_slow_steps_and_outliers_are_told_apart():
+    X, y = noisy("chains")
+    slow = DRFClassifier(learning=PL(solver=SGD(step_size=1e-4)), random_state=0)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter or step_size"):
+        slow.fit(X, y)
+    assert slow.stop_reason_ == "STOP: the objective still falls where the steps are too short"
+    X, y = noisy("rows")
+    steps = DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=2e-3, max_iter=1000)
+    with pytest.warns(ConvergenceWarning, match="outlying values"):
+        steps.fit(with_outliers(X, y, 1e6, "right"), y)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        TRWCRF(),
+        TRWCRF(solver="sgd", random_state=0),
+        DRFClassifier(learning=PL(solver=GradientSteps())),
+        ContrastiveCRF(sets=GrowingSets(generator=None), solver="sgd", random_state=0),
+    ],
+    ids=["lbfgs", "sgd", "steps", "contrastive"],
+)
+def test_a_stop_by_a_callback_is_no_convergence(field):
+    X, y = noisy("chains")
+    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+    field = clone(field).set_callbacks(Recorder(3))
+    field, _ = fitted(field, X, y)
+    assert len(field.loss_curve_) < 6
+    assert not field.converged_
+    assert field.stop_reason_ == "STOP: by the callback"
 
 
 def test_starts_without_edges_see_through_outliers():
