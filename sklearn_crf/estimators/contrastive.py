@@ -282,16 +282,9 @@ class ContrastiveCRF(FieldClassifier):
             score_of_best_labeling = self._score_of_training(risk, examples, "map")
             if score_of_best_labeling(penalised) > right:
                 score, inference = score_of_best_labeling, "map"
-        is_stopped = False
-
-        def on_iteration(coef):
-            nonlocal is_stopped
-            is_stopped = run.on_iteration(coef)
-            return is_stopped
-
-        first, right = train(risk, penalised, run._replace(edge_C=edge_C, on_iteration=on_iteration), score)
+        first, right = train(risk, penalised, run._replace(edge_C=edge_C), score)
         first.inference = inference
-        if is_large or is_stopped or first.interrupted is not None:
+        if is_large or first.stopped or first.interrupted is not None:
             return first
         # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
         again = examples.risk(self, self._objective(examples, risk.potentials), risk.potentials, risk.seed)

@@ -176,7 +176,8 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         round_ends.append(record.n_iter - 1)
         if generators and run.held_out is not None:
             run.held_out.visit(found.x)
-        if report(found.x):
+        record.stopped = report(found.x)
+        if record.stopped:
             break
         if len(record.n_generated) == n_rounds:
             record.converged = not generators
@@ -189,9 +190,11 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         # Weights of a round cut short may miss what better ones find.
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
-    if generators and found.success and not record.converged:
-        record.stop_reason = "STOP: by the callback" if len(record.n_generated) < n_rounds else _STILL_NEW
-    if not found.success:
+    if record.stopped:
+        record.stop_reason = "STOP: by the callback"
+    elif generators and found.success and not record.converged:
+        record.stop_reason = _STILL_NEW
+    elif not found.success:
         record.converged = False
         record.warn = partial(warn_of_lbfgs, found, problem)
     if generators and run.held_out is not None and not record.converged:

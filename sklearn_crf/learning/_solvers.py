@@ -373,22 +373,11 @@ class SGD(Solver):
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
-        """Descent over the batches of a problem by ``gradient(members, coef)``; warns where it does not settle.
+        """Descend over batches by ``gradient(members, coef)``, and warn where that does not settle.
 
-        Parameters
-        ----------
-        problem : PenalisedRisk
-        start : ndarray of shape (n_coef,)
-        run : TrainingRun
-        gradient : callable(members, coef) -> (value, gradient)
-        callback : callable(OptimizeResult) -> bool
-            Called after every epoch, and to enter it in the record of the problem; True asks to stop.
-
-        Returns
-        -------
-        OptimizeResult
-            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs, and
-            how little of it is left (:func:`~sklearn_crf.learning._convergence.slope_left`).
+        ``callback`` is called after every epoch, and to enter it in the record of the problem; True asks to stop. The
+        result says by ``success`` whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs,
+        and little of it is left.
         """
         result = minimize_sgd(
             gradient,
@@ -473,7 +462,7 @@ class DualAscent(Solver):
                     callback=callback,
                 )
             record.best_iter, record.stop_reason = record.n_iter - 1, found.message
-            record.converged = bool(found.success and record.inference_converged)
+            record.converged = bool(found.success and record.inference_converged and not record.stopped)
             if not record.inference_converged:
                 _warn_of_inner_problem(problem)
             elif not found.success:

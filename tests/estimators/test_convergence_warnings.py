@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from callback_recorder import Recorder
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -64,6 +65,29 @@ def test_no_warning_where_training_has_converged(name):
     messages = caught_in_fit(field)
     assert field.converged_ == (not messages)
     assert field.converged_, messages
+    assert field.stop_reason_.startswith("CONVERGENCE")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_stop_by_a_callback_is_no_convergence(name):
+    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
+    field, max_iter = FIELDS[name]
+    recorder = Recorder(1)
+    caught_in_fit(field := clone(field).set_params(max_iter=max_iter).set_callbacks(recorder))
+    assert len(recorder.fitted) == 1
+    assert not field.converged_
+    assert field.stop_reason_.startswith("STOP")
+
+
+@pytest.mark.parametrize("solver", ["bmrm", "one_slack", "cutting_plane", "frank_wolfe", "subgradient"])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_margins_that_converge_by_default_are_within_a_hundredth(solver, C):
+    best = M3NClassifier(C=C, solver="one_slack", tol=1e-3).fit(X, Y)
+    field = M3NClassifier(C=C, solver=solver, random_state=0)
+    assert len(caught_in_fit(field)) <= (not field.converged_)
+    if field.converged_:
+        assert field.loss_curve_.min() < 1.01 * best.loss_curve_.min()
+    assert field.converged_ == field.stop_reason_.startswith("CONVERGENCE")
 
 
 @pytest.mark.parametrize("learning", ["spa", "mma", "cd"])

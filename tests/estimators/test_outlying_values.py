@@ -4,8 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from callback_recorder import Recorder
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
@@ -209,26 +207,6 @@ def test_slow_steps_and_outliers_are_told_apart():
     steps = DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=2e-3, max_iter=1000)
     with pytest.warns(ConvergenceWarning, match="outlying values"):
         steps.fit(with_outliers(X, y, 1e6, "right"), y)
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        TRWCRF(),
-        TRWCRF(solver="sgd", random_state=0),
-        DRFClassifier(learning=PL(solver=GradientSteps())),
-        ContrastiveCRF(sets=GrowingSets(generator=None), solver="sgd", random_state=0),
-    ],
-    ids=["lbfgs", "sgd", "steps", "contrastive"],
-)
-def test_a_stop_by_a_callback_is_no_convergence(field):
-    X, y = noisy("chains")
-    pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-    field = clone(field).set_callbacks(Recorder(3))
-    field, _ = fitted(field, X, y)
-    assert len(field.loss_curve_) < 6
-    assert not field.converged_
-    assert field.stop_reason_ == "STOP: by the callback"
 
 
 def test_starts_without_edges_see_through_outliers():
