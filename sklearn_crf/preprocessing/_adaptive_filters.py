@@ -4,6 +4,7 @@ from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
@@ -12,18 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, is_stack
-
-# Rows whose windows are in memory together.
-_ROWS = 64
-
-# Standard deviation of the window over which gradients are averaged, and rows beyond it that have a weight.
-_SMOOTHED, _SMOOTHED_REACH = 1.5, 6
-
-# Pull of the filters of a place to the mean of the window, as strong as this many pixels.
-_PULL_OF_PLACE = 1e-3
-
-# Pixels of all images that thresholds of strength and coherence are quantiles of.
-_SAMPLES = 200_000
+from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE_PIXELS, SMOOTHED, SMOOTHED_REACH
 
 
 class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
@@ -102,7 +92,17 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, period=1, *, radius=4, n_angles=8, n_strengths=4, n_coherences=3, shrinkage=100.0, n_jobs=None):
+    def __init__(
+        self,
+        period: int = 1,
+        *,
+        radius: int = 4,
+        n_angles: int = 8,
+        n_strengths: int = 4,
+        n_coherences: int = 3,
+        shrinkage: float = 100.0,
+        n_jobs: int | None = None,
+    ):
         self.period = period
         self.radius = radius
         self.n_angles = n_angles
@@ -112,7 +112,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "AdaptiveFilters":  # type: ignore[override]
         """Learn the filters.
 
         Parameters
@@ -136,7 +136,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_transform(self, X, y):
+    def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Learn the filters, and restore each training image by those of the other half of the images.
 
         Parameters
@@ -174,11 +174,11 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             if plane.shape != target.shape:
                 raise ValueError(f"y[{i}] must have the shape of X[{i}], {plane.shape}, got {target.shape}.")
         self.n_channels_ = 1
-        self.reach_ = 2 * self.radius + _SMOOTHED_REACH + 1
+        self.reach_ = 2 * self.radius + SMOOTHED_REACH + 1
         pairs, period = list(zip(planes, targets, strict=True)), -(-self.period // 2)
         of_places = sum(map_coarse(self._moments_of_places, pairs, self.n_jobs), _Moments.zeros(period**2, self._size))
         variance = np.trace(of_places.squares.sum(axis=0)) / max(of_places.counts.sum(), 1) / self._size
-        ridge = _PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
+        ridge = PULL_OF_PLACE * max(variance, np.finfo(float).tiny) * np.eye(self._size)
         self.place_filters_ = np.linalg.solve(of_places.squares + ridge, of_places.products[..., None])[..., 0]
         self._pull = self.shrinkage * max(variance, np.finfo(float).tiny)
         self.thresholds_ = self._quantiles(planes)
@@ -236,8 +236,8 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         down, right = (np.minimum(own, self.period - 1 - own) for own in (down, right))
         places = down[:, None] * -(-self.period // 2) + right
         mirrored = turned[0][:, None] ^ turned[1]
-        for start in range(0, shape[0], _ROWS):
-            rows = slice(start, start + _ROWS)
+        for start in range(0, shape[0], BAND_ROWS):
+            rows = slice(start, start + BAND_ROWS)
             own = windows[rows].astype(np.float32)
             own[turned[0][rows]] = own[turned[0][rows], :, ::-1]
             own[:, turned[1]] = own[:, turned[1], :, ::-1]
@@ -256,7 +256,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         """Angle, strength and coherence of the gradients around every pixel."""
         down, right = (_slopes(plane, axis) for axis in (0, 1))
         moments = (
-            gaussian_filter(own, _SMOOTHED, truncate=_SMOOTHED_REACH / _SMOOTHED)
+            gaussian_filter(own, SMOOTHED, truncate=SMOOTHED_REACH / SMOOTHED)
             for own in (down**2, right**2, down * right)
         )
         of_down, of_right, both = moments
@@ -266,7 +266,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return angle, larger, (larger - smaller) / np.maximum(larger + smaller, np.finfo(np.float32).tiny)
 
     def _quantiles(self, planes):
-        step = max(1, sum(plane.size for plane in planes) // _SAMPLES)
+        step = max(1, sum(plane.size for plane in planes) // QUANTILE_PIXELS)
         sampled = []
         for plane in planes:
             _, strength, coherence = self._structure(self._by_places(plane))

@@ -26,16 +26,10 @@ from sklearn_crf.preprocessing._node_transformer import (
     rows_of,
     stacked_rows,
 )
+from sklearn_crf.preprocessing._tuning import FEW_FEATURES, RUNS_PER_FOLD
 
 # Forests give probabilities of zero, whose logarithm is not finite.
 _SMALLEST = float(np.finfo(np.float32).eps)
-
-# Images with more features than this are descriptors, not channels: each would be a weight of nodes and of edges.
-_FEW_FEATURES = 32
-
-# Runs of nodes that an example is cut into for each fold where there are fewer examples than folds: more of them mix
-# classes better, and have more neighbours in training.
-_RUNS = 2
 
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
@@ -191,7 +185,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         layout, examples, _ = read_nodes(X)
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
-            return self._in_place(X, self._scores_of_parts(examples, y))
+            return self._in_place(X, self._scores_of_parts(examples, y, self.cv))
         # Rows are balanced by scikit-learn, lattices by shares of classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
         return self._in_place(X, self._scores_left_out(X, y, cv))
@@ -200,20 +194,20 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         node_classifier = _NodeClassifier(self.estimator, effective_missing_label(self))
         return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
 
-    def _scores_of_parts(self, examples, y):
+    def _scores_of_parts(self, examples, y, n_folds):
         """Scores of each example, (n_nodes, n_columns), of which parts are left out: there are fewer than folds."""
         labels = [flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
         rows, parts, owner = [], [], []
         for i, (x, own) in enumerate(zip(examples, labels, strict=True)):
-            for nodes in np.array_split(np.arange(len(own)), _RUNS * self.cv):
+            for nodes in np.array_split(np.arange(len(own)), RUNS_PER_FOLD * n_folds):
                 if len(nodes):
                     found = rows_of(x)
                     rows.append(found.iloc[nodes] if hasattr(found, "iloc") else found[nodes])
                     parts.append(own[nodes])
                     owner.append(i)
-        if len(rows) < self.cv:
-            raise ValueError(f"cv={self.cv} needs as many nodes, but X has {len(rows)}: use fewer folds.")
-        found = self._scores_left_out(rows, parts, self.cv)
+        if len(rows) < n_folds:
+            raise ValueError(f"cv={n_folds} needs as many nodes, but X has {len(rows)}: use fewer folds.")
+        found = self._scores_left_out(rows, parts, n_folds)
         return object_array(
             [np.concatenate([part for part, j in zip(found, owner, strict=True) if j == i]) for i in range(len(labels))]
         )
@@ -284,7 +278,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     def _passes_through(self, X):
         if self.passthrough != "auto":
             return bool(self.passthrough)
-        if len(self.classes_) != 2 or self.n_features_in_ > _FEW_FEATURES:
+        if len(self.classes_) != 2 or self.n_features_in_ > FEW_FEATURES:
             return False
         layout, X, _ = read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2

@@ -1,20 +1,23 @@
 """Responses of every pixel to a bank of linear filters."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from math import lcm
 from numbers import Integral
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.fft
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._threads import map_tasks, range_runner
 from sklearn_crf.kernels.preprocessing.filter_rows import filter_stride, separable_responses
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images
+from sklearn_crf.preprocessing import _tuning
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, centred_planes, continued
 
 
 class Separable(NamedTuple):
@@ -132,13 +135,6 @@ def _balanced(kernel):
     return kernel / np.abs(kernel).sum()
 
 
-# Images are filtered in tiles of at most this many pixels a side, so that memory does not grow with the image.
-_TILE = 272
-
-# Fewest rows for a thread.
-_SMALLEST_RANGE = 16
-
-
 class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Responses of every pixel to a bank of linear filters, in float32.
 
@@ -189,13 +185,15 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, bank="rfs", include_input=True, n_jobs=None):
+    def __init__(
+        self, bank: str | Sequence[str] | ArrayLike = "rfs", include_input: bool = True, n_jobs: int | None = None
+    ):
         self.bank = bank
         self.include_input = include_input
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "FilterBank":
         images = as_images(X)
         kernels = self._kernels(images)
         super().fit(images)
@@ -244,10 +242,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
         # Enough groups for several threads; every group repeats the transform of its tile, a small part of its work.
         groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
-        for channel in range(n_channels):
-            # Shifted by a constant, to which kernels that sum to zero do not respond, for the sake of float32.
-            level = np.float32(image[..., channel].mean(dtype=np.float64))
-            plane = image[..., channel].astype(np.float32) - level
+        for channel, (plane, level) in enumerate(centred_planes(image)):
             own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
             if separable:
                 _write_separable(plane, [kernels[k] for k in separable], level, own, separable, n_threads)
@@ -265,12 +260,12 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
 
     _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
 
-    def __init__(self, transformers, *, n_jobs=None):
+    def __init__(self, transformers: Sequence[ChannelTransformer], *, n_jobs: int | None = None):
         self.transformers = transformers
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "ChannelUnion":
         kept = self.transformers
         if not kept or not all(isinstance(part, ChannelTransformer) for part in kept):
             raise InvalidParameterError(
@@ -303,7 +298,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
 def _write_separable(plane, kernels, level, out, channels, n_threads):
     """Write the responses to kernels that are products of a column and a row."""
     height, width = plane.shape
-    profiles = {}
+    profiles: dict[bytes, int] = {}
     columns, rows = (
         np.array([profiles.setdefault(profile.tobytes(), len(profiles)) for profile in part], dtype=np.int64)
         for part in zip(*kernels, strict=True)
@@ -311,8 +306,7 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
     taps = [np.frombuffer(profile) for profile in profiles]
     before = np.array([len(own) // 2 for own in taps], dtype=np.int64)
     margin = int(before.max())
-    continued = np.zeros((height + 2 * margin, filter_stride(width, margin)), dtype=np.float32)
-    continued[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
+    padded = continued(plane, margin, filter_stride(width, margin))
     order = np.argsort(columns, kind="stable")
     constants = np.array([level * kernel.column.sum() * kernel.row.sum() for kernel in kernels], dtype=np.float32)
     given = (
@@ -325,18 +319,18 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
         constants[order],
     )
     with range_runner(n_threads) as run:
-        run(
-            lambda start, stop: separable_responses(continued, margin, *given, start, stop, out),
-            height,
-            smallest_range=_SMALLEST_RANGE,
-        )
+
+        def filtered(start, stop):
+            separable_responses(padded, margin, *given, start, stop, out)
+
+        run(filtered, height, smallest_range=_tuning.FILTERED_ROWS)
 
 
 def _fourier(plane, kernels, level, out, channels):
     """Write the responses to some kernels, tile by tile (overlap and save)."""
     before = [max(kernel.shape[axis] // 2 for kernel in kernels) for axis in (0, 1)]
     after = [max((kernel.shape[axis] - 1) // 2 for kernel in kernels) for axis in (0, 1)]
-    sides = [min(length, _TILE) for length in plane.shape]
+    sides = [min(length, _tuning.TILE_SIDE) for length in plane.shape]
     padded = np.pad(plane, [(before[axis], after[axis]) for axis in (0, 1)], mode="symmetric")
     shape = tuple(scipy.fft.next_fast_len(sides[a] + before[a] + after[a], real=True) for a in (0, 1))
     spectra = _spectra(tuple(kernel.tobytes() for kernel in kernels), tuple(k.shape for k in kernels), shape)

@@ -1,8 +1,12 @@
 """Base class of transformers of images: input, channels of fit, and layout of the output."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +29,7 @@ def as_images(X):
         )
     if not len(X):
         raise ValueError("X holds no image.")
-    images = []
+    images: list[np.ndarray] = []
     for i, image in enumerate(X):
         image = np.asarray(without_mask(image))
         if image.ndim not in (2, 3) or 0 in image.shape:
@@ -42,6 +46,21 @@ def as_images(X):
     return images
 
 
+def centred_planes(image):
+    """Yield the float32 plane of each channel less its mean, and the mean: small numbers keep more digits."""
+    for channel in np.moveaxis(image, 2, 0):
+        level = np.float32(channel.mean(dtype=np.float64))
+        yield channel.astype(np.float32) - level, level
+
+
+def continued(plane, margin, stride):
+    """Return a plane continued by reflection, in rows of a stride that kernels read whole vectors of."""
+    height, width = plane.shape
+    found = np.zeros((height + 2 * margin, stride), dtype=np.float32)
+    found[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
+    return found
+
+
 class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Features of every pixel of images that have as many channels as those seen in ``fit``."""
 
@@ -51,7 +70,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         tags.no_validation = True
         return tags
 
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "ImageTransformer":
         """Check the parameters and note the number of channels; nothing is learned.
 
         Parameters
@@ -68,7 +87,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         self.n_channels_ = as_images(X)[0].shape[2]
         return self
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> np.ndarray:
         """Features of every pixel.
 
         Parameters
@@ -91,7 +110,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         has_arrays = isinstance(results[0], np.ndarray)
         return np.stack(results) if is_stack(X) and has_arrays else object_array(results)
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
 
         Parameters
@@ -133,13 +152,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     _period = 1
 
     def _transform_images(self, images):
-        return map_coarse(self._channels, images, self.n_jobs)
-
-    def _channels(self, image, n_threads):
-        """The channels (H, W, F) of an image (H, W, C)."""
-        out = np.empty((*image.shape[:2], self._n_outputs(image.shape[2])), dtype=np.float32)
-        self._write(image, out, n_threads)
-        return out
+        return map_coarse(partial(channels_of, self), images, self.n_jobs)
 
     @abstractmethod
     def _n_outputs(self, n_channels):
@@ -151,3 +164,10 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
 
         ``before`` has transformers, and the channels that they have written for the same image.
         """
+
+
+def channels_of(transformer, image, n_threads, before=()):
+    """Return the channels (H, W, F) that a transformer writes of an image (H, W, C)."""
+    out = np.empty((*image.shape[:2], transformer._n_outputs(image.shape[2])), dtype=np.float32)
+    transformer._write(image, out, n_threads, before)
+    return out

@@ -1,10 +1,12 @@
 """Features of the neighbourhood of every pixel."""
 
+from collections.abc import Sequence
 from itertools import product
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
@@ -63,16 +65,16 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
 
     def __init__(
         self,
-        kinds=("intensity", "mean", "deviation", "gradient", "position"),
-        scales=(1.0, 2.0, 4.0),
-        patch_radius=1,
+        kinds: Sequence[str] = ("intensity", "mean", "deviation", "gradient", "position"),
+        scales: Sequence[float] = (1.0, 2.0, 4.0),
+        patch_radius: int = 1,
     ):
         self.kinds = kinds
         self.scales = scales
         self.patch_radius = patch_radius
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "LocalImageFeatures":
         self._check_parameters()
         return super().fit(X)
 
@@ -102,7 +104,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     def _check_parameters(self):
         if not self.kinds or any(kind not in KINDS for kind in self.kinds):
             raise InvalidParameterError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
-        if any(not isinstance(scale, Real) or not 0 < scale < np.inf for scale in self.scales):
+        if not all(isinstance(scale, Real) and 0 < float(scale) < np.inf for scale in self.scales):
             raise InvalidParameterError(f"scales must be positive numbers, got {self.scales!r}.")
 
     def _features(self, image):

@@ -1,6 +1,6 @@
 """Any scikit-learn transformer, applied to the features of every node."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,10 +22,8 @@ from sklearn_crf.encoding import (
     object_array,
 )
 from sklearn_crf.encoding._layouts import aligned_frames, ordered_frames, read_layout
+from sklearn_crf.preprocessing import _tuning
 from sklearn_crf.preprocessing._frame_output import FrameOutput
-
-# Nodes transformed at once: enough for the cost of a call not to matter, and few enough not to double a large X.
-_NODES_AT_ONCE = 2**17
 
 
 def _has(method):
@@ -83,12 +81,12 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
     _parameter_constraints: ClassVar[dict] = {"transformer": [HasMethods("fit")], "missing_label": "no_validation"}
 
-    def __init__(self, transformer, missing_label=None):
+    def __init__(self, transformer: Any, missing_label: object = None):
         self.transformer = transformer
         self.missing_label = missing_label
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: Any = None) -> "NodeTransformer":
         """Fit a clone of the transformer on all nodes.
 
         Parameters
@@ -114,7 +112,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         self._frame_names = names
         return self
 
-    def transform(self, X):
+    def transform(self, X: Any) -> Any:
         """Transform the features of every node.
 
         Parameters
@@ -131,7 +129,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         return self._in_container(self._apply(self.transformer_.transform, X), X)
 
     @available_if(_has("inverse_transform"))
-    def inverse_transform(self, X):
+    def inverse_transform(self, X: Any) -> Any:
         """Undo ``transform``.
 
         Parameters
@@ -148,7 +146,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         return self._apply(self.transformer_.inverse_transform, X)
 
     @available_if(_has("get_feature_names_out"))
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the features that the transformer returns.
 
         Parameters
@@ -174,12 +172,12 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         return object_array([result for group in _groups(X) for result in _transform_group(function, group)])
 
     @property
-    def n_features_in_(self):
+    def n_features_in_(self) -> int:
         """Length of the last axis seen in ``fit``."""
         return self._inner("n_features_in_")
 
     @property
-    def feature_names_in_(self):
+    def feature_names_in_(self) -> np.ndarray:
         """Names of the columns of a data frame, or a list of them, seen in ``fit``."""
         if getattr(self, "_frame_names", None) is not None:
             return self._frame_names
@@ -259,7 +257,7 @@ def _groups(examples):
     for x in examples:
         group.append(x)
         n_nodes += rows_of(x).shape[0]
-        if n_nodes >= _NODES_AT_ONCE:
+        if n_nodes >= _tuning.NODES_AT_ONCE:
             yield group
             group, n_nodes = [], 0
     if group:

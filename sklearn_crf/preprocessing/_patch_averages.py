@@ -1,19 +1,18 @@
 """Images whose pixels are averaged with those whose surroundings look alike."""
 
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_averages import average_patches, average_stride
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, continued
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
-
-# Fewest rows for a thread.
-_SMALLEST_RANGE = 16
+from sklearn_crf.preprocessing._tuning import FILTERED_ROWS
 
 
 class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
@@ -76,7 +75,15 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, bandwidths=(7.0,), *, guide_threshold=20.0, search_radius=8, patch_radius=1, n_jobs=None):
+    def __init__(
+        self,
+        bandwidths: ArrayLike = (7.0,),
+        *,
+        guide_threshold: float | None = 20.0,
+        search_radius: int = 8,
+        patch_radius: int = 1,
+        n_jobs: int | None = None,
+    ):
         self.bandwidths = bandwidths
         self.guide_threshold = guide_threshold
         self.search_radius = search_radius
@@ -84,7 +91,7 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "PatchAverages":
         self._checked_bandwidths()
         super().fit(X)
         self.reach_ = self.search_radius + self.patch_radius
@@ -94,13 +101,8 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _feature_names(self, input_features):
         values = self._checked_bandwidths()
-        kinds = ("average", "variance")
-        return [
-            f"{prefix}{kind}_{value:g}"
-            for prefix in self._prefixes(input_features)
-            for kind in kinds
-            for value in values
-        ]
+        names = [f"{kind}_{value:g}" for kind in ("average", "variance") for value in values]
+        return [prefix + name for prefix in self._prefixes(input_features) for name in names]
 
     def _checked_bandwidths(self):
         bandwidths = np.asarray(self.bandwidths)
@@ -116,22 +118,19 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
         n_pixels = (2 * self.patch_radius + 1) ** 2
         inverse = (1 / (n_pixels * self._checked_bandwidths() ** 2)).astype(np.float32)
         n, margin = 2 * len(inverse), self.search_radius + self.patch_radius
-        height, width, n_channels = image.shape
+        height, width = image.shape[:2]
+        stride = average_stride(width, self.search_radius, self.patch_radius)
         guides = image
         if self.guide_threshold is not None:
             guides = shrunk_copy(image, self.guide_threshold, n_threads, before)
         with range_runner(n_threads) as run:
-            for channel in range(n_channels):
-                level = np.float32(image[..., channel].mean(dtype=np.float64))
+            for channel, (plane, level) in enumerate(centred_planes(image)):
                 own = out[..., channel * n : (channel + 1) * n]
-                stride = average_stride(width, self.search_radius, self.patch_radius)
-                continued = np.zeros((2, height + 2 * margin, stride), dtype=np.float32)
-                for part, to in zip((image, guides), continued, strict=True):
-                    plane = part[..., channel].astype(np.float32) - level
-                    to[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
+                guide = guides[..., channel].astype(np.float32) - level
+                both = [continued(part, margin, stride) for part in (plane, guide)]
 
-                def rows(start, stop, continued=continued, own=own, level=level):
+                def rows(start, stop, both=both, own=own, level=level):
                     places = self.search_radius, self.patch_radius
-                    average_patches(*continued, *places, inverse, level, start, stop, own)
+                    average_patches(*both, *places, inverse, level, start, stop, own)
 
-                run(rows, height, smallest_range=_SMALLEST_RANGE)
+                run(rows, height, smallest_range=FILTERED_ROWS)

@@ -1,25 +1,20 @@
 """Images whose similar patches are shrunk together."""
 
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.fft
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of
 from sklearn_crf.preprocessing._patch_averages import PatchAverages
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
-
-# Threshold of the shrunk image and bandwidth of the averages whose mean is the pilot, and noise that coefficients are
-# shrunk by, as multiples of the noise.
-_THRESHOLD, _BANDWIDTH, _SHRUNK_BY = 2.7, 0.9, 0.8
-
-# Fewest rows for a thread, as the groups at a border are made twice.
-_SMALLEST_RANGE = 128
+from sklearn_crf.preprocessing._tuning import GROUPED_ROWS, PILOT_BANDWIDTH, PILOT_THRESHOLD, SHRUNK_BY
 
 
 class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
@@ -74,14 +69,14 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, noise=7.5, *, search_radius=18, step=4, n_jobs=None):
+    def __init__(self, noise: float = 7.5, *, search_radius: int = 18, step: int = 4, n_jobs: int | None = None):
         self.noise = noise
         self.search_radius = search_radius
         self.step = step
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "PatchGroups":
         super().fit(X)
         of_pilot = self._averages().fit(X).reach_
         self.reach_ = of_pilot + 2 * (self.search_radius + PATCH_SIDE - 1)
@@ -96,7 +91,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
 
     def _averages(self):
         """The filter that makes the second half of the pilot image from the first."""
-        return PatchAverages([_BANDWIDTH * self.noise], guide_threshold=_THRESHOLD * self.noise)
+        return PatchAverages([PILOT_BANDWIDTH * self.noise], guide_threshold=PILOT_THRESHOLD * self.noise)
 
     def _n_outputs(self, n_channels):
         return n_channels
@@ -108,24 +103,21 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         shrunk = shrunk_copy(image, averages.guide_threshold, n_threads, before)
         averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
         if averaged is None:
-            averaged = np.empty((*image.shape[:2], 2 * image.shape[2]), dtype=np.float32)
-            averages._write(image, averaged, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
+            averaged = channels_of(averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
         with range_runner(n_threads) as run:
-            for channel in range(image.shape[2]):
-                level = np.float32(image[..., channel].mean(dtype=np.float64))
+            for channel, (plane, level) in enumerate(centred_planes(image)):
                 own = out[..., channel]
                 # Averages of a channel are followed by their variance.
                 pilot = 0.5 * (shrunk[..., channel] + averaged[..., 2 * channel]) - level
-                plane = image[..., channel].astype(np.float32) - level
                 sides = (margin, margin), (margin, margin + BEHIND)
-                continued = [np.pad(part, sides, mode="symmetric") for part in (plane, pilot)]
+                both = [np.pad(part, sides, mode="symmetric") for part in (plane, pilot)]
 
-                def rows(start, stop, continued=continued, own=own):
+                def rows(start, stop, both=both, own=own):
                     places = self.search_radius, self.step
-                    noise = _SHRUNK_BY * self.noise
-                    shrink_groups(*continued, *places, basis, turned, noise, start, stop, own)
+                    noise = SHRUNK_BY * self.noise
+                    shrink_groups(*both, *places, basis, turned, noise, start, stop, own)
 
-                run(rows, len(image), smallest_range=_SMALLEST_RANGE)
+                run(rows, len(image), smallest_range=GROUPED_ROWS)
                 own += level
 
 

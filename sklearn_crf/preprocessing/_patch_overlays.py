@@ -15,17 +15,9 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn_crf._numbers import as_integers
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
+from sklearn_crf.kernels.preprocessing.overlay_products import add_steps, sum_under_masks
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
-from sklearn_crf.preprocessing._overlay_products import add_steps, sum_under_masks
-
-# Patches and windows with less contrast than this part of the contrast of all images fit anywhere.
-_LEAST_CONTRAST = 0.05
-
-# Patches that are drawn for each that is wanted, before fewer are taken.
-_MOST_DRAWN = 50
-
-# Patches whose spectra are in memory together.
-_PATCHES = 32
+from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTRA_AT_ONCE
 
 
 class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
@@ -230,8 +222,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
         known = np.zeros((self.n_patches, size * size))
-        found = []
-        for _ in range(_MOST_DRAWN * self.n_patches if usable else 0):
+        found: list[tuple] = []
+        for _ in range(MOST_DRAWN * self.n_patches if usable else 0):
             i = usable[rng.randint(len(usable))]
             top, left = corners[i][rng.randint(len(corners[i]))]
             place = slice(top, top + size), slice(left, left + size)
@@ -331,8 +323,8 @@ def _best_places(plane, all_patches, least_deviation):
     spectrum = scipy.fft.rfft2((plane - plane.mean()).astype(np.float32), shape)
     deviations = _window_norms(plane, size, least_deviation)
     height, width = deviations.shape
-    for start in range(0, len(all_patches), _PATCHES):
-        part = slice(start, start + _PATCHES)
+    for start in range(0, len(all_patches), SPECTRA_AT_ONCE):
+        part = slice(start, start + SPECTRA_AT_ONCE)
         patches = scipy.fft.rfft2(all_patches[part], shape)
         products = scipy.fft.irfft2(spectrum * np.conj(patches), shape)[:, :height, :width]
         fits = (np.abs(products) / deviations).reshape(len(products), -1)
@@ -357,7 +349,7 @@ def _as_masks(y, planes):
 def _least_deviation(planes):
     """Standard deviation that a window must have to count as one with contrast."""
     numbers = np.concatenate([plane.ravel() for plane in planes])
-    return max(_LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
+    return max(LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 
 
 def _corners(mask, size, steps):

@@ -1,20 +1,19 @@
 """Images whose patches are shrunk in a sliding cosine transform."""
 
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of, continued
+from sklearn_crf.preprocessing._tuning import SHRUNK_ROWS
 
 _MARGIN = PATCH_SIDE - 1
-
-# Fewest rows for a thread, as the patches at a border are transformed twice.
-_SMALLEST_RANGE = 64
 
 
 class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
@@ -62,12 +61,12 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
 
     _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"], "n_jobs": [Integral, None]}
 
-    def __init__(self, thresholds=(20.0,), *, n_jobs=None):
+    def __init__(self, thresholds: ArrayLike = (20.0,), *, n_jobs: int | None = None):
         self.thresholds = thresholds
         self.n_jobs = n_jobs
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "PatchShrinkage":
         self._checked_thresholds()
         super().fit(X)
         self.reach_ = _MARGIN
@@ -94,21 +93,16 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
         thresholds = self._checked_thresholds()
         if thresholds.ndim == 1:
             thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
-        height, width, n_channels = image.shape
+        height, width = image.shape[:2]
         with range_runner(n_threads) as run:
-            for channel in range(n_channels):
-                # The mean of a patch is kept in any case: small numbers keep more digits without it.
-                level = np.float32(image[..., channel].mean(dtype=np.float64))
-                plane = np.zeros((height + 2 * _MARGIN, patch_stride(width)), dtype=np.float32)
-                plane[:, : width + 2 * _MARGIN] = np.pad(
-                    image[..., channel].astype(np.float32) - level, _MARGIN, mode="symmetric"
-                )
+            for channel, (plane, level) in enumerate(centred_planes(image)):
+                given = continued(plane, _MARGIN, patch_stride(width))
                 own = out[..., channel * len(thresholds) : (channel + 1) * len(thresholds)]
 
-                def rows(start, stop, plane=plane, own=own, level=level):
-                    shrink_patches(plane, thresholds, level, start, stop, own)
+                def rows(start, stop, given=given, own=own, level=level):
+                    shrink_patches(given, thresholds, level, start, stop, own)
 
-                run(rows, height, smallest_range=_SMALLEST_RANGE)
+                run(rows, height, smallest_range=SHRUNK_ROWS)
 
 
 def shrunk_copy(image, threshold, n_threads, before):
@@ -117,4 +111,4 @@ def shrunk_copy(image, threshold, n_threads, before):
         known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
         if known.ndim == 1 and threshold in known:
             return channels[..., int(np.argmax(known == threshold)) :: len(known)]
-    return PatchShrinkage([threshold])._channels(image, n_threads)
+    return channels_of(PatchShrinkage([threshold]), image, n_threads)

@@ -1,9 +1,11 @@
 """Colour and texture of every pixel of RGB images."""
 
+from collections.abc import Callable
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter, sobel
 from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -11,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import object_array
 
-SCALES = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
+SCALES: dict[str, Callable] = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
 
 class PixelFeatures(TransformerMixin, HoldsOptions):
@@ -56,7 +58,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         "texture_scale": [StrOptions(set(SCALES))],
     }
 
-    def __init__(self, sigma=1.0, texture_scale="linear"):
+    def __init__(self, sigma: float = 1.0, texture_scale: str = "linear"):
         self.sigma = sigma
         self.texture_scale = texture_scale
 
@@ -67,7 +69,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None):
+    def fit(self, X: ArrayLike, y: Any = None) -> "PixelFeatures":
         """Check the parameters and the images; nothing is learned.
 
         Parameters
@@ -85,7 +87,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         self.n_features_in_ = 3
         return self
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> np.ndarray:
         """Features of every pixel.
 
         Parameters
@@ -104,7 +106,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
             return np.stack(features)
         return object_array(features)
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the nine features.
 
         Parameters

@@ -142,7 +142,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         else:
             X = [list(sequence) for sequence in X]
             vocabulary, chains = self._learn(X)
-            self.edge_vocabulary_, edges = self._learn(self._pairs_of_tokens(X))
+            self.edge_vocabulary_, edges = self._learn(_of_pairs(self.edge_features, X))
             chains = _examples(chains, edges)
         self.vocabulary_ = vocabulary
         self.n_columns_ = len(self.vocabulary_)
@@ -150,7 +150,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _learn(self, X):
         """Columns by name, and the sequences."""
-        vocabulary = {}
+        vocabulary: dict[str, int] = {}
         columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True)
         if not len(lengths):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
@@ -174,12 +174,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     def _names(self, X):
         """Names in the order of their first occurrence, the number of tokens that have each, and that of sequences."""
-        vocabulary = {}
+        vocabulary: dict[str, int] = {}
         columns, _, _, lengths = self._read(X, vocabulary, learns=True)
         return (list(vocabulary), np.bincount(columns, minlength=len(vocabulary))), len(lengths)
-
-    def _pairs_of_tokens(self, X):
-        return ([self.edge_features(*pair) for pair in pairwise(sequence)] for sequence in X)
 
     def transform(self, X: Sequences | Shards) -> np.ndarray | Shards:
         """Chains with the columns of training; names that training did not have are left out.
@@ -200,7 +197,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         if self.edge_features is None:
             return self._look_up(X, self.vocabulary_)
         X = [list(sequence) for sequence in X]
-        edges = self._look_up(self._pairs_of_tokens(X), self.edge_vocabulary_)
+        edges = self._look_up(_of_pairs(self.edge_features, X), self.edge_vocabulary_)
         return _examples(self._look_up(X, self.vocabulary_), edges)
 
     def _look_up(self, X, vocabulary):
@@ -249,9 +246,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
         template = sp.csr_matrix((1, n_columns), dtype=self.dtype).__dict__
         # As many ones, read-only, as the longest sequence has entries, where all values are: a third of the memory.
-        ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=self.dtype) if values is None else None
-        if ones is not None:
-            ones.flags.writeable = False
+        ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=self.dtype)
+        ones.flags.writeable = False
         chains, start = [], 0
         make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
         for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
@@ -278,7 +274,7 @@ def _names_of_shard(shard: Shard, vectorizer):
             return of_nodes, None, n_sequences
         X = [list(sequence) for sequence in X]
         of_nodes, n_sequences = vectorizer._names(X)
-        of_edges, _ = vectorizer._names(vectorizer._pairs_of_tokens(X))
+        of_edges, _ = vectorizer._names(_of_pairs(vectorizer.edge_features, X))
     return of_nodes, of_edges, n_sequences
 
 
@@ -311,3 +307,8 @@ def _examples(chains, edges):
 def _only(kept, columns, values, token_ptr):
     """The entries to keep."""
     return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
+
+
+def _of_pairs(features, X):
+    """Yield the features of the pairs of neighbouring tokens of each sequence."""
+    return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)

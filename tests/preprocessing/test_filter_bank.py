@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_crf.preprocessing import FilterBank, NodeTransformer, _filter_bank
+from sklearn_crf.preprocessing import FilterBank, NodeTransformer, _tuning
 
 IMAGE = np.random.default_rng(0).normal(100, 30, size=(31, 44))
 
@@ -41,7 +41,7 @@ def test_own_kernels(shape):
 @pytest.mark.parametrize("tile", [5, 16, 40])
 def test_tiles_change_rounding_only(tile, monkeypatch):
     whole = FilterBank().fit_transform(IMAGE[None])
-    monkeypatch.setattr(_filter_bank, "_TILE", tile)
+    monkeypatch.setattr(_tuning, "TILE_SIDE", tile)
     assert_allclose(FilterBank().fit_transform(IMAGE[None]), whole, atol=1e-3)
 
 

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import Example
 from sklearn_crf.encoding import object_array
-from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer, _node_transformer
+from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer, _tuning
 
 
 def test_passes_the_checks_of_scikit_learn():
@@ -71,7 +71,7 @@ def test_examples_keep_all_but_their_features():
 def test_groups_of_nodes_do_not_matter(monkeypatch):
     X, _ = labelled_images()
     expected = NodeTransformer(StandardScaler()).fit_transform(X)
-    monkeypatch.setattr(_node_transformer, "_NODES_AT_ONCE", 7)
+    monkeypatch.setattr(_tuning, "NODES_AT_ONCE", 7)
     found = NodeTransformer(StandardScaler()).fit_transform(X)
     assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
 
