@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from time import sleep
 from typing import Any, ClassVar, NamedTuple
 
@@ -183,20 +184,17 @@ class DaskExecutor(ClusterExecutor):
 
     def _workers(self):
         """Numbers of threads of workers by their addresses; some workers may be about to come back."""
-        for _ in range(round(_MOST_WAITS * _PATIENCE / _BRIEFLY)):
+        for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
             if found:
                 return dict(sorted(found.items()))
-            sleep(_BRIEFLY)
+            sleep(_PATIENCE / 20)
         raise ClusterGoneError("The dask cluster of client has no workers: start some, and fit with a new client.")
 
     def _dumps(self, data):
         from distributed.protocol.pickle import dumps
 
-        # Arrays go as they are, without a copy of theirs among the bytes.
-        buffers: list = []
-        head = dumps(data, buffer_callback=buffers.append)
-        return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
+        return _with_buffers(dumps, data)
 
     def _replace(self, k):
         workers = self._workers()
@@ -271,11 +269,9 @@ class RayExecutor(ClusterExecutor):
                 self._ray.kill(actor)
 
     def _dumps(self, data):
-        buffers: list = []
-        head = self._ray.cloudpickle.dumps(data, protocol=5, buffer_callback=buffers.append)
-        sent = [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
-        # Few bytes go with each call, which is quicker; many go to each machine once, where processes share them.
-        return sent if sum(map(len, sent)) < _FEW_BYTES else self._ray.put(sent)
+        sent = _with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
+        # Up to 64 KB go with each call, which is quicker; more go to each machine once, where processes share them.
+        return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):
         self._actors[k] = self._make_actor(*self._held(k), 1)
@@ -326,6 +322,13 @@ class Holder:
         return self._threads.map(lambda shard: call(function, shard, broadcast), self._shards[chosen])
 
 
+def _with_buffers(dumps, data):
+    """Return the bytes of a pickle, and arrays as they are, without a copy of theirs among the bytes."""
+    buffers: list = []
+    head = dumps(data, buffer_callback=buffers.append)
+    return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
+
+
 def _call(function, shard, broadcast):
     return function(shard, broadcast)
 
@@ -355,10 +358,3 @@ class _WorkerGoneError(Exception):
 
 # Seconds that pass before one looks whether a worker lives, and how many times one waits for that of an actor.
 _PATIENCE, _MOST_WAITS = 2.0, 30
-
-# Seconds between two looks whether a cluster without workers has some again.
-_BRIEFLY = 0.1
-
-
-# Of a call of Ray, at most.
-_FEW_BYTES = 2**16

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from itertools import islice
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._own_methods import errors_of
 from sklearn_crf.distributed._clusters import DaskExecutor, RayExecutor
 from sklearn_crf.distributed._executors import Executor, LocalExecutor, Shard
+from sklearn_crf.kernels import VECTOR_LEVEL
 
 
 class Shards:
@@ -185,10 +186,8 @@ class Shards:
         >>> shards.map(lambda shard, label: shard.load()[1].count(label), 1)
         [1, 1]
         """
-        executor = self._held()
-        found = executor.map(partial(_numbered, function), broadcast)
-        with errors_of(f"{type(executor).__name__}.map"):
-            return _results_in_order(found, len(self))
+        found = self._held().map(partial(_numbered, function), broadcast)
+        return list(self._in_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
         """Call a function on every shard, and add its results where the shards are.
@@ -292,16 +291,18 @@ class Shards:
         [0 1 0]
         [1 0]
         """
-        return self._iterate(_apply, (estimator, method, None, options))
+        found = self._held().iterate(partial(_numbered, _apply), (estimator, method, None, options))
+        return self._in_order(found, "iterate")
 
-    def _iterate(self, function, broadcast):
-        executor = self._held()
-        found = iter(executor.iterate(partial(_numbered, function), broadcast))
-        for number in range(len(self)):
-            part = list(islice(found, 1))
-            with errors_of(f"{type(executor).__name__}.iterate"):
-                (result,) = _results_in_order(part, 1, number)
-            yield result
+    def _in_order(self, found, method):
+        """Yield results of the executor one by one, after a check that they are those of the shards in their order."""
+        for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
+            with errors_of(f"{type(self._held()).__name__}.{method}"):
+                if not isinstance(each, _Result) or each.number != number:
+                    what = f"that of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
+                    where = "after the last one" if number is None else f"for shard {number}"
+                    raise ValueError(f"results of all {len(self)} shards are needed in order, got {what} {where}.")
+            yield each.result
 
     def transformed(self, transformer: Any) -> "Shards":
         """Shards of what a transformer makes of X, each where it is loaded.
@@ -377,19 +378,6 @@ def _counted(function, shard, broadcast):
     return _Sum(1, function(shard, broadcast))
 
 
-def _results_in_order(found, n_shards, first=0):
-    """Return the results of shards, after a check that they are those of the shards from one number on."""
-    needed = f"the results of {n_shards} shards are needed in their order"
-    if not isinstance(found, list | tuple) or len(found) != n_shards:
-        which = f"{len(found)} of them" if isinstance(found, list | tuple) else type(found).__name__
-        raise ValueError(f"{needed}, got {which}.")
-    for number, each in enumerate(found, first):
-        if not isinstance(each, _Result) or each.number != number:
-            which = f"that of shard {each.number}" if isinstance(each, _Result) else type(each).__name__
-            raise ValueError(f"{needed}, got {which} for shard {number}.")
-    return [each.result for each in found]
-
-
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
     """Results of a method of a fitted estimator for each shard."""
     if evidence is not None:
@@ -398,28 +386,42 @@ def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = N
     return shards.apply(estimator, method, **options)
 
 
-def scored_shards(estimator: Any, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Parts of the score of an estimator, one for each shard."""
-    if y is not None or sample_weight is not None:
-        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
+    """Return ``score(estimator, X, y, sample_weight)`` of every shard."""
+    refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
-    return shards.map(_scored, estimator)
+    return shards.map(_scored, (estimator, score))
 
 
-# Sums of weights over all nodes of all shards stay finite.
-_LARGEST_WEIGHT = 1e100
+def refuse_labels(*given: Any) -> None:
+    """Raise ValueError where labels or weights are given with Shards."""
+    if any(each is not None for each in given):
+        raise ValueError("Shards bring y and sample_weight along, from load: pass no labels and no weights with them.")
 
 
-def _scored(shard, estimator):
+def require_one_vector_level(parts: Iterable) -> None:
+    """Raise ValueError where what has a ``name`` and a ``vector_level`` comes from kernels of another level."""
+    for part in parts:
+        if part.vector_level != VECTOR_LEVEL:
+            raise ValueError(
+                f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
+                f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL=baseline "
+                "in the environment of both."
+            )
+
+
+def _scored(shard, request):
+    estimator, score = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
         largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
-        if largest > _LARGEST_WEIGHT:
+        limit = 1e100  # sums over all nodes of all shards stay finite
+        if largest > limit:
             raise ValueError(
-                f"sample_weight must be at most {_LARGEST_WEIGHT:g} where shards are scored, so that sums are finite, "
-                f"found {largest:g}: divide the weights of all shards by one number."
+                f"sample_weight must be at most {limit:g} where shards are scored, so that sums are finite, found "
+                f"{largest:g}: divide the weights of all shards by one number."
             )
-        return on_worker(estimator, shard)._scored_nodes(X, y, weight)
+        return score(on_worker(estimator, shard), X, y, weight)
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:

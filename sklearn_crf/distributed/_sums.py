@@ -1,7 +1,7 @@
 """Sums over shards in one order, wherever the shards are."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -67,7 +67,7 @@ def _added(first, second):
     if isinstance(first, tuple | list):
         items = [_added(*pair) for pair in zip(first, second, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else type(first)(items)
-    if is_dataclass(first):
-        names = [field.name for field in fields(first)]
-        return type(first)(**{name: _added(getattr(first, name), getattr(second, name)) for name in names})
+    if is_dataclass(first) and not isinstance(first, type):
+        added = {field.name: _added(getattr(first, field.name), getattr(second, field.name)) for field in fields(first)}
+        return replace(first, **added)
     return first + second

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.distributed import Shards
+from sklearn_crf.distributed import Shards, refuse_labels, require_one_vector_level
 from sklearn_crf.encoding import (
     EncodedLabels,
     Outline,
@@ -33,8 +33,7 @@ from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 def gather(field, shards: Shards, y, sample_weight, node_weight):
     """The training examples of a fit, encoded where their shards are."""
     field._check_shards()
-    if any(given is not None for given in (y, sample_weight, node_weight)):
-        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them, nor node_weight.")
+    refuse_labels(y, sample_weight, node_weight)
     return ShardedExamples(field, shards)
 
 
@@ -50,13 +49,7 @@ class ShardedExamples:
         self._field = type(field)(**field.get_params(deep=False))
         found = shards.map(_survey, self._field)
         names = [part.name for part in found]
-        for part in found:
-            if part.vector_level != VECTOR_LEVEL:
-                raise ValueError(
-                    f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
-                    f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL="
-                    "baseline in the environment of both."
-                )
+        require_one_vector_level(found)
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
         self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
-from sklearn_crf.distributed import Shards
+from sklearn_crf.distributed import Shards, refuse_labels
 from sklearn_crf.encoding import partial_fit_classes
 from sklearn_crf.mfa._fitted import FittedMixture, fitted_attributes
 from sklearn_crf.mfa._input import PARAMETER_CONSTRAINTS, SampleReading, check_counts, check_features
@@ -331,8 +331,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return SampleReading(self.n_components, self.n_factors, classes, self.class_weight, self.allow_nan)
 
     def _check_shards(self, y, sample_weight):
-        if y is not None or sample_weight is not None:
-            raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+        refuse_labels(y, sample_weight)
         if self.class_weight is not None:
             raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
         if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):

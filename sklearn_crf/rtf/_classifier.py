@@ -476,7 +476,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             A label that is not in ``classes_`` is never predicted, so its pixels are errors.
         """
         if isinstance(X, Shards):
-            right, total = map(sum, zip(*scored_shards(self, X, y, sample_weight), strict=True))
+            right, total = map(
+                sum, zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
+            )
         else:
             right, total = self._scored_nodes(X, y, sample_weight)
         if not total:

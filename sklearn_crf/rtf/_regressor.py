@@ -533,7 +533,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         float
         """
         if isinstance(X, Shards):
-            moments, residuals = zip(*scored_shards(self, X, y, sample_weight), strict=True)
+            moments, residuals = zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
             return 1 - float(sum(residuals) / reduce(TargetMoments.joined, moments).squares[0])
         truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
