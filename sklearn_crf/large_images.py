@@ -12,6 +12,7 @@ from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
+from sklearn_crf.rtf._tiled import predict_field_in_tiles
 
 __all__ = ["predict_in_tiles"]
 
@@ -136,7 +137,7 @@ def predict_in_tiles(
         if int(value) != value or value < 1:
             raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
     tiles = tiles_of(shape[:2], tile, tile)
-    if hasattr(estimator, "_predict_tiles"):
+    if hasattr(estimator, "_tiled_task"):
         return _of_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
     out = _checked_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
@@ -172,17 +173,13 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
             f"inference and bound are for fields with scores: the mean of {type(estimator).__name__} is a linear "
             "system, which comes with a bound."
         )
-    shape, is_classifier = tuple(image.shape[:2]), hasattr(estimator, "classes_")
-    if is_classifier:
-        out = _checked_out(out, shape, estimator.classes_.dtype)
-    else:
-        n_values = (len(estimator.target_mean_),) if estimator._has_channels else ()
-        out = _checked_out(out, (*shape, *n_values), estimator._clipped(np.zeros(0)).dtype)
+    task, is_classifier = estimator._tiled_task(), hasattr(estimator, "classes_")
+    out = _checked_out(out, (*image.shape[:2], *task.shape), task.dtype)
     if is_classifier and len(tiles) == 1:
         out[:] = estimator.predict(np.asarray(image[tiles[0].slices])[np.newaxis])[0]
         return TiledLabels(out, True, 0, 0.0, np.array([margin]))
     with single_threaded_blas():
-        found = estimator._predict_tiles(image, out, tiles, margin, max_margin)
+        found = predict_field_in_tiles(task, image, out, tiles, margin, max_margin)
     if is_classifier:
         return TiledLabels(out, found.n_open == 0, found.n_open, np.nan, found.margins)
     return TiledValues(out, found.difference, found.residual, found.margins)

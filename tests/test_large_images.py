@@ -14,6 +14,7 @@ from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.preprocessing import PatchGroups
 from sklearn_crf.rtf import Blur, GaussianNoise, _tiled
+from sklearn_crf.rtf._prediction import FittedField
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -262,7 +263,7 @@ def test_values_go_from_disk_to_disk(tmp_path, monkeypatch):
 
 def test_eigenvalues_of_factors_bound_those_of_the_field():
     field, image = restored(2)
-    model, certain = field._fitted_field().model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
+    model, certain = FittedField.of(vars(field)).model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
     whole = np.column_stack([model.product(row.reshape(model.h.shape)).ravel() for row in np.eye(model.h.size)])
     lower = whole - np.diag(np.repeat(certain.ravel(), 2))
     assert np.linalg.eigvalsh(whole)[0] >= certain.min() > 0
@@ -296,7 +297,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     # No step that is shorter than the distance leads to another label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
-    codes = loose._coding()
+    codes = loose._codes
     distance, columns = codes.distances(values), codes.labels(values)
     for _ in range(20):
         step = rng.normal(size=values.shape)

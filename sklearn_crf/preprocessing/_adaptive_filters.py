@@ -189,7 +189,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return planes, moments
 
     @property
-    def _period(self):
+    def period_(self):
         return self.period
 
     @property

@@ -277,8 +277,8 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
         return self
 
     @property
-    def _period(self):
-        return lcm(*(part._period for part in self.transformers_))
+    def period_(self):
+        return lcm(*(part.period_ for part in self.transformers_))
 
     def _n_outputs(self, n_channels):
         return len(self._feature_names(None))

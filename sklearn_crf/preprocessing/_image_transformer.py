@@ -149,7 +149,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
 
     # Channels of a window are those of the image if its first row and column are multiples of this.
-    _period = 1
+    period_ = 1
 
     def _transform_images(self, images):
         return map_coarse(partial(channels_of, self), images, self.n_jobs)

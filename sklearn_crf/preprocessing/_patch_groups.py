@@ -83,7 +83,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         return self
 
     @property
-    def _period(self):
+    def period_(self):
         return self.step
 
     def _feature_names(self, input_features):

@@ -1,103 +1,79 @@
 """Cascades of regression tree fields: each sees, besides the input, the prediction of the one before."""
 
-from copy import copy
-from numbers import Integral
-from typing import NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
+from sklearn_crf.rtf._data import TreeData, solver_of
 from sklearn_crf.rtf._joint import JointTraining
 from sklearn_crf.rtf._options import Cascade
+from sklearn_crf.rtf._plan import FieldOptions, FieldPlan
+from sklearn_crf.rtf._prediction import FittedField, restored_values
+from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._corruption import corrupted_image
-from sklearn_crf.rtf.images._degradation import Degradations, degraded_image
-from sklearn_crf.rtf.images._input import OF_CHANNELS
+from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean
+from sklearn_crf.rtf.images._input import Reading
 from sklearn_crf.rtf.images._units import InputSample
 
-# Attributes of the last field of a cascade that are the estimator's as well.
-_OF_LAST = (
-    "trees_",
-    "precisions_",
-    "weights_",
-    "offsets_",
-    "slopes_",
-    "pairwise_channels_",
-    "precision_channels_",
-    "target_mean_",
-    "target_scale_",
-    "loss_curve_",
-    "round_ends_",
-    "validation_curve_",
-    "held_out_errors_",
-    "n_iter_",
-    "lattice_ndim_",
-    "filter_bank_",
-    "missing_channels_",
-    "keeps_known_",
-    "target_dtype_",
-    "target_range_",
-    "_has_channels",
-    *OF_CHANNELS,
-)
 
-
-def fit_stages(estimator, cascade, X, y, sample_weight, degradations):
-    """Fit the fields of a cascade and copy the attributes of the last one to the estimator."""
-    # sample_weight: (n,); X on the lattice of y
-    if estimator.warm_start:
-        raise ValueError(f"warm_start goes on from a single field, got cascade={estimator.cascade}.")
-    if cascade.joint and not estimator._is_prediction_loss():
-        raise ValueError(f"joint training of a cascade needs a loss of predictions, got loss={estimator.loss!r}.")
-    seed = int(check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max))
+def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
+    """Train the fields of a cascade; returns what was found of each, and attributes of all together."""
+    # callbacks: as of ``train``, for each field
+    targets: Any = options.targets
+    if cascade.joint and not targets.are_predicted:
+        raise ValueError(f"joint training of a cascade needs a loss of predictions, got loss={targets.loss!r}.")
+    seed = int(np.random.RandomState(options.seed).randint(np.iinfo(np.int32).max))
+    X, y, is_grey, degradations = read_clean(X, y, targets.corruption, targets.degradation)
     if y is not None and number_of_examples(y, "y") != len(X):
         raise ValueError(f"y has {len(y)} examples, but X has {len(X)}.")
     sample_weight = validate_sample_weight(sample_weight, len(X))
     folds = _Folds.of(cascade if y is not None else Cascade(1), len(X), seed)
-    # Fields that are trained together hold out the same images as before.
-    own_seed = estimator.random_state if isinstance(estimator.random_state, Integral) else seed
-    of_joint = {"random_state": own_seed} if cascade.joint else {}
-    stages, of_folds, seen = [], [], X
+    stages, found, of_folds, seen = list[FieldOptions](), list[Trained](), list[list[Trained]](), X
     for k in range(cascade.n_fields):
-        options = {"cascade": 1, "clip": estimator.clip if k == cascade.n_fields - 1 else None}
-        own_degradations = degradations
-        n_predicted = 0
-        if stages:
+        own, own_degradations, n_predicted = options, degradations, 0
+        if found:
             # Later fields see a corruption that the former ones were not trained on.
-            own, own_degradations = _redrawn(estimator.corruption, X, degradations, [seed, k])
-            seen = own
-            for stage, others in zip(stages, of_folds, strict=True):
-                predicted = folds.predicted(stage, others, seen, own_degradations)
-                seen = with_channels(own, predicted)
-            options["corruption"] = None
-            n_predicted = np.shape(seen[0])[-1] - np.shape(own[0])[-1]
-        stage = clone(estimator).set_params(**options, **of_joint)
-        if cascade.joint:
-            stage._n_unfiltered = n_predicted
+            drawn, own_degradations = _redrawn(targets.corruption, X, degradations, [seed, k])
+            seen = drawn
+            for stage, trained, others in zip(stages, found, of_folds, strict=True):
+                predicted = folds.predicted(stage, trained, others, seen, own_degradations)
+                seen = with_channels(drawn, predicted)
+            n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
+            own = replace(own, targets=replace(targets, corruption=None))
+        # Fields that are trained together see the prediction before as it is.
+        own = replace(own, n_unfiltered=n_predicted if cascade.joint else 0)
+        stages.append(own)
         if k < cascade.n_fields - 1:
-            of_folds.append(folds.fitted(stage, seen, y, sample_weight, own_degradations))
-        stage._fit_lifted(seen, y, sample_weight, False, own_degradations)
-        # Callbacks of the estimator hear of every stage as of a fit of its own, and are not kept with it.
-        vars(stage).pop("_skl_callbacks", None)
-        stages.append(stage)
+            of_folds.append(folds.trained(own, seen, y, sample_weight, own_degradations, callbacks[k]))
+        found.append(_trained(own, seen, y, sample_weight, own_degradations, callbacks[k]))
+    of_all = {}
     if cascade.joint and cascade.n_fields > 1:
 
-        def seen_by_all(number):
-            own, drawn = _redrawn(estimator.corruption, X, degradations, [seed, cascade.n_fields, number])
+        def seen_by_all(number, fitted):
+            own, drawn = _redrawn(targets.corruption, X, degradations, [seed, cascade.n_fields, number])
             inputs = [own]
-            for stage in stages[:-1]:
-                inputs.append(with_channels(own, values_of(stage, inputs[-1], drawn)))
+            for stage, attributes in zip(stages[:-1], fitted, strict=False):
+                inputs.append(with_channels(own, _predicted(stage, attributes, inputs[-1], drawn)))
             return inputs, drawn
 
-        training = JointTraining(estimator, stages, seen_by_all, y, sample_weight, seed)
-        estimator.joint_curve_ = training.run(cascade.joint)
-    estimator.stages_ = stages
-    estimator.n_features_in_ = stages[0].n_features_in_
-    if hasattr(stages[0], "feature_names_in_"):
-        estimator.feature_names_in_ = stages[0].feature_names_in_
-    for name in _OF_LAST:
-        setattr(estimator, name, getattr(stages[-1], name))
+        training = JointTraining(stages, [own.attributes for own in found], seen_by_all, y, sample_weight, seed)
+        curve = training.run(cascade.joint)
+        found = [own._replace(attributes=better) for own, better in zip(found, training.fitted, strict=True)]
+        of_all["joint_curve_"] = curve
+    for own in found:
+        own.attributes["_is_grey"] = False
+    found[0].attributes["_is_grey"] = found[-1].attributes["_is_grey"] = is_grey
+    return found, of_all
+
+
+def _trained(options, X, y, sample_weight, degradations, callbacks):
+    """A field that is trained on images on the lattice of y."""
+    read = options.targets.read(options.reading, X, y, sample_weight, False, degradations)
+    data = TreeData.of(options.targets, read)
+    return train(data, FieldPlan.of(options, data), partial(callbacks, X, y))
 
 
 class _Folds(NamedTuple):
@@ -115,29 +91,33 @@ class _Folds(NamedTuple):
         order = np.random.default_rng(seed).permutation(n_images)
         return cls([np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)])
 
-    def fitted(self, stage, X, y, sample_weight, degradations):
+    def trained(self, options, X, y, sample_weight, degradations, callbacks):
         """Fields that are trained on all parts but one."""
         found = []
         for own in self.members:
             others = np.setdiff1d(np.arange(len(X)), own)
-            field = clone(stage)
-            field._n_unfiltered = stage._n_unfiltered
             weight = None if sample_weight is None else sample_weight[others]
-            field._fit_lifted(_taken(X, others), _taken(y, others), weight, False, _of_some(degradations, others))
-            found.append(field)
+            some = _taken(X, others), _taken(y, others), weight, _of_some(degradations, others)
+            found.append(_trained(options, *some, callbacks))
         return found
 
-    def predicted(self, stage, others, X, degradations):
+    def predicted(self, options, trained, others, X, degradations):
         """Predictions of a field, or of those that were trained on other images."""
         if not self.members:
-            return values_of(stage, X, degradations)
-        found = [None] * len(X)
+            return _predicted(options, trained.attributes, X, degradations)
+        found: list = [None] * len(X)
         for own, field in zip(self.members, others, strict=True):
-            values = values_of(field, _taken(X, own), _of_some(degradations, own))
+            values = _predicted(options, field.attributes, _taken(X, own), _of_some(degradations, own))
             for i, value in zip(own, values, strict=True):
                 found[i] = value
         is_list = isinstance(X, list | tuple) or np.asarray(X).dtype == object
         return object_array(found) if is_list else np.stack(found)
+
+
+def _predicted(options, fitted, X, degradations):
+    """The prediction of a trained field for images on the lattice of y."""
+    solver = solver_of(options.targets.inference, 1e-5)
+    return values_of(options.reading.knowing(fitted), solver, options.n_jobs, X, degradations)
 
 
 def _taken(values, members):
@@ -149,19 +129,29 @@ def _of_some(degradations, members):
     return None if degradations is None else degradations._replace(choices=[degradations.choices[i] for i in members])
 
 
-def seen_by_last(stages, X, n_jobs, degradations=None):
-    """Input of the last field of a cascade."""
+def seen_by_last(readings: list[Reading], solver, n_jobs, X, degradations):
+    """Input of the last field of a cascade, from the readings of the fields before it."""
     seen = X
-    for stage in stages[:-1]:
-        # A copy runs on the present number of threads; the kept fields do not change.
-        seen = with_channels(X, values_of(copy(stage).set_params(n_jobs=n_jobs), seen, degradations))
+    for reading in readings:
+        seen = with_channels(X, values_of(reading, solver, n_jobs, seen, degradations))
     return seen
 
 
-def values_of(field, X, degradations):
+def values_of(reading: Reading, solver, n_jobs, X, degradations):
     """The prediction of one field for images on the lattice of y."""
-    planes, observations = field._planes_on_lattice(X, degradations)
-    return field._in_layout(planes, field._finished(field._field_means(planes, None, observations)[0]))
+    planes, observations = observed_planes(reading, X, degradations)
+    means = FittedField.of(reading.known).means(planes, solver, n_jobs, None, observations)[0]
+    return restored_values(reading.known, None, planes, means)
+
+
+def observed_planes(reading: Reading, X, degradations):
+    """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
+    planes = reading.planes_to_predict(X)
+    if degradations is None:
+        return planes, None
+    mean, scale = reading.known["target_mean_"], reading.known["target_scale_"]
+    made = partial(Observation.of, mean=mean, scale=scale, units=planes.units)
+    return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
 
 
 def _redrawn(corruption, X, degradations, seeds):

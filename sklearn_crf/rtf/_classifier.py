@@ -1,6 +1,7 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
-from functools import partial, reduce
+from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -9,33 +10,15 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf._threads import map_tasks
-from sklearn_crf.distributed import Shard, Shards, of_each_shard, on_worker, scored_shards
-from sklearn_crf.encoding import (
-    EncodedLabels,
-    class_weights,
-    encode_y,
-    found_labels,
-    missing_nodes,
-    require_same_kind,
-    sorted_classes,
-)
-from sklearn_crf.rtf._base import LIKELIHOODS, WEIGHTED, FieldEstimator, FieldProblem, ReadImages
-from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
-from sklearn_crf.rtf._options import as_options
-from sklearn_crf.rtf._prediction import known_pixels
-from sklearn_crf.rtf._sharded import gather
-from sklearn_crf.rtf.images._input import TargetMoments, put_back, read_planes, read_to_predict
-from sklearn_crf.rtf.losses import logistic, mse, multinomial, multinomial_of_codes
-
-
-def _multinomial_of_codes(prediction, target, weight=1.0):
-    return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
-
-
-# Losses of predictions for codes, and those that also take a weight for each pixel.
-_LOSSES = {"mse": mse, "logistic": logistic, "multinomial": _multinomial_of_codes}
-_WEIGHTED = WEIGHTED | {"logistic": logistic, "multinomial": _multinomial_of_codes}
+from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
+from sklearn_crf.encoding import encode_y, missing_nodes, require_same_kind
+from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf._base import FieldEstimator
+from sklearn_crf.rtf._codes import SCORES, ClassCodes
+from sklearn_crf.rtf._data import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
+from sklearn_crf.rtf._prediction import FittedField, models_of, scored_pixels, unscaled
+from sklearn_crf.rtf._tiled import TiledTask
+from sklearn_crf.rtf.images._input import put_back
 
 
 def _gives_probabilities(estimator):
@@ -171,11 +154,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     True
     """
 
-    _takes_examples = True
-
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
-        "loss": [StrOptions({*LIKELIHOODS, *_LOSSES})],
+        "loss": [StrOptions({*LIKELIHOODS, *LOSSES_OF_CODES})],
         "encoding": [StrOptions({"orthonormal", "ordinal"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "cost": ["array-like", None],
@@ -252,139 +233,22 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ValueError
             If X and y do not fit, or an Example is not on a lattice or has more than features and types of nodes.
         """
-        as_options(self.window, "window")
-        self._check_classes_parameter()
-        if isinstance(X, Shards):
-            problem, attributes = gather(self, X, y, sample_weight, partial(self._classes_of, X))
-            self._fit_field(X, None, problem, attributes)
-            return self
-        read = self._read(X, y, sample_weight, self.classes, self.class_weight, reset=not self._continues())
-        problem, attributes = self._problem(read, self._common([self._found(read)]))
-        self._fit_field(X, y, problem, attributes)
-        return self
-
-    def _check_classes_parameter(self):
         if self.classes is not None and np.ndim(self.classes) != 1:
             raise InvalidParameterError(
                 f"The 'classes' parameter must be None or a list of classes. Got {self.classes!r} instead."
             )
+        return self._fit(self._options(self._targets(self._former)), X, y, sample_weight)
 
-    def _survey_part(self, X, y, sample_weight):
-        """Planes of the images of a shard, and their labels."""
-        planes = read_planes(self, X, reset=True)
-        labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
-        return planes, (), labels
+    def _targets(self, former: Mapping | None = None) -> LabelTargets:
+        """What the field predicts."""
+        of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
+        given = {name: getattr(self, name) for name in of_labels}
+        return LabelTargets(type(self).__name__, self.loss, self.inference, former, **given)
 
-    def _classes_of(self, shards, plain, found) -> dict:
-        """The classes of all shards, and their weights."""
-        # plain: the estimator that reads images of shards
-        classes = sorted_classes([labels for part in found for labels in part.labels], self.classes)
-        if self.class_weight is None:
-            return {"classes": classes, "class_weight": None}
-        counts = None
-        if isinstance(self.class_weight, str):
-            counts = [np.sum(shards.map(_class_counts, (plain, classes)), axis=0)]
-        labels = EncodedLabels([np.arange(len(classes))], classes, counts)
-        weights = class_weights(self.class_weight, labels)
-        return {"classes": classes, "class_weight": dict(zip(classes.tolist(), weights.tolist(), strict=True))}
-
-    def _class_counts(self, X, y, sample_weight, classes) -> np.ndarray:
-        """Weight of the labelled pixels of each class in a shard, (n_classes,)."""
-        planes = read_planes(self, X, reset=False)
-        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=classes)
-        weights, counts = self._weights(planes, sample_weight), np.zeros(len(classes))
-        for i, own in enumerate([labels.labels] if planes.encoded.layout == "nodes" else labels.labels):
-            known = own >= 0
-            counts += np.bincount(own[known], None if weights is None else weights[i][known], len(classes))
-        return counts
-
-    def _read_part(self, X, y, sample_weight, corrupted, *, classes, class_weight):
-        """Images of a shard, and the codes of their labels."""
-        return self._read(X, y, sample_weight, classes, class_weight, reset=False)
-
-    def _read(self, X, y, sample_weight, classes, class_weight, *, reset):
-        """Images, and the codes of their labels."""
-        planes = read_planes(self, X, reset=reset)
-        labels = encode_y(y, planes.encoded, missing_label=self.missing_label, classes=classes)
-        n_classes = len(labels.classes_)
-        if self.loss == "logistic" and n_classes > 2:
-            raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
-        if self._continues() and not np.array_equal(labels.classes_, self.classes_):
-            raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
-        columns = [labels.labels] if planes.encoded.layout == "nodes" else labels.labels
-        codes = self._coding(n_classes).table
-        # A missing label has the code of the first class, and no weight.
-        targets = [codes[np.maximum(own, 0)] for own in columns]
-        weights = self._weights(planes, sample_weight)
-        of_class = None if class_weight is None else class_weights(class_weight, labels, weights)
-        is_joint = self.loss == "likelihood" and len(planes.offsets) > 0
-        weights = self._pixel_weights(planes, columns, of_class, is_joint, weights)
-        decision = {"decision_weight_": of_class if is_joint else None}
-        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | decision | planes.channels
-        return ReadImages(planes, targets, weights, layout, missing=planes.missing)
-
-    def _found(self, read):
-        """Description of the images of one part, which :meth:`_common` joins with those of the others."""
-        return TargetMoments.of(read.targets, read.weights), read.layout
-
-    def _common(self, found):
-        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
-        moments, layouts = zip(*found, strict=True)
-        if self.loss in SCORES:
-            mean, scale = np.zeros(len(moments[0].mean)), 1.0
-        elif self._continues():
-            mean, scale = self.target_mean_, self.target_scale_
-        else:
-            mean, scale = reduce(TargetMoments.joined, moments).centre_and_scale()
-        return mean, scale, layouts[0]
-
-    def _problem(self, read, common):
-        """The minimisation over some images, and the fitted attributes that describe their targets."""
-        mean, scale, attributes = common
-        scaled = [((target - mean) / scale).astype(np.float32) for target in read.targets]
-        images = read.images(scaled, read.weights, mean, scale)
-        return self._problem_of(images, read.planes, read.missing, common), attributes
-
-    def _problem_of(self, images, planes, missing, common):
-        mean, scale, _ = common
-        of_mean = multinomial_of_codes if self.loss == "multinomial" else None
-        objective = self._objective(_LOSSES, mean, scale, _WEIGHTED, of_mean=of_mean)
-        return FieldProblem(images, planes.encoded, planes.offsets, objective, mean, scale, planes.units, missing)
-
-    def _takes_pixel_weights(self):
-        return self.loss in _WEIGHTED
-
-    def _is_of_scores(self):
-        return self.loss in SCORES
-
-    def _pixel_weights(self, planes, columns, of_class, is_joint, weights):
-        """Weights of pixels by example and class, 0 where the label is missing."""
-        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is no sum over its pixels
-        gaps = [own < 0 for own in columns]
-        is_complete = not any(gap.any() for gap in gaps)
-        if is_complete and of_class is None:
-            return weights
-        if all(gap.all() for gap in gaps):
-            raise ValueError("y has no label that is not missing.")
-        if weights is None:
-            weights = [np.ones(len(own)) for own in columns]
-        if of_class is not None:
-            of_nodes = [of_class[np.maximum(own, 0)] for own in columns]
-            of_nodes = [np.full(len(own), own.mean()) for own in of_nodes] if is_joint else of_nodes
-            weights = [weight * own for weight, own in zip(weights, of_nodes, strict=True)]
-        if not is_complete and not self._is_prediction_loss():
-            return self._without_missing(planes, gaps, weights)
-        weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
-        if not any(own.any() for own in weights):
-            raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
-        return weights
-
-    def _coding(self, n_classes: int | None = None) -> ClassCodes:
-        """How values stand for classes: those of the fitted field, or of so many in training."""
-        of_fit = len(self.classes_) if n_classes is None else n_classes
-        cost = checked_cost(self.cost, of_fit, self.classes, self.loss)
-        weight = getattr(self, "decision_weight_", None) if n_classes is None else None
-        return ClassCodes(of_fit, self.loss, self.encoding, cost, weight)
+    @property
+    def _codes(self) -> ClassCodes:
+        """How values stand for the classes of the fitted field."""
+        return self._targets().coding(len(self.classes_), getattr(self, "decision_weight_", None))
 
     def predict(self, X, evidence=None):
         """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
@@ -406,16 +270,21 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             return of_each_shard(self, "predict", X, evidence)
         planes, values, known = self._values(X, evidence)
         # Training has shifted the mean of an example of one node by the weight of its class.
-        codes = self._coding()
+        codes = self._codes
         columns = [codes.labels(value, is_weighed=len(value) > 1) for value in values]
         if known is not None:
             columns = [np.where(own < 0, found, own) for own, found in zip(known, columns, strict=True)]
         return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
 
-    def _tiled_values(self, values):
-        """Labels of the pixels of a tile, and how far values would have to move for another one."""
-        codes = self._coding()
-        return self.classes_[codes.labels(values)], codes.distances(values)
+    def _tiled_task(self) -> TiledTask:
+        """What the tiles of an image are predicted with."""
+        codes, classes = self._codes, self.classes_
+        name = type(self).__name__
+
+        def finished(values):
+            return classes[codes.labels(values)], codes.distances(values)
+
+        return TiledTask(name, vars(self), self._solver(), self.inference, finished, self.n_jobs, classes.dtype)
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X, evidence=None):
@@ -435,7 +304,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        found = [self._coding().probability(value) for value in values]
+        found = [self._codes.probability(value) for value in values]
         return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
@@ -456,7 +325,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        found = [self._coding().log_probability(value) for value in values]
+        found = [self._codes.log_probability(value) for value in values]
         certain = np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf)
         return put_back(planes, _with_known(found, known, certain), True)
 
@@ -488,14 +357,37 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _scored_nodes(self, X, y, sample_weight):
         """Weight of the pixels that are labelled right, and of all whose label is known."""
         is_missing = partial(missing_nodes, missing_label=self.missing_label)
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_missing)
+        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_missing)
         truth = np.array(truth.tolist())  # an array of objects, as a missing label needs, takes the type of its labels
         require_same_kind(truth, found, "y", "the predicted labels")
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
 
-    def _planes_to_predict(self, X):
-        return read_to_predict(self, X)
+    def models(self, X, evidence=None) -> list[GaussianModel]:
+        r"""Gaussian field of every example under the fitted weights, in the units of the target.
+
+        .. math::
+            p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
+
+        Any inference for :class:`~sklearn_crf.models.GaussianModel` can be run on them; ``predict`` uses
+        their means.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Examples, as in ``predict``.
+        evidence : array-like or list of array-like, optional
+            Known values or labels, in the layout of y; NaN (or the missing label) where they are not known. Known nodes
+            keep their place in the graph without edges, with the known value as mean, and their neighbours are
+            conditioned on them.
+
+        Returns
+        -------
+        list of GaussianModel
+            In float64. Plain samples are one model.
+        """
+        check_is_fitted(self)
+        return self._models_of(self._reading.planes_to_predict(X), evidence)
 
     def _known_columns(self, planes, evidence):
         """Numbers of the classes that are known, -1 elsewhere."""
@@ -504,36 +396,22 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         ).labels
         return [labels] if planes.encoded.layout == "nodes" else labels
 
-    def _known_values(self, planes, evidence):
-        codes = self.evidence_scores_ if self.loss in SCORES else self._coding().table
+    def _models_of(self, planes, evidence):
+        if evidence is None:
+            return models_of(vars(self), planes)
+        codes = self.evidence_scores_ if self.loss in SCORES else self._codes.table
         codes = np.concatenate([codes, np.full((1, len(self.target_mean_)), np.nan)])
-        return [codes[own] for own in self._known_columns(planes, evidence)]
-
-    def _found_on(self, objective, field, data, attributes):
-        if self.loss not in SCORES:
-            return {}
-        n_classes = len(attributes["classes_"])
-        found = data().parts(_sums_of_classes, objective, field, n_classes, self.loss == "logistic", self.n_jobs)
-        parts = [sums for part in found for sums in part]
-        return {"evidence_scores_": _scores_of_classes(np.sum(parts, axis=0))}
+        return models_of(vars(self), planes, [codes[own] for own in self._known_columns(planes, evidence)])
 
     def _values(self, X, evidence=None):
         check_is_fitted(self)
-        planes = self._planes_to_predict(X)
+        planes = self._reading.planes_to_predict(X)
         if evidence is None:
-            return planes, self._unscaled(self._field_means(planes)[0]), None
-        solver = self._solver(1e-5)
+            means = FittedField.of(vars(self)).means(planes, self._solver(), self.n_jobs)[0]
+            return planes, unscaled(vars(self), means), None
+        solver = self._solver()
         values = [solver.solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)
-
-
-def _class_counts(shard: Shard, request: tuple) -> np.ndarray:
-    """Weight of the labelled pixels of each class in a shard."""
-    # request: the estimator that reads, and the classes of all shards
-    estimator, classes = request
-    X, y, weight = shard.load()
-    with shard.named_in_errors():
-        return on_worker(estimator, shard)._class_counts(X, y, weight, classes)
 
 
 def _with_known(found, known, certain):
@@ -541,40 +419,3 @@ def _with_known(found, known, certain):
     if known is None:
         return found
     return [np.where(own[:, None] < 0, part, certain[own]) for own, part in zip(known, found, strict=True)]
-
-
-def _sums_of_classes(data, part, objective, field, n_classes, is_binary, n_jobs):
-    """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
-    # returns list of (2, n_classes, D + 1), one for each image
-
-    def of_image(task, n_threads):
-        image, target, weight = task
-        model = field.potentials.model(field.coef, image, n_threads)
-        scores = objective.solved(model, n_threads=n_threads).x.astype(np.float64)
-        label, own = (np.where(v[:, 0] > 0, 1, 0) if is_binary else v.argmax(axis=1) for v in (target, scores))
-        weight = np.ones(len(target)) if weight is None else weight > 0
-        summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
-        of_all = [
-            (label == np.arange(n_classes)[:, None]).astype(float) @ (w[:, None] * summed)
-            for w in (weight * (label == own), weight)
-        ]
-        return np.array(of_all)
-
-    weights = [None] * data.n_images if data.weights is None else data.weights
-    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
-
-
-def _scores_of_classes(sums):
-    """Mean scores of the pixels of each class that are labelled right; of all of its pixels where none is."""
-    # sums: (2, n_classes, D + 1); returns (n_classes, D)
-    number, total = sums[..., -1:], sums[..., :-1]
-    right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
-    found = np.where(number[0] > 0, right, every)
-    largest = np.abs(found).max(initial=0.0) or 1.0
-    for k in range(len(found)):
-        # The class has the highest score, whatever its pixels were taken for.
-        if found.shape[1] == 1:
-            found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
-        elif found[k].argmax() != k or not number[1, k]:
-            found[k, k] = found[k].max() + largest
-    return found

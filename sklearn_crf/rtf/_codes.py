@@ -62,7 +62,8 @@ class ClassCodes(NamedTuple):
     @property
     def _factors(self):
         """Positive weights of classes in decisions."""
-        return np.maximum(self.weight, _LEAST_WEIGHT * self.weight.max())
+        weight = np.asarray(self.weight)
+        return np.maximum(weight, _LEAST_WEIGHT * weight.max())
 
     def _shares(self, value):
         """Shares of the codes whose mean a value is, (N, n_classes): of the two nearest of ordinal codes."""

@@ -1,16 +1,15 @@
-"""Errors of predictions: a tree that says where they are large, and whether they are larger than those of the mean."""
+"""What is learned from predictions of a trained field: where errors are large, and scores of known labels."""
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks, range_runner, split_threads
 from sklearn_crf.kernels.rtf.leaf_trees import find_responses
 from sklearn_crf.rtf._potentials import as_plane
-from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
+from sklearn_crf.rtf._trees import TEST_RADIUS, RegressionTree, best_split, explained_variance, random_tests
 
-# Tests to choose from, thresholds tried for each, and the largest offset.
+# Tests to choose from, and thresholds tried for each.
 _N_TESTS = 128
 _N_THRESHOLDS = 15
-TEST_RADIUS = 2
 
 # Most pixels of an image that the tree is grown on, most of its leaves, and their least share of the pixels.
 _PIXELS = 5000
@@ -116,14 +115,61 @@ def _sums_of_squares(data, part, solver, field, n_jobs):
     return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
 
 
-def require_held_out(estimator, evidence):
+def scores_of_classes(objective, field, data, n_classes, n_jobs):
+    """Scores (n_classes, D) that stand for a known label: means over training pixels that are labelled right."""
+    # data: images, here or in shards
+    found = data.parts(_sums_of_classes, objective, field, n_classes, n_jobs)
+    return _mean_scores(np.sum([sums for part in found for sums in part], axis=0))
+
+
+def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
+    """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
+    # returns list of (2, n_classes, D + 1), one for each image
+
+    def of_image(task, n_threads):
+        image, target, weight = task
+        model = field.potentials.model(field.coef, image, n_threads)
+        scores = objective.solved(model, n_threads=n_threads).x.astype(np.float64)
+        label, own = (_class_of(values) for values in (target, scores))
+        weight = np.ones(len(target)) if weight is None else weight > 0
+        summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
+        of_all = [
+            (label == np.arange(n_classes)[:, None]).astype(float) @ (w[:, None] * summed)
+            for w in (weight * (label == own), weight)
+        ]
+        return np.array(of_all)
+
+    weights = [None] * data.n_images if data.weights is None else data.weights
+    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
+
+
+def _class_of(values):
+    """Number of the class of scores; one score is that of the second of two classes."""
+    return values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
+
+
+def _mean_scores(sums):
+    """Mean scores of the pixels of each class that are labelled right; of all of its pixels where none is."""
+    # sums: (2, n_classes, D + 1); returns (n_classes, D)
+    number, total = sums[..., -1:], sums[..., :-1]
+    right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
+    found = np.where(number[0] > 0, right, every)
+    largest = np.abs(found).max(initial=0.0) or 1.0
+    for k in range(len(found)):
+        # The class has the highest score, whatever its pixels were taken for.
+        if found.shape[1] == 1:
+            found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
+        elif found[k].argmax() != k or not number[1, k]:
+            found[k, k] = found[k].max() + largest
+    return found
+
+
+def require_held_out(held_out, loss, evidence):
     """Raise if a field that was trained for its predictions has no deviations."""
-    if estimator.held_out_errors_ is None:
+    if held_out is None:
         raise ValueError(
-            f"return_std after training for {estimator.loss!r} needs errors on held-out images: pass "
+            f"return_std after training for {loss!r} needs errors on held-out images: pass "
             "solver=FieldSolver(early_stopping=True), or train a second field with loss='pseudolikelihood'."
         )
     if evidence is not None:
-        raise ValueError(
-            f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {estimator.loss!r}."
-        )
+        raise ValueError(f"return_std with evidence needs loss='pseudolikelihood' or 'likelihood', got {loss!r}.")

@@ -1,22 +1,22 @@
 """Joint training of the fields of a cascade: the loss of the last, through the linear systems of those before it."""
 
-from copy import copy
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.optimize import minimize_pqn
+from sklearn_crf.rtf._data import TreeData
 from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
-from sklearn_crf.rtf._options import as_options
-from sklearn_crf.rtf._potentials import RegressionTreePotentials, at_ends
+from sklearn_crf.rtf._plan import FieldPlan
+from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
+from sklearn_crf.rtf._prediction import FittedField
 from sklearn_crf.rtf._rounds import random_rectangles
 from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
-from sklearn_crf.rtf._training import TreeField
+from sklearn_crf.rtf._training import TreeField, held_out_images
 from sklearn_crf.rtf._trees import RegressionTree
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._units import ChannelUnits
@@ -72,7 +72,7 @@ class CascadeRisk:
         self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
         # Weights of pixels, targets and starts of the solves are those of the last field.
         self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
-        self._starts = [[(None, None)] * len(targets) for _ in stages[:-1]]
+        self._starts: list[list] = [[(None, None)] * len(targets) for _ in stages[:-1]]
         self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
 
     def parts(self, coef):
@@ -97,7 +97,7 @@ class CascadeRisk:
         return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
 
     def _of_image(self, coefs, i, n_threads):
-        images, models, means = [], [], []
+        images, models, means = list[FieldImage](), [], list[np.ndarray]()
         with convergence_left_to_caller():
             for k, stage in enumerate(self.stages[:-1]):
                 images.append(self._seeing(stage, i, means, images))
@@ -168,43 +168,43 @@ class _Data(NamedTuple):
 class JointTraining:
     """Fields of a cascade, and the images that they are trained on together."""
 
-    # stages: fitted fields
-    # seen: for a number of a round, the input of each field, and the degradations
+    # stages: options of each field
+    # fitted: attributes of each field
+    # seen: for a number of a round and the attributes, the input of each field, and the degradations
 
-    def __init__(self, estimator, stages, seen, y, sample_weight, seed):
-        self.estimator, self.stages, self.seen = estimator, stages, seen
+    def __init__(self, stages, fitted, seen, y, sample_weight, seed):
+        self.stages, self.fitted, self.seen = stages, fitted, seen
         self.y, self.sample_weight, self.seed = y, sample_weight, seed
+        self.n_jobs = stages[-1].n_jobs
 
     def run(self, n_rounds):
         """Train; returns the loss before, and after each round, of held-out images where there are such."""
-        best, curve = [vars(stage).copy() for stage in self.stages], []
-        with single_threaded_blas(), kept_threads(self.estimator.n_jobs):
+        best, curve = self.fitted, []
+        with single_threaded_blas(), kept_threads(self.n_jobs):
             for number in range(n_rounds + 1):
                 curve.append(self._judged())
                 if curve[-1] < min(curve[:-1], default=np.inf):
-                    best = [vars(stage).copy() for stage in self.stages]
+                    best = self.fitted
                 if number < n_rounds:
                     self._round(number)
-        for stage, state in zip(self.stages, best, strict=True):
-            stage.__dict__.update(state)
+        self.fitted = best
         return np.array(curve)
 
     def _judged(self):
-        data = self._data(0, is_training=False)
+        data, _ = self._data(0, is_training=False)
         return data.risk.objective.reported * data.risk.value(data.coef)
 
     def _round(self, number):
-        data = self._data(1 + number, is_training=True)
+        data, plan = self._data(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
-        bounds = tuple(as_options(self.estimator.solver, "solver").eigenvalue_bounds)
+        bounds = plan.bounds
         scalings, pulls = [], []
         for stage, field in zip(data.risk.stages, data.fields, strict=True):
-            own = FieldRisk(
-                data.risk.objective, field.potentials, stage.images, data.targets, data.weights, self.estimator.n_jobs
-            )
+            of_data = stage.images, data.targets, data.weights, self.n_jobs
+            own = FieldRisk(data.risk.objective, field.potentials, *of_data)
             scalings.append(LeafScaling(own, rng))
             is_split = max(field.potentials.n_leaves) > 1
-            pulls.append(Shrinkage(own, field.coef, self._shrinkage, rng) if self._shrinkage and is_split else None)
+            pulls.append(Shrinkage(own, field.coef, plan.shrinkage, rng) if plan.shrinkage and is_split else None)
 
         def each(name, x, *arguments):
             parts = zip(scalings, data.risk.parts(x), strict=True)
@@ -224,62 +224,66 @@ class JointTraining:
             value_grad,
             each("scaled", data.coef),
             project=lambda x: each("project", x, bounds),
-            max_iter=self._max_iter,
-            tol=self.estimator.tol,
+            max_iter=plan.max_iter,
+            tol=plan.tol,
             # Values are computed in float32.
-            precision=4 * np.finfo(np.float32).eps,
+            precision=4 * float(np.finfo(np.float32).eps),
         )
         coefs = data.risk.parts(each("unscaled", found.x))
-        for stage, field, coef, white in zip(self.stages, data.fields, coefs, data.whitening, strict=True):
+        found = []
+        for fitted, field, coef, white in zip(self.fitted, data.fields, coefs, data.whitening, strict=True):
             coef = field.potentials.project(coef, bounds)
-            stage.__dict__.update(field._replace(coef=coef).attributes(white))
+            found.append(fitted | field._replace(coef=coef).attributes(white))
+        self.fitted = found
 
     def _data(self, number, *, is_training):
-        """The cascade on images of a round: on parts of those to train on, or on those held out."""
-        inputs, degradations = self.seen(number)
-        problems = []
-        for stage, X in zip(self.stages, inputs, strict=True):
-            reading = copy(stage).set_params(corruption=None, warm_start=True, n_jobs=self.estimator.n_jobs)
-            read = reading._read(X, self.y, self.sample_weight, False, degradations, reset=False)
-            problems.append(reading._problem(read, reading._common([reading._found(read)]))[0])
-        last = problems[-1]
-        shapes, n_axes = last.images.shapes, last.encoded.lattice_ndim
-        if n_axes == 0:
+        """The cascade on images of a round, on parts of those to train on or on those held out, and the last plan."""
+        inputs, degradations = self.seen(number, self.fitted)
+        data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
+        options, last = data[-1]
+        if last.encoded.lattice_ndim == 0:
             raise ValueError("joint training of a cascade needs images, volumes or chains, got plain samples.")
-        options, stage = as_options(self.estimator.solver, "solver"), self.stages[-1]
-        chosen = stage._chosen(n_axes, sum(map(prod, shapes)), options)
-        self._max_iter, self._shrinkage = chosen.max_iter, chosen.shrinkage
-        kept, held_out = stage._held_out(last.images, False, options, chosen, check_random_state(stage.random_state))
+        plan = FieldPlan.of(options, last)
+        kept, held_out = held_out_images(plan, last.images, np.random.RandomState(plan.seed))
         choice = kept if is_training or held_out is None else held_out
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
         cuts, made = None, []
-        for field, problem in zip(self.stages, problems, strict=True):
-            rounds = problem.images.rounds(choice, chosen.max_samples, None, self.seed, self.estimator.n_jobs)
-            rounds.bank = field.filter_bank_
+        for fitted, (_, own) in zip(self.fitted, data, strict=True):
+            rounds = own.images.rounds(choice, plan.max_samples, None, self.seed, self.n_jobs)
+            rounds.bank = fitted["filter_bank_"]
             n_pixels = sum(map(prod, rounds.pairs.shapes))
-            if chosen.max_samples is not None and n_pixels > chosen.max_samples and is_training:
-                cuts = cuts or random_rectangles(rounds.pairs.shapes, chosen.max_samples, rounds.pairs.step, rng)
+            if plan.max_samples is not None and n_pixels > plan.max_samples and is_training:
+                cuts = cuts or random_rectangles(rounds.pairs.shapes, plan.max_samples, rounds.pairs.step, rng)
                 made.append(rounds.rectangles(cuts, 0))
             else:
                 made.append(rounds.whole_images(0))
-        return self._on(made, last, rng)
+        return self._on(made, plan, rng), plan
 
-    def _on(self, made, last, rng):
-        fields, whitening, stages = [], [], []
-        for stage, data in zip(self.stages, made, strict=True):
-            types = stage._fitted_field().types
-            white = whitening_of_types(data, types, rng, self.estimator.n_jobs)
-            trees = [RegressionTree(**tree) for tree in stage.trees_]
-            fitted = stage.precisions_, stage.weights_, stage.slopes_
-            field = TreeField.restored(types, white, len(last.mean), trees, *fitted)
-            images = field.images(data, self.estimator.n_jobs)
-            end = images[0].features.shape[-1] - n_masks(stage.missing_channels_)
-            channels = None if not stages else list(range(end - len(last.mean), end))
+    def _read(self, stage, fitted, X, degradations):
+        """Options that go on from a field of the cascade, and its data."""
+        targets = replace(stage.targets, corruption=None, former=fitted)
+        options = replace(stage, targets=targets, reading=stage.reading.knowing(fitted))
+        read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)
+        return options, TreeData.of(targets, read)
+
+    def _on(self, made, plan, rng):
+        fields, whitening, stages = [], [], list[Stage]()
+        mean, scale = plan.common.mean, plan.common.scale
+        n_values = len(mean)
+        for fitted, data in zip(self.fitted, made, strict=True):
+            types = FittedField.of(fitted).types
+            white = whitening_of_types(data, types, rng, self.n_jobs)
+            trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
+            leaves = fitted["precisions_"], fitted["weights_"], fitted["slopes_"]
+            field = TreeField.restored(types, white, n_values, trees, *leaves)
+            images = field.images(data, self.n_jobs)
+            end = images[0].features.shape[-1] - n_masks(fitted["missing_channels_"])
+            channels = None if not stages else list(range(end - n_values, end))
             fields.append(field)
             whitening.append(white)
-            units = ChannelUnits.of(vars(stage), stage.n_features_in_)
-            centre, unit = (part[-len(last.mean) :] for part in units)
-            stages.append(Stage(field.potentials, images, channels, (last.mean - centre) * unit, last.scale * unit))
+            units = ChannelUnits.of(fitted, fitted["n_features_in_"])
+            centre, unit = (part[-n_values:] for part in units)
+            stages.append(Stage(field.potentials, images, channels, (mean - centre) * unit, scale * unit))
         targets, weights = made[-1].targets, made[-1].weights
-        risk = CascadeRisk(last.objective, stages, targets, weights, self.estimator.n_jobs)
+        risk = CascadeRisk(plan.objective, stages, targets, weights, self.n_jobs)
         return _Data(risk, fields, whitening, targets, weights)

@@ -294,7 +294,7 @@ _PIXELS_OF_STACK = 8192
 def stacks_of(images, objective):
     """Numbers of images that can be evaluated as one, as they have one shape and the loss is a mean over pixels."""
     # returns list of list of int
-    stacks, of_shape = [], {}
+    stacks, of_shape = list[list](), dict[tuple, list]()
     for i, image in enumerate(images):
         n_pixels, n_axes = prod(image.features.shape[:-1]), len(image.graph.shape)
         is_alone = image.observation is not None or n_axes > 2 or 2 * n_pixels > _PIXELS_OF_STACK

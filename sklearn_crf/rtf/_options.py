@@ -1,8 +1,8 @@
 """Options of the splits, the window, the solver and the cascade of a regression tree field, as objects."""
 
-from math import inf
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
@@ -20,6 +20,7 @@ class Options(HoldsOptions):
         self._validate_params()
 
 
+@dataclass(eq=False, repr=False)
 class Splits(Options):
     r"""Options of the splits of regression trees.
 
@@ -66,24 +67,16 @@ class Splits(Options):
         "min_samples_leaf": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(
-        self,
-        criterion: str = "gradient",
-        *,
-        n_feature_tests: int | None = 64,
-        n_thresholds: int = 15,
-        feature_radius: int = 3,
-        max_samples: int | None = 20000,
-        min_samples_leaf: int | None = None,
-    ):
-        self.criterion = criterion
-        self.n_feature_tests = n_feature_tests
-        self.n_thresholds = n_thresholds
-        self.feature_radius = feature_radius
-        self.max_samples = max_samples
-        self.min_samples_leaf = min_samples_leaf
+    criterion: str = "gradient"
+    _: KW_ONLY
+    n_feature_tests: int | None = 64
+    n_thresholds: int = 15
+    feature_radius: int = 3
+    max_samples: int | None = 20000
+    min_samples_leaf: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Window(Options):
     r"""Pairs of pixels that have a factor, and what their factors depend on.
 
@@ -125,22 +118,15 @@ class Window(Options):
         "lattice_ndim": [Interval(Integral, 0, 3, closed="both"), None],
     }
 
-    def __init__(
-        self,
-        size=3,
-        *,
-        pairwise_channels=None,
-        precision_channels=None,
-        max_depth: int | None = None,
-        lattice_ndim: int | None = None,
-    ):
-        self.size = size
-        self.pairwise_channels = pairwise_channels
-        self.precision_channels = precision_channels
-        self.max_depth = max_depth
-        self.lattice_ndim = lattice_ndim
+    size: Any = 3
+    _: KW_ONLY
+    pairwise_channels: Any = None
+    precision_channels: Any = None
+    max_depth: int | None = None
+    lattice_ndim: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class FieldSolver(Options):
     r"""Options of the optimisation of the leaves: the method, and the pixels that it looks at.
 
@@ -211,24 +197,14 @@ class FieldSolver(Options):
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     }
 
-    def __init__(
-        self,
-        method: str = "pqn",
-        *,
-        max_samples: int | str | None = "auto",
-        shrinkage: float | str = "auto",
-        ridge: float | str = "auto",
-        eigenvalue_bounds: tuple[float, float] = (1e-2, 1e2),
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-    ):
-        self.method = method
-        self.max_samples = max_samples
-        self.shrinkage = shrinkage
-        self.ridge = ridge
-        self.eigenvalue_bounds = eigenvalue_bounds
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
+    method: str = "pqn"
+    _: KW_ONLY
+    max_samples: int | str | None = "auto"
+    shrinkage: float | str = "auto"
+    ridge: float | str = "auto"
+    eigenvalue_bounds: tuple[float, float] = (1e-2, 1e2)
+    early_stopping: bool | str = "auto"
+    validation_fraction: float = 0.1
 
     def check(self) -> None:
         """Raise InvalidParameterError for the first parameter that is not valid."""
@@ -242,63 +218,7 @@ class FieldSolver(Options):
             )
 
 
-# Pixels that a round looks at where parts of images suffice, and fewest nodes for early stopping by the axes of
-# lattices: rows of tables are too few of their kind to spare any.
-_PIXELS_OF_ROUND = 100_000
-_LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
-
-# Shrinkage of leaves towards their parents, as a share of the factors of a round.
-_SHRINKAGE = 0.05
-
-# Values of y for each parameter of the deepest leaves, and the most splits, where whole examples are trained on.
-_NUMBERS_OF_PARAMETER = 6
-_DEEPEST = 5
-
-
-class ChosenOptions(NamedTuple):
-    """Values of the parameters that are "auto", chosen by the amount of data."""
-
-    early_stopping: bool
-    max_depth: int | None  # None goes by the number of parameters
-    max_iter: int
-    max_samples: int | None
-    shrinkage: float
-
-    @property
-    def n_leaves(self) -> int:
-        """Leaves of a tree of these depths, as many as the data can bear."""
-        return 2 ** min(self.max_depth or 0, _DEEPEST)
-
-    @classmethod
-    def by_amount(cls, lattice_ndim, n_pixels, by_prediction, has_parents, solver) -> Self:
-        """Those that suit so many pixels, or those that the solver has been given."""
-        # by_prediction: whether the loss is of predictions, which need no more than parts of images, with few
-        # iterations on each; has_parents: whether leaves can be drawn to trained parents
-        in_parts = lattice_ndim >= 2 and by_prediction
-        stopping = by_prediction and n_pixels >= _LEAST_TO_HOLD_OUT[lattice_ndim]
-        depth = None
-        if in_parts:
-            share, deepest = (20_000, 6) if stopping else (50_000, 4)
-            depth = int(np.clip(np.log2(n_pixels / share), 0, deepest))
-        max_samples = (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
-        seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
-        is_drawn = has_parents and (in_parts or stopping)
-        return cls(
-            stopping if solver.early_stopping == "auto" else bool(solver.early_stopping),
-            depth,
-            8 if in_parts else 20 if by_prediction else 50,
-            max_samples,
-            (_SHRINKAGE * seen if is_drawn else 0.0) if solver.shrinkage == "auto" else solver.shrinkage,
-        )
-
-    def with_depth(self, n_numbers, n_coef) -> Self:
-        """The same with a depth, for a number of values of y and of parameters of a field of single leaves."""
-        if self.max_depth is not None:
-            return self
-        n_leaves = n_numbers / (_NUMBERS_OF_PARAMETER * n_coef)
-        return self._replace(max_depth=int(np.clip(np.log2(n_leaves), 0, _DEEPEST)))
-
-
+@dataclass(eq=False, repr=False)
 class Cascade(Options):
     """Options of fields that are fitted one after the other, each on the prediction of the one before.
 
@@ -340,10 +260,10 @@ class Cascade(Options):
         "joint": [Interval(Integral, 0, None, closed="left")],
     }
 
-    def __init__(self, n_fields: int = 2, *, n_folds: int | None = None, joint: int = 0):
-        self.n_fields = n_fields
-        self.n_folds = n_folds
-        self.joint = joint
+    n_fields: int = 2
+    _: KW_ONLY
+    n_folds: int | None = None
+    joint: int = 0
 
 
 def check_clip(bounds):

@@ -288,7 +288,7 @@ class RegressionTreePotentials:
     @cached_property
     def _starts(self):
         """Where the precisions and the slopes of all leaves begin in the flat vector, by the size of their matrices."""
-        found = {size: ([], []) for size in sorted(set(self._sizes))}
+        found: dict = {size: ([], []) for size in sorted(set(self._sizes))}
         for size, (precisions, _, slopes) in zip(self._sizes, self._places, strict=True):
             for starts, (_, own) in zip(found[size], (precisions, slopes), strict=True):
                 starts.append(np.arange(own.start, own.stop, size**2))

@@ -1,21 +1,22 @@
 """Means of a trained regression tree field, on planes of any size."""
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 
-from sklearn_crf._threads import range_runner
+from sklearn_crf._threads import map_coarse, range_runner, single_threaded_blas
 from sklearn_crf.encoding import label_array, number_of_examples, summable_weight, validate_sample_weight
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._deviations import TEST_RADIUS
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import RegressionTree
-from sklearn_crf.rtf.images._degradation import solved_from
-from sklearn_crf.rtf.images._input import check_multipliers, plane_graph
+from sklearn_crf.rtf._trees import TEST_RADIUS, RegressionTree, factor_templates
+from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
+from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, plane_graph, put_back
+from sklearn_crf.rtf.images._units import ChannelUnits
 
 # Planes of more pixels are solved in tiles: channels and edges of this many take some hundred megabytes.
 _MOST_PIXELS = 2**20
@@ -104,6 +105,15 @@ class FittedField:
         self.known = known
         self._graphs = {}
 
+    @classmethod
+    def of(cls, fitted: Mapping) -> "FittedField":
+        """The field of fitted attributes."""
+        channels = chosen_channels(fitted["pairwise_channels_"], fitted["weights_"][0].shape[2] - 1)
+        multipliers = tuple(fitted["precision_channels_"].tolist())
+        types, n_axes = factor_templates(fitted["offsets_"], channels, multipliers), max(fitted["lattice_ndim_"], 1)
+        leaves = fitted["precisions_"], fitted["weights_"], fitted["slopes_"]
+        return cls(types, fitted["trees_"], *leaves, n_axes, fitted["filter_bank_"], known_pixels(fitted))
+
     @property
     def reach(self):
         """Rows or columns between a factor's pixels and the farthest pixel that it depends on."""
@@ -114,7 +124,7 @@ class FittedField:
     @property
     def period(self):
         """Windows have the field of the plane where they begin at multiples of this many rows and columns."""
-        return 1 if self.filter_bank is None else self.filter_bank._period
+        return 1 if self.filter_bank is None else self.filter_bank.period_
 
     def model(self, plane, n_threads, observation=None):
         """The Gaussian field of a plane, or of a window of one."""
@@ -163,6 +173,18 @@ class FittedField:
         values = deviations[np.concatenate(found).ravel()]
         return values if self.known is None else np.where(self.known.observation(plane).diagonal > 0, 0.0, values)
 
+    def means(self, planes, solver, n_jobs, and_also=None, observations=None):
+        """Means of the fields of planes in standardised units, and the results of a function of their models."""
+
+        def one(task, n_threads):
+            plane, observation = task
+            return self.mean(plane, solver, n_threads, and_also, observation)
+
+        observations = [None] * len(planes.features) if observations is None else observations
+        with single_threaded_blas():
+            found = map_coarse(one, zip(planes.features, observations, strict=True), n_jobs)
+        return [mean for mean, _ in found], [other for _, other in found]
+
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
         """Mean of the field of a plane."""
         # plane: (H, W, F) or (D, H, W, F); mean: (N, D); others: (N, D)
@@ -192,6 +214,51 @@ class FittedField:
         )
         others = None if found.others is None else found.others.reshape(-1, found.others.shape[2])
         return found.mean.reshape(-1, found.mean.shape[2]), others
+
+
+def known_pixels(fitted: Mapping) -> KnownValues | None:
+    """Terms that known pixels add to the field of fitted attributes; None if it does not keep them."""
+    if not fitted.get("keeps_known_", False):
+        return None
+    mean, scale = fitted["target_mean_"], fitted["target_scale_"]
+    units = ChannelUnits.of(fitted, len(mean))
+    return KnownValues(tuple(fitted["missing_channels_"].tolist()), mean, scale, units)
+
+
+def unscaled(fitted: Mapping, means: list) -> list:
+    """Means in standardised units as values of y or of codes."""
+    return [fitted["target_mean_"] + fitted["target_scale_"] * mean.astype(np.float64) for mean in means]
+
+
+# Pixels that are brought into the units of targets at once, as float64 takes room.
+_PIXELS_AT_ONCE = 2**18
+
+
+def restored_values(fitted: Mapping, clip, planes: Planes, means: list):
+    """Values of y of the means of fields, clipped, with known pixels in their place, in the layout of X."""
+    values = []
+    for own in means:
+        starts = range(0, max(len(own), 1), _PIXELS_AT_ONCE)
+        parts = [unscaled(fitted, [own[start : start + _PIXELS_AT_ONCE]])[0] for start in starts]
+        values.append(np.concatenate([clipped(fitted, clip, part) for part in parts]))
+    return in_layout(fitted, planes, values)
+
+
+def in_layout(fitted: Mapping, planes: Planes, values: list):
+    """Values of y with known pixels in their place, in the layout of X."""
+    known = known_pixels(fitted)
+    if known is not None and values[0].dtype.kind == "f":
+        values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]
+    return put_back(planes, values, fitted["_has_channels"])
+
+
+def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
+    """Values clipped to the range of y and cast to its type."""
+    if not isinstance(clip, str):
+        return values if clip is None else np.clip(values, *clip)
+    if fitted["lattice_ndim_"] < 2:
+        return values
+    return like_targets(values, np.dtype(fitted["target_dtype_"]), fitted["target_range_"])
 
 
 def filtered(filter_bank, features, n_jobs):
@@ -227,6 +294,17 @@ def in_units(model, mean, scale):
     return replace(doubled, h=doubled.h + shift)
 
 
+def models_of(fitted: Mapping, planes: Planes, known=None, observations=None) -> list[GaussianModel]:
+    """The fields of planes under fitted attributes, in the units of the target, given values that are known."""
+    # known: list of (N, D), NaN where not known; observations: list of Observation
+    field, found = FittedField.of(fitted), []
+    for i, plane in enumerate(planes.features):
+        observation = None if observations is None else observations[i]
+        model = in_units(field.model(plane, 1, observation), fitted["target_mean_"], fitted["target_scale_"])
+        found.append(model if known is None else conditioned(model, known[i]))
+    return found
+
+
 def conditioned(model, known):
     r"""The field given some of its values: :math:`J_{uu}` and :math:`h_u - J_{uk} y_k` of those that are not known.
 
@@ -252,19 +330,6 @@ def conditioned(model, known):
     edge_type[cut] = len(model.blocks)
     edge_type[cut[partly]] = len(model.blocks) + 1 + np.arange(np.count_nonzero(partly))
     return GaussianModel(model.graph, h, diagonal, blocks, edge_type)
-
-
-# Pixels that are brought into the units of targets at once, as float64 takes room.
-_PIXELS_AT_ONCE = 2**18
-
-
-def brought_to_targets(mean, centre, scale, finished):
-    """Values of targets, of a mean of standardised ones, some pixels at a time."""
-    # mean: (N, D); centre: (D,); finished: function of values in float64
-    starts = range(0, max(len(mean), 1), _PIXELS_AT_ONCE)
-    parts = (mean[start : start + _PIXELS_AT_ONCE].astype(np.float64) for start in starts)
-    done = [finished(centre + scale * part) for part in parts]
-    return np.concatenate(done) if len(done) > 1 else done[0]
 
 
 def like_targets(values, dtype, extremes):
@@ -300,7 +365,7 @@ def samples_of(models, n_samples, seeds):
     return drawn
 
 
-def known_pixels(y, predicted, sample_weight, is_missing):
+def scored_pixels(y, predicted, sample_weight, is_missing):
     """True and predicted values and weights of the pixels that have a target, as flat arrays."""
     if number_of_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")

@@ -5,65 +5,48 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context
+from sklearn.base import RegressorMixin, _fit_context, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._reports import fit_callbacks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._base import LIKELIHOODS, FieldEstimator, FieldProblem, ReadImages
-from sklearn_crf.rtf._cascade import fit_stages, seen_by_last
+from sklearn_crf.rtf._base import FieldEstimator
+from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
+from sklearn_crf.rtf._data import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._prediction import (
-    brought_to_targets,
+    FittedField,
+    clipped,
     deviation,
+    in_layout,
     is_unknown,
-    known_pixels,
-    like_targets,
+    models_of,
+    restored_values,
     samples_of,
+    scored_pixels,
 )
-from sklearn_crf.rtf._sharded import gather
+from sklearn_crf.rtf._tiled import TiledTask
+from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images._channels import Channels, require_channels
-from sklearn_crf.rtf.images._corruption import corrupting
-from sklearn_crf.rtf.images._degradation import (
-    Blur,
-    Degradations,
-    Downsampling,
-    KnownValues,
-    Observation,
-    check_degraded_fit,
-    degrading,
-    lifted,
-    read_clean,
-)
-from sklearn_crf.rtf.images._gaps import are_kept
+from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from
 from sklearn_crf.rtf.images._input import (
+    OF_INPUT,
+    Reading,
     TargetMoments,
-    described_channels,
     put_back,
     put_samples_back,
-    read_planes,
     read_targets,
-    read_to_predict,
-    require_one_reading,
-    require_size,
 )
-from sklearn_crf.rtf.losses import LOSSES, degree_of_loss, loss_function, unit_for_loss
-
-# All but the losses of labels.
-_LOSSES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
-
-
-def _is_probabilistic(estimator):
-    return isinstance(estimator.loss, str) and estimator.loss in LIKELIHOODS
 
 
 def _has_distribution(estimator):
-    if not _is_probabilistic(estimator):
+    if not is_likelihood(estimator.loss):
         raise AttributeError(f"sample needs loss='pseudolikelihood' or 'likelihood', got {estimator.loss!r}.")
     return True
 
@@ -231,7 +214,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     _parameter_constraints: ClassVar[dict] = {
         **FieldEstimator._parameter_constraints,
-        "loss": [StrOptions({*LIKELIHOODS, *_LOSSES}), callable],
+        "loss": [StrOptions({*LIKELIHOODS, *LOSSES_OF_VALUES}), callable],
         "corruption": [callable, None],
         "degradation": [Blur, Downsampling, list, tuple, None],
         "clip": [StrOptions({"auto"}), tuple, list, None],
@@ -310,109 +293,40 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ValueError
             If X and y do not fit, have two readings, or hold infinity.
         """
-        self._check_options()
-        if isinstance(X, Shards):
-            if as_options(self.cascade, "cascade").n_fields > 1:
-                raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
-            self._fit_field(X, None, *gather(self, X, y, sample_weight, lambda plain, found: {}))
-            return self
-        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
-        cascade = as_options(self.cascade, "cascade")
-        if cascade.n_fields > 1:
-            fit_stages(self, cascade, X, y, sample_weight, degradations)
-            self._is_grey = self.stages_[0]._is_grey = is_grey
-        else:
-            self._fit_lifted(X, y, sample_weight, is_grey, degradations)
-        return self
-
-    def _check_options(self):
-        if hasattr(self.corruption, "check"):
-            self.corruption.check()
-        if self.degradation is not None:
-            check_degraded_fit(self.degradation, self.corruption, None if self._is_prediction_loss() else self.loss)
         if self.clip is not None and not isinstance(self.clip, str):
             check_clip(self.clip)
+        cascade, options = as_options(self.cascade, "cascade"), self._options(self._targets())
+        if cascade.n_fields == 1:
+            return self._fit(options, X, y, sample_weight)
+        if isinstance(X, Shards):
+            raise ValueError("cascade is for images in memory, not in Shards: let load add a prediction to X.")
+        if self.warm_start:
+            raise ValueError(f"warm_start goes on from a single field, got cascade={self.cascade}.")
+        return self._fit_stages(cascade, options, X, y, sample_weight)
 
-    def _survey_part(self, X, y, sample_weight):
-        """Planes of the images of a shard, and the channels that a corruption leaves gaps in."""
-        if y is not None and isinstance(self.degradation, list | tuple):
-            raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
-        read = self._read_part(X, y, sample_weight, None, reset=True)
-        return read.planes, read.missing if self.corruption is not None else (), None
+    def _targets(self) -> ValueTargets:
+        """What the field predicts."""
+        of_images = {"corruption": self.corruption, "degradation": self.degradation}
+        return ValueTargets(type(self).__name__, self.loss, self.inference, self._former, **of_images)
 
-    def _read_part(self, X, y, sample_weight, corrupted, *, reset=False):
-        """Images and values of a shard."""
-        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
-        return self._read(X, y, sample_weight, is_grey, degradations, reset=reset, missing=corrupted)
-
-    def _fit_lifted(self, X, y, sample_weight, is_grey, degradations):
-        """Fit one field to images on the lattice of y; parameters are valid."""
-        read = self._read(X, y, sample_weight, is_grey, degradations, reset=not self._continues())
-        problem, attributes = self._problem(read, self._common([self._found(read)]))
-        self._fit_field(X, y, problem, attributes)
-        vars(self).pop("stages_", None)
-
-    def _read(self, X, y, sample_weight, is_grey, degradations, *, reset, missing=None):
-        """Images and their values; ``missing`` names the channels that a corruption leaves gaps in, if known."""
-        if as_options(self.window, "window").lattice_ndim is None:
-            require_one_reading(X, y)
-        is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
-        planes = read_planes(self, X, reset=reset, is_clean=is_clean)
-        ndim, found = planes.encoded.lattice_ndim, planes.missing
-        corrupted = tried = None
-        describe = partial(described_channels, self, ndim=ndim, reset=reset)
-        if self.corruption is not None:
-            corrupted, found, tried, planes = corrupting(self.corruption, planes, is_grey, describe, missing)
-        targets, has_channels = read_targets(planes, y, missing=ndim > 0)
-        if degradations is not None:
-            corrupted, planes = degrading(planes, degradations, targets[0].shape[1], describe)
-        dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
-        layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
-        weights = self._weights(planes, sample_weight)
-        kept = are_kept(tried or planes.features, targets, found, planes.units)
-        return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
-
-    def _found(self, read):
-        """Description of the images of one part, which :meth:`_common` joins with those of the others."""
-        values = np.concatenate(read.targets)
-        moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
-        return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
-
-    def _common(self, found):
-        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
-        moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
-        if self._continues():
-            mean, scale = self._known_scale(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
-        else:
-            mean, scale = reduce(TargetMoments.joined, moments).centre_and_scale()
-        ends = np.array((np.min(extremes), np.max(extremes)))
-        require_size(ends)
-        return mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]}
-
-    def _problem(self, read, common):
-        """The minimisation over some images, and the fitted attributes that describe their targets."""
-        mean, scale, attributes = common
-        scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
-        if not self._is_prediction_loss() and any(np.isnan(t).any() for t in scaled):
-            gaps = [np.isnan(t).any(axis=1) for t in scaled]
-            weights = self._without_missing(read.planes, gaps, weights)
-            scaled = [np.nan_to_num(t) for t in scaled]
-        known = KnownValues(read.missing, mean, scale, read.planes.units) if attributes["keeps_known_"] else None
-        images = read.images(scaled, weights, mean, scale, known)
-        return self._problem_of(images, read.planes, read.missing, common), attributes
-
-    def _problem_of(self, images, planes, missing, common):
-        mean, scale, attributes = common
-        low, high = attributes["target_range_"].tolist()
-        unit = unit_for_loss(self.loss, scale)
-        data_range = unit * ((high - low) or 1.0)
-        losses = {name: loss_function(name, data_range) for name in _LOSSES}
-        reported = unit ** -degree_of_loss(self.loss)
-        objective = self._objective(losses, unit * mean, unit * scale, data_range=data_range, reported=reported)
-        keeps_known = attributes["keeps_known_"]
-        is_observed = keeps_known or self.degradation is not None
-        made = images, planes.encoded, planes.offsets, objective, mean, scale, planes.units, missing
-        return FieldProblem(*made, is_observed, keeps_known)
+    def _fit_stages(self, cascade, options, X, y, sample_weight):
+        """Train the fields of a cascade, and keep the last one's attributes as the estimator's."""
+        stages = []
+        for k in range(cascade.n_fields):
+            later = {"corruption": None} if k else {}
+            seed = {"random_state": options.seed} if cascade.joint else {}
+            clip = self.clip if k == cascade.n_fields - 1 else None
+            stages.append(clone(self).set_params(cascade=1, clip=clip, **later, **seed))
+        # Callbacks hear of every stage as of a fit of its own, and are not kept with it.
+        callbacks = [partial(fit_callbacks, stage) for stage in stages]
+        found, of_all = train_cascade(cascade, options, X, y, sample_weight, callbacks)
+        for stage, trained in zip(stages, found, strict=True):
+            vars(stage).pop("_skl_callbacks", None)
+            FieldEstimator._store(stage, trained)
+        first, last = found[0].attributes, found[-1].attributes
+        of_input = {name: first[name] for name in OF_INPUT if name in first}
+        last = {name: value for name, value in last.items() if name not in OF_INPUT}
+        return self._store(Trained(last | of_input | of_all | {"stages_": stages}, []))
 
     def predict(self, X, return_std=False, *, evidence=None, degradation=None):
         """Mean of the field, clipped to the range of y.
@@ -450,43 +364,43 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             options = {"return_std": return_std, "degradation": degradation}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
-        is_exact = return_std and _is_probabilistic(self)
+        is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
-            require_held_out(self, evidence)
+            require_held_out(self.held_out_errors_, self.loss, evidence)
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is not None and channels.n_colours is not None:
             return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            means, deviations = self._field_means(planes, deviation if is_exact else None, observations)
-            values = self._finished(means)
+            field = FittedField.of(vars(self))
+            of_model = deviation if is_exact else None
+            means, deviations = field.means(planes, self._solver(), self.n_jobs, of_model, observations)
+            predicted = restored_values(vars(self), self.clip, planes, means)
             if return_std and not is_exact:
-                field = self._fitted_field()
                 deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
-            values = [self._clipped(self._mean_of(model)) for model in models]
+            values = [clipped(vars(self), self.clip, self._mean_of(model)) for model in models]
             deviations = [deviation(model, 1) for model in models] if return_std else None
-        predicted = self._in_layout(planes, values)
+            predicted = in_layout(vars(self), planes, values)
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
 
-    def _tiled_values(self, values):
-        """Predicted values of the pixels of a tile."""
-        return self._clipped(values), None
+    def _mean_of(self, model):
+        """Mean of a field in the units of y; residuals are compared with what differs from the mean of y."""
+        return solved_from(self._solver(), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
-    def _finished(self, means):
-        """Means in standardised units as values of y, clipped."""
-        return [brought_to_targets(mean, self.target_mean_, self.target_scale_, self._clipped) for mean in means]
+    def _tiled_task(self) -> TiledTask:
+        """What the tiles of an image are predicted with."""
 
-    def _in_layout(self, planes, values):
-        """Values of y with known pixels in their place, in the layout of X."""
-        known = self._known_pixels()
-        if known is not None and values[0].dtype.kind == "f":
-            values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]
-        return put_back(planes, values, self._has_channels)
+        def finished(values):
+            return clipped(vars(self), self.clip, values), None
+
+        shape = (len(self.target_mean_),) if self._has_channels else ()
+        of_predictions = self.n_jobs, finished(np.zeros(0))[0].dtype, shape, self.degradation is not None
+        return TiledTask(type(self).__name__, vars(self), self._solver(), self.inference, finished, *of_predictions)
 
     @available_if(_has_distribution)
     def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
@@ -506,17 +420,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             leading axis. Exact for fields of at most 4096 values, else by Gibbs sampling.
         """
         check_is_fitted(self)
-        planes = self._planes_to_predict(X)
+        planes, _ = self._observed_planes(X, None)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
         drawn = samples_of(self._models_of(planes, None), n_samples, seeds)
         return put_samples_back(planes, drawn, self._has_channels)
-
-    def _clipped(self, values):
-        """Values clipped to the range of y and cast to its type."""
-        if isinstance(self.clip, str):
-            is_image = self.lattice_ndim_ >= 2
-            return like_targets(values, np.dtype(self.target_dtype_), self.target_range_) if is_image else values
-        return values if self.clip is None else np.clip(values, *self.clip)
 
     def score(self, X, y=None, sample_weight=None):
         """Coefficient of determination over all values that are known.
@@ -535,14 +442,14 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if isinstance(X, Shards):
             moments, residuals = zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
             return 1 - float(sum(residuals) / reduce(TargetMoments.joined, moments).squares[0])
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_unknown)
+        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _scored_nodes(self, X, y, sample_weight):
         """Moments of the true values, and the weighted sum of squared errors."""
         if y is None:
             raise ValueError("score needs y: load gave None.")
-        truth, found, weight = known_pixels(y, self.predict(X), sample_weight, is_unknown)
+        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
         weight = np.ones(len(truth)) if weight is None else weight
         truth = truth.astype(np.float64)
         return TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
@@ -575,8 +482,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         planes, observations = self._observed_planes(X, degradation)
         return self._models_of(planes, evidence, observations)
 
-    def _planes_to_predict(self, X):
-        return self._observed_planes(X, None)[0]
+    def _models_of(self, planes, evidence, observations=None):
+        if evidence is None:
+            return models_of(vars(self), planes, observations=observations)
+        if observations is not None:
+            raise ValueError("evidence cannot be combined with degradation.")
+        return models_of(vars(self), planes, read_targets(planes, evidence, "evidence", missing=True)[0])
 
     def _observed_planes(self, X, degradation):
         """Planes of X, and what they add to the fields of degraded images."""
@@ -584,17 +495,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
         degradations = Degradations.to_predict(self.degradation, degradation, X)
         X = X if degradations is None else lifted(X, degradations)
-        stages = getattr(self, "stages_", None)
-        seen = X if stages is None else seen_by_last(stages, X, self.n_jobs, degradations)
-        return self._planes_on_lattice(seen, degradations)
-
-    def _planes_on_lattice(self, X, degradations):
-        """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
-        planes = read_to_predict(getattr(self, "stages_", [self])[-1], X)
-        if degradations is None:
-            return planes, None
-        made = partial(Observation.of, mean=self.target_mean_, scale=self.target_scale_, units=planes.units)
-        return planes, [made(own[0], x) for own, x in zip(degradations.choices, planes.features, strict=True)]
-
-    def _known_values(self, planes, evidence):
-        return read_targets(planes, evidence, "evidence", missing=True)[0]
+        stages = getattr(self, "stages_", [self])
+        window = as_options(self.window, "window")
+        readings = [Reading(stage, window, known=vars(stage)) for stage in stages]
+        seen = seen_by_last(readings[:-1], self._solver(), self.n_jobs, X, degradations)
+        return observed_planes(readings[-1], seen, degradations)

@@ -6,11 +6,13 @@ from math import isqrt, prod
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
-from sklearn_crf.rtf._prediction import filtered
-from sklearn_crf.rtf.images._input import TrainingData, joined
+from sklearn_crf.preprocessing import FilterBank
+from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, bank_in_units, default_bank
+from sklearn_crf.rtf._prediction import filtered, slices_of
+from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 
 # Shortest side of rectangles, and shortest edge of boxes, as long as a round can look at fewer images instead.
 _SMALLEST_SIDE = 64
@@ -61,12 +63,12 @@ class Pairs(NamedTuple):
 
     def taken(self, members):
         """Some of the images."""
-        return Pairs(*(None if part is None else [part[i] for i in members] for part in self))
+        return Pairs._make(None if part is None else [part[i] for i in members] for part in self)
 
     def rows(self, members):
         """Some rows of a table, which is a plane of one row."""
-        own = [None if part is None else [part[0][members]] for part in (self.targets, self.weights)]
-        return Pairs([np.ascontiguousarray(self.inputs[0][:, members])], *own)
+        weights = None if self.weights is None else [self.weights[0][members]]
+        return Pairs([np.ascontiguousarray(self.inputs[0][:, members])], [self.targets[0][members]], weights)
 
     @property
     def step(self):
@@ -211,13 +213,10 @@ class Rounds:
         """Random rectangles of a round: others where no target counts in the first that are drawn."""
         for _ in range(_MOST_DRAWS):
             cuts = random_rectangles(shapes, self.max_samples, self.pairs.step, rng)
-            if self.pairs.weights is None or any(self._weight_of(i, sides).any() for i, *sides in cuts):
+            weights, shapes = self.pairs.weights, self.pairs.shapes
+            if weights is None or any(cut_values(weights[i], shapes[i], sides).any() for i, *sides in cuts):
                 break
         return cuts
-
-    def _weight_of(self, i, sides):
-        """Weights of the pixels of a rectangle of an image."""
-        return self.pairs.weights[i].reshape(self.pairs.shapes[i])[tuple(sides)]
 
     def whole_images(self, level):
         """All images as a round sees them."""
@@ -280,15 +279,11 @@ class Rounds:
             slice(own.start - outer.start, own.stop - outer.start) for own, outer in zip(sides, around, strict=True)
         )
         features = np.ascontiguousarray(features[inner])
-        own = tuple(sides)
-
-        def of(values):
-            return values.reshape(*shape, *values.shape[1:])[own].reshape(-1, *values.shape[1:])
-
-        weights = None if self.pairs.weights is None else [of(self.pairs.weights[i])]
+        weights = None if self.pairs.weights is None else [cut_values(self.pairs.weights[i], shape, sides)]
+        targets = [cut_values(self.pairs.targets[i], shape, sides)]
         graph = self.graph_of(features.shape[:-1])
-        observations = self._observations([i], [plane[own]], level)
-        return TrainingData([features], [graph], [of(self.pairs.targets[i])], weights, observations)
+        observations = self._observations([i], [plane[tuple(sides)]], level)
+        return TrainingData([features], [graph], targets, weights, observations)
 
 
 # Least number of squares of an image, and bounds of their sides: small squares are spread better, large ones have
@@ -314,7 +309,7 @@ def sampled_variables(data, max_samples, margin, rng):
         return data
     side = min(max(isqrt(max_samples // (_SQUARES * len(data.features))), _LEAST_SIDE), _LARGEST_SIDE)
     squares = squares_of(data, side)
-    kept, n_kept = [], 0
+    kept, n_kept = list[int](), 0
     for number in rng.permutation(len(squares)):
         n_own = prod(own.stop - own.start for own in squares[number][1:])
         if not kept or n_kept + n_own <= max_samples:
@@ -364,79 +359,25 @@ def with_surroundings(data, squares, margin):
     return found._replace(weights=[scale * weight for weight in found.weights])
 
 
-# Thresholds as multiples of the noise of the inputs, where its strength is about the same for all images and where it
-# is not.
-_MULTIPLES = (1.8, 2.7, 3.5)
-_SPREAD, _N_LEVELS = 1.5, 6
-
-# Threshold of the guide and bandwidth of averages over similar patches, as multiples of the noise.
-_GUIDE, _BANDWIDTH = 2.7, 0.9
-
-# Groups of patches that take a fifth of the time of the transformer's own, but for the pilot that is there already.
-_QUICK_GROUPS = {"search_radius": 12, "step": 8}
-
-# Names of banks that go by the noise: the second finds groups of patches more thoroughly.
-DEFAULT_BANKS = "auto", "groups"
-
-# Images of more channels are taken to be features already.
-MOST_CHANNELS = 4
-
-
-def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
-    """Derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
-
-    By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
-    """
-    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, where it is known
-    # scale: what images of the user were multiplied by; numbers are short in their units
-    levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
-    low, middle, high = (scale * _rounded(level / scale) for level in np.quantile(levels, (0.1, 0.5, 0.9)))
-    if high <= _SPREAD * low or low == 0:
-        thresholds, averaged = [multiple * middle for multiple in _MULTIPLES], [middle]
-    else:
-        thresholds = np.geomspace(_MULTIPLES[0] * low, _MULTIPLES[-1] * high, _N_LEVELS).tolist()
-        averaged = [low, high]
-    parts = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
-    for level in averaged:
-        if level > 0:
-            parts.append(PatchAverages([_BANDWIDTH * level], guide_threshold=_GUIDE * level))
-            parts.append(PatchGroups(level, **({} if has_groups else _QUICK_GROUPS)))
-    return ChannelUnion(parts)
-
-
-def bank_in_units(bank, scale):
-    """A filter bank whose thresholds are in units of images that are multiplied by a number."""
-    if isinstance(bank, ChannelUnion):
-        return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
-    names = {PatchShrinkage: ["thresholds"], PatchAverages: ["bandwidths", "guide_threshold"], PatchGroups: ["noise"]}
-    given = {name: getattr(bank, name) for name in names.get(type(bank), ()) if getattr(bank, name) is not None}
-    return (
-        bank.set_params(
-            **{
-                name: value * scale if np.ndim(value) == 0 else np.multiply(value, scale).tolist()
-                for name, value in given.items()
-            }
-        )
-        if scale != 1
-        else bank
-    )
-
-
-def _rounded(value):
-    return float(f"{value:.4g}")
-
-
-def _deviation(plane, target):
-    """Root mean square difference of input and target, or noise of the finest detail if their channels differ."""
-    if plane.shape[-1] == target.shape[1]:
-        squares = (plane.reshape(target.shape) - target) ** 2
-        known = squares[~np.isnan(squares)]
-        return float(np.sqrt(known.mean(dtype=np.float64))) if known.size else 0.0
-    detail = np.diff(np.diff(plane, axis=-3), axis=-2) / 2
-    return float(np.median(np.abs(detail)) / 0.6745) if detail.size else 0.0
-
-
-def image_channels(bank, n_channels):
-    """Channels after a default bank, of n in all, that are not responses to filters."""
-    n_filters = len(bank.transformers_[0].get_feature_names_out())
-    return [*range(bank.n_channels_), *range(n_filters, n_channels)]
+def fitted_bank(plan, inputs, targets, noise):
+    """The filter bank of a fit, fitted to the first images, or None."""
+    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, None if it is not known
+    if plan.former is not None:
+        return plan.former["filter_bank_"]
+    inputs = [plane[..., : plan.n_filtered] for plane in inputs]
+    bank, is_image, units = plan.filter_bank, plan.lattice_ndim >= 2, plan.units
+    if isinstance(bank, str) and bank in DEFAULT_BANKS:
+        if bank == "auto" and (not is_image or inputs[0].shape[-1] > MOST_CHANNELS):
+            return None
+        mean, scale = units.of_targets(plan.common.mean, plan.common.scale)
+        targets = [mean + scale * y for y in targets]
+        unit = float(units.scale[0])
+        noise = noise if noise is None else [unit * level for level in noise]
+        bank = default_bank(inputs, targets, noise, bank == "groups", unit)
+    if bank is None:
+        return None
+    if not is_image:
+        raise ValueError(f"filter_bank needs images, but X holds lattices of {plan.lattice_ndim} axes.")
+    if bank is plan.filter_bank:
+        bank = FilterBank(bank) if isinstance(bank, str) else bank_in_units(clone(bank), float(units.scale[0]))
+    return bank.fit([own for plane in inputs for own in slices_of(plane)])

@@ -1,5 +1,6 @@
 """Images in shards: training of a tree field on them, by sums over the images of each shard."""
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -11,19 +12,20 @@ from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards, on_worker
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
+from sklearn_crf.rtf._data import Common, Targets, TreeData
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
+from sklearn_crf.rtf._plan import FieldOptions
 from sklearn_crf.rtf._rounds import random_rectangles, round_of
-from sklearn_crf.rtf.images._input import TrainingData, described_channels
+from sklearn_crf.rtf.images._input import Reading, TrainingData
 from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 
-def gather(estimator, shards: Shards, y, sample_weight, prepare):
-    """The problem of a fit on shards, the attributes that describe its targets, and a function that ends it."""
-    # prepare: from the estimator that reads images of shards and what they hold to options of reading
+def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> TreeData:
+    """The data of a fit on shards."""
     if y is not None or sample_weight is not None:
         raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
-    plain = type(estimator)(**estimator.get_params(deep=False))
-    found = shards.map(_survey, plain)
+    reader = _Reader(uuid4().hex, options.reading, options.targets, options.n_jobs)
+    found = shards.map(_survey, reader)
     for part in found:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(
@@ -32,20 +34,37 @@ def gather(estimator, shards: Shards, y, sample_weight, prepare):
                 "in the environment of both."
             )
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
-    outline.record(plain)
-    given = InputSample.joined([part.sample for part in found])
-    vars(plain).update(described_channels(estimator, given, outline.lattice_ndim, reset=not estimator._continues())[0])
-    plain.missing_channels_ = np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64)
-    plain.n_node_types_ = outline.n_node_types
-    corrupted = tuple(sorted({c for part in found for c in part.corrupted}))
-    plan = _Reading(uuid4().hex, plain, prepare(plain, found), corrupted)
-    described = shards.map(_describe, plan)
-    common = estimator._common([part.targets for part in described])
-    missing = corrupted or tuple(plain.missing_channels_.tolist())
-    shapes = [part.shapes for part in described]
-    images = ShardedImages(shards, plan._replace(common=common), shapes, described[0].step)
-    planes = _PlanesElsewhere(outline, described[0].offsets, ChannelUnits.of(vars(plain), given.values.shape[1]))
-    return estimator._problem_of(images, planes, missing, common), common[-1]
+    reader = reader._replace(reading=_knowing(reader.reading, outline, found))
+    gaps = tuple(sorted({c for part in found for c in part.gaps}))
+    labels = [labels for part in found for labels in part.labels]
+
+    def counted(targets):
+        return np.sum(shards.map(_count_classes, reader._replace(targets=targets)), axis=0)
+
+    reader = reader._replace(targets=options.targets.of_shards(gaps, labels, counted))
+    described = shards.map(_describe, reader)
+    common = reader.targets.common([part.targets for part in described])
+    known = reader.reading.known or {}
+    images = ShardedImages(shards, reader._replace(common=common), described)
+    units = ChannelUnits.of(known, found[0].sample.values.shape[1])
+    return TreeData(images, outline, described[0].offsets, units, gaps or tuple(known["missing_channels_"]), common)
+
+
+def _knowing(reading, outline, found):
+    """How images are read once those of all shards have been seen."""
+    if reading.known is not None:
+        return reading
+    names = {} if outline.feature_names is None else {"feature_names_in_": outline.feature_names}
+    sample = InputSample.joined([part.sample for part in found])
+    known = {
+        **reading.described_channels(sample, outline.lattice_ndim)[0],
+        **names,
+        "n_features_in_": outline.n_features,
+        "lattice_ndim_": outline.lattice_ndim,
+        "missing_channels_": np.array(sorted({c for part in found for c in part.missing}), dtype=np.int64),
+        "n_node_types_": outline.n_node_types,
+    }
+    return reading.knowing(known)
 
 
 class _Survey(NamedTuple):
@@ -54,20 +73,28 @@ class _Survey(NamedTuple):
     name: str
     outline: Outline
     missing: tuple  # channels of X with gaps
-    corrupted: tuple  # channels that a corruption leaves gaps in
-    labels: Any
+    gaps: tuple  # channels that a corruption leaves gaps in
+    labels: list
     vector_level: str
     sample: InputSample  # of X
 
 
-class _Reading(NamedTuple):
+class _Reader(NamedTuple):
     """How shards read their images."""
 
     key: str
-    estimator: Any
-    options: dict  # of ``_read_part``
-    corrupted: tuple
-    common: tuple | None = None  # of the targets of all shards
+    reading: Reading
+    targets: Targets
+    n_jobs: int | None
+    common: Common | None = None  # of the targets of all shards
+
+    def threads_on(self, shard):
+        """Threads for the images of a shard: one where workers have a thread for each of their tasks."""
+        return self.n_jobs if shard.is_local else 1
+
+    def reading_on(self, shard):
+        """How a shard reads X."""
+        return replace(self.reading, door=on_worker(self.reading.door, shard))
 
 
 class _Description(NamedTuple):
@@ -79,45 +106,45 @@ class _Description(NamedTuple):
     step: int  # sides of parts of images are multiples of this
 
 
-class _PlanesElsewhere(NamedTuple):
-    encoded: Outline
-    offsets: np.ndarray
-    units: ChannelUnits
-
-
-def _survey(shard, estimator):
+def _survey(shard, reader):
     shard.cache.clear()
     shard.memory.clear()
     with shard.named_in_errors():
-        found = on_worker(estimator, shard)._survey_part(*shard.load())
-    planes, corrupted, labels = found
+        planes, gaps, labels = reader.targets.survey(reader.reading_on(shard), *shard.load())
     outline = Outline.of(planes.encoded)
-    return _Survey(shard.name, outline, planes.missing, corrupted, labels, VECTOR_LEVEL, planes.sample)
+    return _Survey(shard.name, outline, planes.missing, gaps, labels, VECTOR_LEVEL, planes.sample)
 
 
-def _read(shard, plan):
+def _count_classes(shard, reader):
+    X, y, weight = shard.load()
+    with shard.named_in_errors():
+        return reader.targets.counts(reader.reading_on(shard), X, y, weight)
+
+
+def _read(shard, reader):
     """Images of a shard, which are read once as long as memory allows it."""
     key, read = shard.cache.get("read", (None, None))
-    if key != plan.key:
+    if key != reader.key:
         X, y, weight = shard.load()
         with shard.named_in_errors():
-            read = on_worker(plan.estimator, shard)._read_part(X, y, weight, plan.corrupted, **plan.options)
-        shard.cache["read"] = plan.key, read
+            read = reader.targets.read_given(reader.reading_on(shard), X, y, weight)
+        shard.cache["read"] = reader.key, read
     return read
 
 
-def _describe(shard, plan):
-    read = _read(shard, plan)
+def _describe(shard, reader):
+    read = _read(shard, reader)
     shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
-    return _Description(plan.estimator._found(read), shapes, read.planes.offsets, step)
+    return _Description(reader.targets.found(read), shapes, read.planes.offsets, step)
 
 
 class ShardedImages:
     """The training images of a fit, in shards."""
 
-    def __init__(self, shards, plan, shapes, step):
-        self.shards, self._plan, self._shapes, self._step = shards, plan, shapes, step
+    def __init__(self, shards, reader, described):
+        self.shards, self._reader = shards, reader
+        self._shapes, self._step = [part.shapes for part in described], described[0].step
 
     @property
     def shapes(self):
@@ -134,7 +161,7 @@ class ShardedImages:
         if choice is not None and choice[0] == "rows":
             raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
         shapes, firsts, choices = self._chosen(choice)
-        making = _Making(uuid4().hex, self._plan, choices, firsts, seed)
+        making = _Making(uuid4().hex, self._reader, choices, firsts, seed)
         return ShardedRounds(self.shards, making, shapes, firsts, self._step, max_samples, n_jobs)
 
     def has_targets(self, choice):
@@ -142,7 +169,7 @@ class ShardedImages:
         if choice[0] == "rows":
             return True
         _, firsts, choices = self._chosen(choice)
-        return any(self.shards.map(_has_targets, _Making("", self._plan, choices, firsts, 0)))
+        return any(self.shards.map(_has_targets, _Making("", self._reader, choices, firsts, 0)))
 
     def _chosen(self, choice):
         """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
@@ -166,7 +193,7 @@ class _Making(NamedTuple):
     """How shards make the data of rounds."""
 
     key: str
-    plan: _Reading
+    reader: _Reader
     choices: list  # of each shard
     firsts: list  # number of the first image of each shard
     seed: int
@@ -174,9 +201,9 @@ class _Making(NamedTuple):
 
 
 def _images(shard, making):
-    read = _read(shard, making.plan)
+    read = _read(shard, making.reader)
     with shard.named_in_errors():
-        return on_worker(making.plan.estimator, shard)._problem(read, making.plan.common)[0].images
+        return making.reader.targets.images(read, making.reader.common)
 
 
 def _has_targets(shard, making):
@@ -186,8 +213,8 @@ def _has_targets(shard, making):
 def _rounds(shard, making):
     key = "rounds", making.key
     if key not in shard.cache:
-        images, estimator = _images(shard, making), on_worker(making.plan.estimator, shard)
-        rounds = images.rounds(making.choices[shard.number], None, None, making.seed, estimator.n_jobs)
+        images, n_jobs = _images(shard, making), making.reader.threads_on(shard)
+        rounds = images.rounds(making.choices[shard.number], None, None, making.seed, n_jobs)
         rounds.first, rounds.bank = making.firsts[shard.number], making.bank
         shard.cache[key] = rounds
     return shard.cache[key]
@@ -225,11 +252,7 @@ class ShardedRounds:
     def __call__(self, level):
         """Data of a round; rounds that do not differ share one object."""
         is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
-        estimator = self.making.plan.estimator
-        is_drawn = is_part or getattr(estimator, "corruption", None) is not None
-        # The degradation of clean images is drawn again too.
-        is_drawn = is_drawn or getattr(estimator, "degradation", None) is not None
-        number = level if is_drawn else 0
+        number = level if is_part or self.making.reader.targets.are_drawn else 0
         if self._last is None or self._last.level != number:
             if self._last is not None:
                 self._last.drop()
@@ -264,7 +287,7 @@ class _Data(NamedTuple):
     @property
     def is_table(self):
         """Whether the one plane of a shard is a table of rows."""
-        return self.making.plan.estimator.lattice_ndim_ == 0
+        return self.making.reader.reading.known["lattice_ndim_"] == 0
 
 
 _NO_IMAGES = TrainingData([], [], [], None)
@@ -346,12 +369,12 @@ class _FieldOfShard:
 
     def __init__(self, data, objective, whole, n_jobs):
         self.data, self.objective, self.whole, self.n_jobs = data, objective, whole, n_jobs
-        self.field = self.risk = None
+        self.field, self.risk = None, None  # type: Any, Any
 
     @classmethod
     def of(cls, wanted, objective, whole, shard):
         """That of a shard."""
-        n_jobs = wanted.making.plan.estimator.n_jobs if shard.is_local else 1
+        n_jobs = wanted.making.reader.threads_on(shard)
         data, weight = _data(shard, wanted), whole.weight
         if wanted.is_table:
             # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.

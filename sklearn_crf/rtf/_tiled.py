@@ -1,12 +1,14 @@
 """Predictions of tree fields for one image larger than memory, and how far they can be from those of the whole."""
 
+from collections.abc import Callable, Mapping
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.rtf._prediction import FittedField, unscaled
 from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_range
 
 # Most values that are kept in memory; more of them go to a temporary file.
@@ -25,25 +27,39 @@ class TiledField(NamedTuple):
     margins: np.ndarray
 
 
-def _require_tiles(est, image):
-    """Raise if a prediction needs all of an image at once."""
-    for name, has in (("cascade", hasattr(est, "stages_")), ("degradation", est._is_degraded())):
-        if has:
-            raise ValueError(f"{type(est).__name__} with {name} looks at all of an image: call predict.")
-    if not isinstance(est._solver(1e-5), ConjugateGradient):
-        raise ValueError(f"inference={est.inference!r} solves all of an image at once: call predict.")
-    if getattr(est, "n_node_types_", 1) > 1:
-        raise ValueError(f"{type(est).__name__} was fitted to types of nodes, which an image does not have.")
-    if len(est.missing_channels_):
-        raise ValueError(f"{type(est).__name__} for images with missing pixels looks at all of one: call predict.")
-    if est.lattice_ndim_ == 3:
-        raise ValueError(f"{type(est).__name__} was fitted on volumes: call predict.")
-    if image.shape[2] != est.n_features_in_:
-        raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {est.n_features_in_}.")
-    require_range(vars(est), InputSample.of([image]))
+class TiledTask(NamedTuple):
+    """What the tiles of an image are predicted with."""
+
+    name: str  # of the estimator, in messages
+    fitted: Mapping  # attributes of the estimator
+    solver: Any
+    inference: Any  # the parameter
+    finished: Callable  # from values (N, D) in units of y or of codes to predictions and distances to other labels
+    n_jobs: int | None
+    dtype: np.dtype  # of predictions
+    shape: tuple = ()  # of the prediction of a pixel
+    is_degraded: bool = False
+
+    def check(self, image: np.ndarray) -> None:
+        """Raise if a prediction needs all of an image at once."""
+        for what, has in (("cascade", "stages_" in self.fitted), ("degradation", self.is_degraded)):
+            if has:
+                raise ValueError(f"{self.name} with {what} looks at all of an image: call predict.")
+        if not isinstance(self.solver, ConjugateGradient):
+            raise ValueError(f"inference={self.inference!r} solves all of an image at once: call predict.")
+        if self.fitted.get("n_node_types_", 1) > 1:
+            raise ValueError(f"{self.name} was fitted to types of nodes, which an image does not have.")
+        if len(self.fitted["missing_channels_"]):
+            raise ValueError(f"{self.name} for images with missing pixels looks at all of one: call predict.")
+        if self.fitted["lattice_ndim_"] == 3:
+            raise ValueError(f"{self.name} was fitted on volumes: call predict.")
+        expected = self.fitted["n_features_in_"]
+        if image.shape[2] != expected:
+            raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {expected}.")
+        require_range(self.fitted, InputSample.of([image]))
 
 
-def predict_in_tiles(est, image, out, tiles, margin, max_margin):
+def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margin) -> TiledField:
     r"""Predict a large image into ``out``.
 
     With u the mean that was found, :math:`u^*` the exact one, and :math:`J_F` the precisions of factors,
@@ -55,15 +71,15 @@ def predict_in_tiles(est, image, out, tiles, margin, max_margin):
     Labels of so many pixels can differ as have, together, no larger squared distances to another label.
     """
     # out: (H, W) or (H, W, D), sliced; tiles: list of Rectangle
-    _require_tiles(est, image)
+    task.check(image)
     shape = out.shape[:2]
     with TemporaryFile() as file:
-        plane = _Planes(est, image, shape, file)
+        plane = _Planes(task, image, shape, file)
         found = mean_in_tiles(
             plane.model,
             shape,
-            est._solver(1e-5),
-            n_jobs=est.n_jobs,
+            task.solver,
+            n_jobs=task.n_jobs,
             reach=plane.field.reach,
             period=plane.field.period,
             margin=margin,
@@ -71,7 +87,7 @@ def predict_in_tiles(est, image, out, tiles, margin, max_margin):
             tiles=tiles,
             mean=plane.storage,
         )
-        error = est.target_scale_ * found.residual * found.norm / min(plane.least)
+        error = task.fitted["target_scale_"] * found.residual * found.norm / min(plane.least)
         n_open = plane.write(found.mean, out, tiles, error)
     size = shape[0] * shape[1] * found.mean.shape[2]
     return TiledField(found.residual, float(error / np.sqrt(size)), n_open, np.array(found.margins))
@@ -80,9 +96,9 @@ def predict_in_tiles(est, image, out, tiles, margin, max_margin):
 class _Planes:
     """An image and the mean of its field, of which only windows are in memory."""
 
-    def __init__(self, est, image, shape, file):
-        self.est, self.image, self.shape, self.file = est, image, shape, file
-        self.field, self.units = est._fitted_field(), ChannelUnits.of(vars(est), est.n_features_in_)
+    def __init__(self, task, image, shape, file):
+        self.task, self.image, self.shape, self.file = task, image, shape, file
+        self.field, self.units = FittedField.of(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
         # Bounds on the least eigenvalue, one of each window
         self.least = []
 
@@ -116,8 +132,7 @@ class _Planes:
         near = []
         for tile in tiles:
             values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])
-            (values,) = self.est._unscaled([values])
-            predicted, distance = self.est._tiled_values(values)
+            predicted, distance = self.task.finished(*unscaled(self.task.fitted, [values]))
             out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
             if distance is not None:
                 near.append(distance[distance <= error])

@@ -1,16 +1,29 @@
 """Training of regression tree fields: parameters and trees in turn."""
 
 from collections.abc import Callable
+from functools import partial
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from sklearn_crf._threads import map_tasks
+from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
-from sklearn_crf.rtf._objectives import FieldRisk, stacks_of
+from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
+from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
+from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._scaling import LEAST_VARIANCE, WHITENING_SAMPLES, LeafScaling, Shrinkage
-from sklearn_crf.rtf._trees import GrowthOptions, RegressionTree, find_splits
+from sklearn_crf.rtf._rounds import (
+    fitted_bank,
+    sampled_rows,
+    sampled_variables,
+    split_off,
+)
+from sklearn_crf.rtf._scaling import LEAST_VARIANCE, WHITENING_SAMPLES, LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
+from sklearn_crf.rtf.images._gaps import n_masks
+from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
 
 # Share of its precision that the regression a field starts from counts with, as it sees the same pixels as the
 # observation, and fewest samples for each of its inputs.
@@ -39,24 +52,6 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
         return 0, 0.0, 0.0, 0.0
     inputs, targets = (np.concatenate(part).astype(np.float64) for part in (inputs, targets))
     return len(inputs), inputs.T @ inputs, inputs.T @ targets, float(np.sum(targets**2))
-
-
-class TrainingOptions(NamedTuple):
-    """Constructor parameters that govern training."""
-
-    solver: str
-    max_depths: list
-    max_iter: int
-    tol: float
-    growth: GrowthOptions
-    report: Callable  # (iterations by round, loss, leaves by type), after each round
-    shrinkage: float = 0.0
-    on_iteration: Callable = lambda field, coef: False  # (field, function that gives its coef) -> whether to stop
-
-    @property
-    def n_iterations(self):
-        """Most iterations of all rounds."""
-        return self.max_iter * (max(self.max_depths) + 1)
 
 
 def _halved(spans, channel, kind, end):
@@ -186,7 +181,7 @@ class TreeField(NamedTuple):
         return risk.replaced(self.potentials, self.images(data, n_jobs))
 
 
-class Trained(NamedTuple):
+class Course(NamedTuple):
     """A trained field and the record of its training."""
 
     field: TreeField
@@ -228,28 +223,32 @@ def weight_of_known_pixels(data, part) -> float:
     return float(sum(np.sum(weight[own], dtype=np.float64) for own, weight in zip(known, data.weights, strict=True)))
 
 
-def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=None, is_trained=False):
+def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_out_loss, on_iteration):
     """Optimise and split all leaves in turn until the trees have reached their depth."""
-    # held_out_loss: function of a field, if anything is held out
+    # depths: of each type; held_out_loss: function of a field, None if nothing is held out
+    # on_iteration: (field, function that gives its coef) -> whether to stop
     data = rounds(first)
-    risk = field.risk(objective, data, n_jobs)
-    if is_trained:
-        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
-        field = field.split(splits)
-        risk = field.regrown(risk, data, n_jobs)
-    if options.growth.criterion == "residual":
-        while any(splits := find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)):
+    risk = field.risk(objective, data, plan.n_jobs)
+
+    def splits_of(risk, field):
+        return find_splits(risk, field.trees, field.coef, depths, plan.split, plan.bounds, rng)
+
+    if plan.former is not None:
+        field = field.split(splits_of(risk, field))
+        risk = field.regrown(risk, data, plan.n_jobs)
+    if plan.split.criterion == "residual":
+        while any(splits := splits_of(risk, field)):
             field = field.split(splits)
-            risk = field.regrown(risk, data, n_jobs)
-    curve, rounds_made, held_out, best, is_new = [], [], [], None, False
+            risk = field.regrown(risk, data, plan.n_jobs)
+    curve, rounds_made, held_out, best, is_new = list[float](), list[int](), list[float](), None, False
     while True:
-        has_parents = is_trained or bool(rounds_made) or options.growth.criterion == "residual"
-        found = _optimise(risk, objective, field, options, rng, has_parents)
+        has_parents = plan.former is not None or bool(rounds_made) or plan.split.criterion == "residual"
+        found = _optimise(plan, risk, objective, field, rng, has_parents, on_iteration)
         share = share_of_round(len(rounds_made), data.total(n_known_pixels)) if is_new and not found.stopped else 1.0
         field = field.moved(found.x, share)
         curve += list(found.loss_curve if not curve else found.loss_curve[1:])
         rounds_made.append(len(curve) - 1)
-        options.report(rounds_made, found.fun, risk.potentials.n_leaves)
+        plan.report(rounds_made, found.fun, risk.potentials.n_leaves)
         if found.stopped:
             break
         if held_out_loss is not None:
@@ -258,29 +257,29 @@ def train(objective, field, rounds, first, options, rng, n_jobs, held_out_loss=N
                 best = field
             elif len(held_out) - 1 - np.argmin(held_out) == _PATIENCE:
                 break
-        splits = find_splits(risk, field.trees, field.coef, options.max_depths, options.growth, rng)
+        splits = splits_of(risk, field)
         if not any(splits):
             break
         field = field.split(splits)
         former_data, data = data, rounds(first + len(rounds_made))
         is_new = data is not former_data
-        risk = field.risk(objective, data, n_jobs) if is_new else field.regrown(risk, data, n_jobs)
+        risk = field.risk(objective, data, plan.n_jobs) if is_new else field.regrown(risk, data, plan.n_jobs)
     if best is not None and not found.stopped:
         field = best
-    is_stuck = not found.success and found.nit < options.max_iter
+    is_stuck = not found.success and found.nit < plan.max_iter
     curves = np.array(curve), np.array(rounds_made), np.array(held_out)
-    return Trained(field, *curves, found.success, is_stuck, risk.converged)
+    return Course(field, *curves, found.success, is_stuck, risk.converged)
 
 
-def _optimise(risk, objective, field, options, rng, has_parents):
+def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
     risk.converged, coef, stopped, unit = True, field.coef, False, objective.unit
-    minimize = {"spg": minimize_spg, "pqn": minimize_pqn}[options.solver]
+    minimize: Callable = minimize_spg if plan.method == "spg" else minimize_pqn
     scaling = LeafScaling(risk, rng)
 
     # The leaves that training starts from have no parents to shrink to.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
-    pull = Shrinkage(risk, coef, options.shrinkage, rng) if options.shrinkage and is_split else None
+    pull = Shrinkage(risk, coef, plan.shrinkage, rng) if plan.shrinkage and is_split else None
 
     def value_grad(x):
         own = scaling.unscaled(x)
@@ -292,19 +291,19 @@ def _optimise(risk, objective, field, options, rng, has_parents):
         return value / unit, scaling.gradient(gradient) / unit
 
     def unscaled(x):
-        return risk.potentials.project(scaling.unscaled(x), options.growth.bounds)
+        return risk.potentials.project(scaling.unscaled(x), plan.bounds)
 
     def callback(point):
         nonlocal stopped
-        stopped = bool(options.on_iteration(field, lambda: unscaled(point.x)))
+        stopped = bool(on_iteration(field, lambda: unscaled(point.x)))
         return stopped
 
     found = minimize(
         value_grad,
         scaling.scaled(coef),
-        project=lambda x: scaling.project(x, options.growth.bounds),
-        max_iter=options.max_iter,
-        tol=options.tol,
+        project=lambda x: scaling.project(x, plan.bounds),
+        max_iter=plan.max_iter,
+        tol=plan.tol,
         # Values are computed in float32.
         precision=4 * np.finfo(np.float32).eps,
         callback=callback,
@@ -312,4 +311,196 @@ def _optimise(risk, objective, field, options, rng, has_parents):
     found.x, found.stopped = unscaled(found.x), stopped
     unit *= objective.reported
     found.fun, found.loss_curve = unit * found.fun, unit * np.asarray(found.loss_curve)
+    return found
+
+
+class Trained(NamedTuple):
+    """A trained field as fitted attributes, and what there is to warn of."""
+
+    attributes: dict
+    warnings: list  # tuples of a message and its category
+
+
+def train(data, plan, callbacks):
+    """Train a field on the data of a fit."""
+    # callbacks: from a number of iterations to a context, which gives a function of fitted attributes of now
+    rng = np.random.RandomState(plan.seed)
+    kept, held_out = held_out_images(plan, data.images, rng)
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    rounds = data.images.rounds(kept, plan.max_samples, _sampling(plan), seed, plan.n_jobs)
+    # What is held out has no part in choosing filters.
+    inputs, targets, noise = rounds.first_pairs(_IMAGES_OF_BANK)
+    rounds.bank = bank = fitted_bank(plan, inputs, targets, noise)
+    validation = None
+    if held_out is not None:
+        of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
+        of_held_out.bank = bank
+        validation = of_held_out(0)
+    # A warm start draws other parts and another corruption than the rounds of the last call.
+    first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
+    types, channels = _types(plan, bank, rounds(first))
+    with single_threaded_blas():
+        whitening = whitening_of_types(rounds(first), types, rng, plan.n_jobs)
+    start = _start(plan, types, whitening, rounds, first, rng)
+    depth = plan.depth_for(start.potentials.n_coef_of_leaves)
+    depths = plan.depths_of_types(depth)
+    attributes = _known(plan, data.encoded, inputs[0].shape[-1], bank, types, channels)
+    with single_threaded_blas(), kept_threads(plan.n_jobs), callbacks(plan.max_iter * (max(depths) + 1)) as iteration:
+
+        def on_iteration(field, coef):
+            return iteration(lambda: attributes | field._replace(coef=coef()).attributes(whitening))
+
+        objective = _with_ridge(plan, depth, rounds(first))
+        held_out_loss = None if validation is None else partial(_loss_on, plan, validation)
+        course = optimise_and_split(plan, objective, start, rounds, first, depths, rng, held_out_loss, on_iteration)
+        errors = None
+        if validation is not None and isinstance(plan.objective, PredictionLoss):
+            errors = held_out_errors(plan.objective, course.field, validation, rng, plan.n_jobs)
+        is_vain = isinstance(plan.objective, GaussianPseudolikelihood) and not plan.is_observed
+        is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, plan.solver(1e-4), plan.n_jobs)
+        # The data of the last round are those at hand.
+        last = partial(rounds, first + len(course.rounds) - 1)
+        attributes |= plan.targets.learned(plan.objective, course.field, last, attributes, plan.n_jobs)
+    curves = {"loss_curve_": course.loss_curve, "round_ends_": course.rounds, "n_iter_": int(course.rounds[-1])}
+    curves |= {"validation_curve_": course.validation_curve, "held_out_errors_": errors}
+    return Trained(attributes | course.field.attributes(whitening) | curves, _warnings(plan, course, is_vain))
+
+
+# Images that filters are learned from.
+_IMAGES_OF_BANK = 20
+
+
+def held_out_images(plan, images, rng):
+    """Choices of images to train on, and of those held out, None without early stopping."""
+    if not plan.early_stopping:
+        return None, None
+    split = _split_rows if plan.is_table else split_off
+    choices = split(images.shapes, plan.validation_fraction, rng)
+    if all(map(images.has_targets, choices)):
+        return choices
+    if plan.must_stop_early:
+        raise ValueError(
+            "early_stopping=True needs known values of y in what it holds out and in the rest, and one of them has "
+            "none: take FieldSolver(early_stopping=False)."
+        )
+    return None, None
+
+
+def _split_rows(shapes, fraction, rng):
+    """Choices of rows of a table to train on, and of those held out."""
+    n_rows = sum(map(prod, shapes))
+    n_out = max(1, round(fraction * n_rows))
+    if n_out >= n_rows:
+        raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n_rows}.")
+    order = rng.permutation(n_rows)
+    return ("rows", np.sort(order[n_out:])), ("rows", np.sort(order[:n_out]))
+
+
+def _sampling(plan):
+    """How a round's pixels are chosen where they are not rectangles of images."""
+    if plan.is_table:
+        return partial(sampled_rows, max_samples=plan.max_samples)
+    if not isinstance(plan.objective, GaussianPseudolikelihood):
+        return None
+    margin = int(np.abs(plan.offsets).max(initial=0)) + plan.split.feature_radius
+    return partial(sampled_variables, max_samples=plan.max_samples, margin=margin)
+
+
+def _types(plan, bank, data):
+    """Types of factors, and the channels that linear models of pairs see."""
+    n_channels = next(n for n in data.parts(_n_channels) if n is not None)
+    pairwise = plan.window.pairwise_channels
+    is_default = isinstance(plan.filter_bank, str) and plan.filter_bank in DEFAULT_BANKS
+    if pairwise is None and is_default and bank is not None:
+        pairwise = image_channels(bank, n_channels)
+    channels = chosen_channels(pairwise, n_channels)
+    multipliers = multiplier_channels(plan.window.precision_channels, n_channels)
+    data.parts(_check_multipliers, multipliers)
+    former = plan.former
+    if former is not None:
+        known = chosen_channels(former["pairwise_channels_"], former["weights_"][0].shape[2] - 1)
+        if channels != known or list(multipliers) != former["precision_channels_"].tolist():
+            raise ValueError("warm_start needs the pairwise_channels and precision_channels of the last call of fit.")
+    types = factor_templates(plan.offsets, channels, multipliers)
+    return types, range(n_channels) if channels is None else channels
+
+
+def _start(plan, types, whitening, rounds, first, rng):
+    """The field of the last fit for a warm start, else trees of one leaf for each type of nodes."""
+    differences = rounds.mean_square_differences(types) if plan.is_observed else None
+    former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
+    if former is not None:
+        trees = [RegressionTree(**tree) for tree in former["trees_"]]
+        leaves = former["precisions_"], former["weights_"], former["slopes_"]
+        return TreeField.restored(types, whitening, n_values, trees, *leaves)
+    if differences is None:
+        field = TreeField.stumps(types, whitening, n_values, bounds)
+    else:
+        field = TreeField.smooth(types, whitening, n_values, bounds, differences)
+    # The type of a node is the last channel.
+    field = field.split_by_node_type(whitening[0].shape[1] - 2, plan.n_node_types)
+    return field.drawn_to_regression(rounds(first), bounds, rng) if plan.is_observed else field
+
+
+def _known(plan, encoded, n_inputs, bank, types, channels):
+    """Fitted attributes that are known before the leaves are trained."""
+    # n_inputs: channels of an image before filters
+    names = {} if encoded.feature_names is None else {"feature_names_in_": encoded.feature_names}
+    return {
+        **plan.common.attributes,
+        **names,
+        "n_features_in_": n_inputs - n_masks(plan.missing) - (plan.n_node_types > 1),
+        "lattice_ndim_": plan.lattice_ndim,
+        "offsets_": plan.offsets,
+        "filter_bank_": bank,
+        "missing_channels_": np.array(plan.missing, dtype=np.int64),
+        "pairwise_channels_": np.array(channels, dtype=np.int64),
+        "precision_channels_": np.array(types[0].multipliers, dtype=np.int64),
+        "target_mean_": plan.common.mean,
+        "target_scale_": plan.common.scale,
+    }
+
+
+def _with_ridge(plan, depth, data):
+    """The objective with the penalty on scores, divided by the weight of the pixels whose label is known."""
+    if not plan.targets.are_scores:
+        return plan.objective
+    return plan.objective.with_ridge(plan.ridge_for(depth) / (data.total(weight_of_known_pixels) or 1.0))
+
+
+def _loss_on(plan, validation, field):
+    """Loss of a field on what is held out."""
+    return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
+
+
+def _n_channels(data, part):
+    return data.features[0].shape[-1] if data.features else None
+
+
+def _check_multipliers(data, part, multipliers):
+    if data.features:
+        check_multipliers(data.features, multipliers)
+
+
+def _warnings(plan, course, is_vain):
+    """Messages and categories of what there is to warn of."""
+    found = []
+    if is_vain:
+        message = (
+            "predictions for training images are further from y than its mean is: the pseudolikelihood lets "
+            "neighbours count for too much where y is smooth. Use loss='mse', a smaller max_depth, or a larger "
+            "least eigenvalue, FieldSolver(eigenvalue_bounds=(1, 10))."
+        )
+        found.append((message, UserWarning))
+    if not course.solved:
+        message = (
+            "conjugate gradients did not reach their tolerance for some image; raise max_iter of inference, or the "
+            "least of FieldSolver's eigenvalue_bounds."
+        )
+        found.append((message, ConvergenceWarning))
+    if not course.success and plan.has_given_max_iter:
+        reason = f"the last round stopped after max_iter={plan.max_iter} iterations; raise max_iter or tol."
+        if course.is_stuck:
+            reason = f"the last round stopped at the rounding of float32, above tol={plan.tol}; raise tol."
+        found.append((reason, ConvergenceWarning))
     return found

@@ -140,6 +140,9 @@ def factor_templates(offsets, channels=None, multipliers=()):
 # Fewest pixels for a thread.
 _SMALLEST_RANGE = 4096
 
+# Largest offset of the tests of a tree of errors.
+TEST_RADIUS = 2
+
 
 class RegressionTree(NamedTuple):
     """A binary tree; each inner node compares the response to a test with a threshold.
@@ -202,7 +205,7 @@ class RegressionTree(NamedTuple):
         test[:, : self.test.shape[1]] = self.test
         n_nodes, n_leaves = len(leaf), self.n_leaves
         node_of_leaf = {int(number): node for node, number in enumerate(leaf) if number >= 0}
-        parent, new_leaves = list(range(n_leaves)), []
+        parent, new_leaves = list(range(n_leaves)), list[int]()
         for number, (new_test, new_threshold) in sorted(splits.items()):
             node = node_of_leaf[number]
             children[node] = n_nodes + len(new_leaves), n_nodes + len(new_leaves) + 1
@@ -375,20 +378,9 @@ def _quantiles(responses, weight, n_thresholds):
 _SAMPLES_PER_WEIGHT = 10
 
 
-class GrowthOptions(NamedTuple):
-    """Constructor parameters that govern the search for splits."""
-
-    n_feature_tests: int | None
-    n_thresholds: int
-    feature_radius: int
-    split_samples: int | None
-    min_samples_leaf: int | None
-    bounds: tuple
-    criterion: str = "gradient"
-
-
-def find_splits(risk, trees, coef, max_depths, options, rng):
+def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     """The best split of each leaf, for each type."""
+    # options: Splits; bounds: of the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
     sizes = risk.parts(_sizes_of_part)
@@ -398,12 +390,12 @@ def find_splits(risk, trees, coef, max_depths, options, rng):
         if tree.depth < max_depths[number]
     ]
     samples = [sample for sample in samples if sample is not None]
-    splits = [{} for _ in trees]
+    splits: list[dict] = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
     # One type after the other on all threads, as the terms of one type take some ten megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
-        splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, risk.n_jobs)
+        splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, bounds, risk.n_jobs)
     return splits
 
 
@@ -445,7 +437,7 @@ def _sample_of_type(sizes, number, options, seed):
     if n_factors == 0:
         return None
     rng = np.random.RandomState(seed)
-    limit = n_factors if options.split_samples is None else min(options.split_samples, n_factors)
+    limit = n_factors if options.max_samples is None else min(options.max_samples, n_factors)
     chosen = None
     if len(sizes) > 1:
         drawn = np.random.default_rng(seed)
@@ -482,7 +474,7 @@ def _in_order_of_leaves(parts):
     return np.concatenate(terms)[order], np.take(np.concatenate(responses, axis=1), order, axis=1), leaf[order]
 
 
-def _splits_of_type(sample, gathered, parameters, options, n_jobs):
+def _splits_of_type(sample, gathered, parameters, options, eigenvalue_bounds, n_jobs):
     terms, responses, leaf = gathered
     precision, slopes = parameters.precision, parameters.slopes
     bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
@@ -497,7 +489,7 @@ def _splits_of_type(sample, gathered, parameters, options, n_jobs):
             return best_split(
                 terms[first:last],
                 responses[:, first:last],
-                GradientNorm(precision[k], options.bounds, slopes[k]) if joint else explained_variance,
+                GradientNorm(precision[k], eigenvalue_bounds, slopes[k]) if joint else explained_variance,
                 n_thresholds=options.n_thresholds,
                 min_samples=least * sample.share,
                 run=run,

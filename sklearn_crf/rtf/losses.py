@@ -5,7 +5,7 @@ Each returns the value, smaller is better, and the derivative by the prediction.
 
 from functools import partial
 from math import log, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -322,7 +322,7 @@ def multinomial_of_codes(mean, target, offset, scale, weight, ridge):
     return value, slope, unit or 1.0
 
 
-LOSSES = {
+LOSSES: dict[str, Any] = {
     "mse": mse,
     "psnr": psnr,
     "mae": mae,

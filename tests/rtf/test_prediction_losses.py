@@ -11,7 +11,7 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._base import inverse_blocks
 from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._classifier import _multinomial_of_codes
+from sklearn_crf.rtf._data import multinomial_of_unit_vectors
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage
 from sklearn_crf.rtf.losses import loss_function, multinomial_of_codes, of_mean_square
@@ -75,9 +75,9 @@ def test_multinomial_losses_by_one_call(missing, ridge, weight, dtype):
     if weight is not None and not isinstance(weight, float):
         weight = np.random.default_rng(0).uniform(0.1, 2, size=len(target))
     offset = np.array([0.1, -0.2, 0.3])
-    options = ConjugateGradient(tol=1e-12 if dtype == np.float64 else 1e-6), offset, SCALE, _multinomial_of_codes
+    options = ConjugateGradient(tol=1e-12 if dtype == np.float64 else 1e-6), offset, SCALE, multinomial_of_unit_vectors
     losses = [
-        PredictionLoss(_multinomial_of_codes, *options, of_mean=of_mean).with_ridge(ridge)
+        PredictionLoss(multinomial_of_unit_vectors, *options, of_mean=of_mean).with_ridge(ridge)
         for of_mean in (multinomial_of_codes, None)
     ]
     found, expected = (loss.loss(model, target, weight=weight) for loss in losses)

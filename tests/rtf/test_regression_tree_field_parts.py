@@ -22,7 +22,8 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
-from sklearn_crf.rtf._base import WEIGHTED
+from sklearn_crf.rtf import Splits
+from sklearn_crf.rtf._data import WEIGHTED
 from sklearn_crf.rtf._objectives import (
     FieldRisk,
     GaussianLikelihood,
@@ -39,7 +40,6 @@ from sklearn_crf.rtf._potentials import (
 from sklearn_crf.rtf._scaling import InputMoments, LeafScaling, whitening_of
 from sklearn_crf.rtf._trees import (
     FactorTemplate,
-    GrowthOptions,
     RegressionTree,
     all_tests,
     best_split,
@@ -325,8 +325,8 @@ def test_splits_are_the_best_by_brute_force(n_values, channels, shape, multiplie
 
     monkeypatch.setattr("sklearn_crf.rtf._trees.best_split", recorded)
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
-    options = GrowthOptions(5, 3, 2, None, 5, BOUNDS)
-    found = find_splits(risk, trees, coef, [9] * len(trees), options, np.random.RandomState(3))
+    options = Splits(n_feature_tests=5, n_thresholds=3, feature_radius=2, max_samples=None, min_samples_leaf=5)
+    found = find_splits(risk, trees, coef, [9] * len(trees), options, BOUNDS, np.random.RandomState(3))
     assert len(gains) == sum(map(len, found)) >= 5
     gains = iter(gains)
     arguments = trees, potentials, coef, images, targets
@@ -361,9 +361,9 @@ def test_splits_keep_the_objective_and_the_limits():
     trees, potentials, coef, images, targets = random_field((12, 11), seed=8)
     coef = potentials.project(coef, BOUNDS)
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
-    options = GrowthOptions(8, 5, 2, None, 30, BOUNDS)
+    options = Splits(n_feature_tests=8, n_thresholds=5, feature_radius=2, max_samples=None, min_samples_leaf=30)
     depths = [tree.depth for tree in trees]
-    splits = find_splits(risk, trees, coef, [depths[0], 9, 9, 9, 9], options, np.random.RandomState(0))
+    splits = find_splits(risk, trees, coef, [depths[0], 9, 9, 9, 9], options, BOUNDS, np.random.RandomState(0))
     assert splits[0] == {}
     assert any(splits)
     grown = [tree.split(own) for tree, own in zip(trees, splits, strict=True)]
@@ -383,8 +383,8 @@ def test_sampled_splits_do_not_depend_on_threads():
     found = []
     for n_jobs in (1, 3):
         risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets, n_jobs=n_jobs)
-        options = GrowthOptions(8, 5, 2, 100, 10, BOUNDS)
-        found.append(find_splits(risk, trees, coef, [9] * 5, options, np.random.RandomState(0)))
+        options = Splits(n_feature_tests=8, n_thresholds=5, feature_radius=2, max_samples=100, min_samples_leaf=10)
+        found.append(find_splits(risk, trees, coef, [9] * 5, options, BOUNDS, np.random.RandomState(0)))
     for one, three in zip(*found, strict=True):
         assert one.keys() == three.keys()
         for leaf in one:
@@ -397,8 +397,10 @@ def test_residual_splits_explain_most(n_values):
     _, potentials, coef, images, targets = random_field((7, 6), n_values, n_splits=0, seed=12)
     trees = [RegressionTree.stump() for _ in potentials.types]
     risk = FieldRisk(GaussianPseudolikelihood(), potentials, images, targets)
-    options = GrowthOptions(None, 3, 1, None, 5, BOUNDS, "residual")
-    found = find_splits(risk, trees, coef, [1] * len(trees), options, np.random.RandomState(3))
+    options = Splits(
+        "residual", n_feature_tests=None, n_thresholds=3, feature_radius=1, max_samples=None, min_samples_leaf=5
+    )
+    found = find_splits(risk, trees, coef, [1] * len(trees), options, BOUNDS, np.random.RandomState(3))
     for kind, own in zip(potentials.types, found, strict=True):
         values = np.concatenate([factor_targets(kind, y.reshape(7, 6, n_values)) for y in targets])
 

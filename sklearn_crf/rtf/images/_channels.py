@@ -1,6 +1,6 @@
 """Images without an axis of channels, and colours that are restored one by one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def _is_stack(X):
 
 def _require_several(X):
     """Raise if X is or may be one image."""
-    shape = X.shape if _is_stack(X) else ()
+    shape: tuple = X.shape if _is_stack(X) else ()
     if len(shape) == 2:
         raise ValueError(f"X of shape {shape} is one image: pass X[np.newaxis].")
     if len(shape) == 3 and shape[2] in (1, *COLOURS):
@@ -48,7 +48,7 @@ class Channels(NamedTuple):
     """Images as a field of one channel takes them: with an axis of channels, and colours as images of their own."""
 
     X: object
-    n_colours: list | None  # of each image, 0 where it has no axis of channels; None if no image has several
+    n_colours: Any  # list: of each image, 0 where it has no axis of channels; None if no image has several
 
     @classmethod
     def of(cls, X, n_features):

@@ -23,8 +23,10 @@ class Degradation(Options):
 
     _parameter_constraints: ClassVar[dict] = {"noise": [Interval(Real, 0, None, closed="neither")]}
 
-    # Sides of images and of their parts are multiples of this.
-    step = 1
+    @property
+    def step(self):
+        """Sides of images and of their parts are multiples of this."""
+        return 1
 
     @property
     def gain(self):

@@ -1,8 +1,10 @@
 """Input of the estimators on regression tree fields: images as planes, targets, missing pixels, offsets."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,7 +14,7 @@ from sklearn_crf._numbers import without_mask
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
-from sklearn_crf.rtf._options import as_options
+from sklearn_crf.rtf._options import Window
 from sklearn_crf.rtf.images._channels import COLOURS
 from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_held, require_range
@@ -51,20 +53,21 @@ class TrainingData(NamedTuple):
 
     def taken(self, members):
         """Some of the images."""
-        return TrainingData(*(None if part is None else [part[i] for i in members] for part in self))
+        return TrainingData._make(None if part is None else [part[i] for i in members] for part in self)
 
     def cut(self, number, *sides):
         """A rectangle of one image, or a box of a volume, given as slices."""
         features, graph = self.features[number], self.graphs[number]
         shape = features.shape[:-1]
         own = np.ascontiguousarray(features[sides])
-
-        def of(values):
-            return values.reshape(*shape, *values.shape[1:])[sides].reshape(-1, *values.shape[1:])
-
-        weights = None if self.weights is None else [of(self.weights[number])]
+        weights = None if self.weights is None else [cut_values(self.weights[number], shape, sides)]
         inner = lattice(own.shape[len(shape) - len(graph.shape) : -1], graph.offsets)
-        return TrainingData([own], [inner], [of(self.targets[number])], weights)
+        return TrainingData([own], [inner], [cut_values(self.targets[number], shape, sides)], weights)
+
+
+def cut_values(values, shape, sides):
+    """Values (n, ...) of the pixels of a part of an image, given as slices, from those of all of its pixels."""
+    return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 
 def plane_graph(shape, offsets, n_axes):
@@ -77,7 +80,7 @@ def plane_graph(shape, offsets, n_axes):
 def joined(parts):
     """The union of several sets."""
     columns = zip(*parts, strict=True)
-    return TrainingData(*(None if column[0] is None else [x for part in column for x in part] for column in columns))
+    return TrainingData._make(None if column[0] is None else [x for part in column for x in part] for column in columns)
 
 
 class Planes(NamedTuple):
@@ -85,13 +88,13 @@ class Planes(NamedTuple):
 
     features: list  # (H, W, F) each, or (D, H, W, F)
     offsets: np.ndarray  # (n_offsets, 2), rows and columns; (n_offsets, 3) of volumes
-    encoded: object
+    encoded: Any
     graphs: dict  # lattices made so far, by shape
     missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
     n_node_types: int = 1  # if there are several, the last channel is the type of each node
     sample: InputSample | None = None  # of X, in fit
-    channels: dict | None = None  # fitted attributes that describe the channels of X
-    units: ChannelUnits | None = None  # of features
+    channels: Any = None  # dict: fitted attributes that describe the channels of X
+    units: Any = None  # ChannelUnits of features
 
     @property
     def n_axes(self):
@@ -134,21 +137,20 @@ def check_multipliers(features, multipliers):
             raise ValueError(f"precision_channels must never be negative, but channel {channel} of X has {least:g}.")
 
 
-def _missing_channels(est, known, reset):
-    """Channels with missing values in ``fit``; raises if others have some later."""
-    of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in known]
-    found = sorted({int(channel) for own in of_images for channel in own})
-    if reset:
-        return tuple(found)
-    expected = tuple(est.missing_channels_.tolist())
-    for i, gaps in enumerate(of_images):
-        more = [c for c in gaps if c not in expected]
+def _missing_channels(gaps, expected):
+    """Channels with missing values; raises if there are others than those that are expected."""
+    # gaps: mask of each image, or None; expected: ndarray, None if any channel may have some
+    of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in gaps]
+    if expected is None:
+        return tuple(sorted({int(channel) for own in of_images for channel in own}))
+    for i, own in enumerate(of_images):
+        more = [c for c in own if c not in expected]
         if more:
             raise ValueError(
                 f"X[{i}] contains NaN in channel {more[0]}, which was complete in fit: train on images with missing "
                 "pixels, for example with corruption=MissingPixels(0.5)."
             )
-    return expected
+    return tuple(expected.tolist())
 
 
 def _shape(values):
@@ -233,6 +235,9 @@ def _require_channel_axis(X, n_features, ndim):
 # Fitted attributes that describe the channels of X.
 OF_CHANNELS = "channel_centre_", "channel_scale_", "channel_range_", "input_dtype_"
 
+# Fitted attributes that scikit-learn's validation looks at.
+OF_INPUT = "n_features_in_", "feature_names_in_", "lattice_ndim_"
+
 
 def _raw_images(layout, read):
     """Arrays (..., C) of X as it is given."""
@@ -241,78 +246,160 @@ def _raw_images(layout, read):
     return [x.node_features if isinstance(x, Example) else x for x in read]
 
 
-def described_channels(est, sample, ndim, reset):
-    """Attributes that describe the channels of X, of a sample or those of the estimator, and the units of channels."""
-    if reset:
-        # Precisions grow with channels in the units of the user.
-        is_free = as_options(est.window, "window").precision_channels is None
-        found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
-    else:
-        found = {name: getattr(est, name) for name in OF_CHANNELS if hasattr(est, name)}
-    return found, ChannelUnits.of(found, sample.values.shape[1])
+@dataclass(frozen=True)
+class Reading:
+    """How X is read: anew, or as a fitted field expects it."""
 
+    # door: what scikit-learn's validation takes for the estimator, with the attributes of the input that are known
+    # known: fitted attributes that describe the channels of X; None in a first fit
 
-def read_to_predict(est, X):
-    """Planes of X, whose channels must have the units of fit."""
-    planes = read_planes(est, X, reset=False)
-    if est.lattice_ndim_ >= 2:
-        require_range(vars(est), planes.sample)
-    return planes
+    door: Any
+    window: Window
+    takes_examples: bool = False
+    known: Any = None
 
+    def knowing(self, known: Mapping) -> "Reading":
+        """The reading of images as fitted attributes describe them."""
+        door = copy(self.door)
+        vars(door).update({name: known[name] for name in OF_INPUT if name in known})
+        return replace(self, door=door, known=known)
 
-def read_planes(est, X, reset, is_clean=False):
-    """Planes of X, with gaps filled and channels that mark them, in units that float32 can hold."""
-    # is_clean: X is made worse before a field sees it, and stays in the units of the user
-    window = as_options(est.window, "window")
-    if not reset:
-        _require_channel_axis(X, est.n_features_in_, est.lattice_ndim_)
-    layout, read = read_layout(X, window.lattice_ndim if reset else est.lattice_ndim_)
-    if layout == "nodes" and sp.issparse(read):
-        raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
-    ndim = 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else _list_ndim(read, est, reset)
-    offsets = window_offsets(window.size, ndim)
-    # No edges: those of a plane that is predicted in tiles would not fit into memory.
-    none = np.zeros((0, ndim), dtype=np.int64)
-    of_examples = layout == "list" and isinstance(read[0], Example)
-    images = (list(read) if layout == "array" else read) if ndim >= 2 and layout != "nodes" and not of_examples else []
-    known = [missing_values(image) for image in images]
-    for i, own in enumerate(known):
-        if own is not None and own.all():
-            raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
-    missing = _missing_channels(est, known, reset)
-    sample = InputSample.of(_raw_images(layout, read))
-    channels, units = described_channels(est, sample, ndim, reset)
-    seen, kind = (lambda x: x), sample.kind
-    if not is_clean:
-        seen, kind = units.seen, np.float32 if units.are_of_user else kind
-    if any(own is not None for own in known):
-        filled = [x if own is None else without_gaps(x) for x, own in zip(map(seen, images), known, strict=True)]
-        read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
-    encoded = encode_X(
-        read, lattice_ndim=ndim, connectivity=none, dtype=(kind,), estimator=est, reset=reset
-    )  # fmt: skip
-    encoded = replace(encoded, lattice_ndim=ndim)
-    n_node_types = encoded.n_node_types if reset else getattr(est, "n_node_types_", 1)
-    planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
-    planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
-    described = {"sample": sample, "channels": channels, "units": units}
-    if layout == "nodes":
-        plane = np.ascontiguousarray(seen(encoded.array[None]))
-        require_held(plane, "X")
-        return Planes([plane], planar, encoded, {}, missing, **described)
-    features = []
-    for i, example in enumerate(encoded.examples):
-        shape = example.graph.shape
-        shape = (1, *shape) if len(shape) == 1 else shape
-        plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, -1)))
+    def described_channels(self, sample: InputSample, ndim: int) -> tuple[dict, ChannelUnits]:
+        """Attributes that describe the channels of X, by a sample unless they are known, and the units of channels."""
+        if self.known is None:
+            # Precisions grow with channels in the units of the user.
+            is_free = self.window.precision_channels is None
+            found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
+        else:
+            found = {name: self.known[name] for name in OF_CHANNELS if name in self.known}
+        return found, ChannelUnits.of(found, sample.values.shape[1])
+
+    def planes_to_predict(self, X) -> Planes:
+        """Planes of X, whose channels must have the units of fit."""
+        planes, known = self.planes(X), self.known
+        if known["lattice_ndim_"] >= 2:
+            require_range(known, planes.sample)
+        return planes
+
+    def planes(self, X, is_clean: bool = False) -> Planes:
+        """Planes of X, with gaps filled and channels that mark them, in units that float32 can hold."""
+        # is_clean: X is made worse before a field sees it, and stays in the units of the user
+        layout, read, ndim = self._layout(X)
+        images = _with_possible_gaps(layout, read, ndim)
+        gaps = [missing_values(image) for image in images]
+        for i, own in enumerate(gaps):
+            if own is not None and own.all():
+                raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
+        missing = _missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
+        sample = InputSample.of(_raw_images(layout, read))
+        channels, units = self.described_channels(sample, ndim)
+        seen, kind = (lambda x: x), sample.kind
         if not is_clean:
-            require_held(plane, f"X[{i}]")
-        if missing:
-            plane = with_masks(plane, known[i] if known else None, missing)
-        features.append(plane if n_node_types == 1 else _with_node_type(plane, example, i, n_node_types, est))
-    if reset:
-        _check_reach(planar, features)
-    return Planes(features, planar, encoded, {}, missing, n_node_types, **described)
+            seen, kind = units.seen, np.float32 if units.are_of_user else kind
+        if any(own is not None for own in gaps):
+            filled = [x if own is None else without_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)]
+            read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
+        encoded = self._encoded(read, ndim, kind)
+        described = {"sample": sample, "channels": channels, "units": units}
+        offsets = self._offsets(ndim)
+        if layout == "nodes":
+            plane = np.ascontiguousarray(seen(encoded.array[None]))
+            require_held(plane, "X")
+            return Planes([plane], offsets, encoded, {}, missing, **described)
+        n_node_types = encoded.n_node_types if self.known is None else self.known.get("n_node_types_", 1)
+        features = []
+        for i, example in enumerate(encoded.examples):
+            shape = example.graph.shape
+            shape = (1, *shape) if len(shape) == 1 else shape
+            plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, -1)))
+            if not is_clean:
+                require_held(plane, f"X[{i}]")
+            if missing:
+                plane = with_masks(plane, gaps[i] if gaps else None, missing)
+            features.append(plane if n_node_types == 1 else self._with_node_type(plane, example, i, n_node_types))
+        if self.known is None:
+            _check_reach(offsets, features)
+        return Planes(features, offsets, encoded, {}, missing, n_node_types, **described)
+
+    def _layout(self, X):
+        """Layout of X, X as it is encoded, and the axes of its lattices."""
+        if self.known is not None:
+            _require_channel_axis(X, self.known["n_features_in_"], self.known["lattice_ndim_"])
+        layout, read = read_layout(X, self.window.lattice_ndim if self.known is None else self.known["lattice_ndim_"])
+        if layout == "nodes" and sp.issparse(read):
+            raise TypeError("Sparse data was passed for X, but dense data is required: use '.toarray()'.")
+        return layout, read, 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._list_ndim(read)
+
+    def _encoded(self, read, ndim, kind):
+        # No edges: those of a plane that is predicted in tiles would not fit into memory.
+        none = np.zeros((0, ndim), dtype=np.int64)
+        options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
+        return replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
+
+    def _offsets(self, ndim):
+        """Offsets of the window, with two axes at least."""
+        offsets = window_offsets(self.window.size, ndim)
+        planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
+        planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
+        return planar
+
+    def _with_node_type(self, plane, example, i, n_node_types):
+        """The plane with the type of each node as its last channel."""
+        if example.node_type is None:
+            types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
+        elif example.node_type.max() >= n_node_types:
+            raise ValueError(
+                f"X[{i}] has nodes of type {example.node_type.max()}, but {type(self.door).__name__} was fitted with "
+                f"{n_node_types} types of nodes, numbered from 0."
+            )
+        else:
+            types = example.node_type.reshape(*plane.shape[:-1], 1).astype(np.float32)
+        return np.concatenate([plane, types], axis=-1)
+
+    def _list_ndim(self, X):
+        if isinstance(X[0], Example):
+            return self._examples_ndim(X)
+        if any(sp.issparse(x) for x in X):
+            raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
+        return X[0].ndim - 1
+
+    def _examples_ndim(self, X):
+        """Axes of the lattices of a list of Example, which must be of nothing but nodes with features and types."""
+        if not self.takes_examples:
+            raise ValueError(
+                "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
+                "DRFClassifier or TRWCRF for the labels of graphs."
+            )
+        ndim: Any = None if self.known is None else self.known["lattice_ndim_"]
+        for i, x in enumerate(X):
+            shape = x.graph.shape
+            if shape is None:
+                raise ValueError(
+                    f"X[{i}] is an Example on a graph that is no lattice, which a window needs: make its graph by "
+                    "sklearn_crf.graphs.lattice(shape), or use DRFClassifier or TRWCRF for the labels of graphs."
+                )
+            ndim = len(shape) if ndim is None else ndim
+            if len(shape) != ndim:
+                raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, where {ndim} are needed.")
+            if not isinstance(x.node_features, np.ndarray):
+                raise TypeError(f"X[{i}] is an Example whose node_features are sparse, but dense ones are required.")
+            for name in ("edge_features", "edge_type", "n_states"):
+                if getattr(x, name) is not None:
+                    raise ValueError(
+                        f"X[{i}] is an Example with {name}, which {type(self.door).__name__} does not take: pairs are "
+                        "those of the window and see the features of both nodes, and every node may have every class."
+                    )
+        if not 1 <= ndim <= 3:
+            raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
+        return ndim
+
+
+def _with_possible_gaps(layout, read, ndim):
+    """The images of X that may have missing pixels."""
+    of_examples = layout == "list" and isinstance(read[0], Example)
+    if ndim < 2 or layout == "nodes" or of_examples:
+        return []
+    return list(read) if layout == "array" else read
 
 
 def _check_reach(offsets, features):
@@ -332,59 +419,6 @@ def _check_reach(offsets, features):
             )
 
 
-def _with_node_type(plane, example, i, n_node_types, est):
-    """The plane with the type of each node as its last channel."""
-    if example.node_type is None:
-        types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
-    elif example.node_type.max() >= n_node_types:
-        raise ValueError(
-            f"X[{i}] has nodes of type {example.node_type.max()}, but {type(est).__name__} was fitted with "
-            f"{n_node_types} types of nodes, numbered from 0."
-        )
-    else:
-        types = example.node_type.reshape(*plane.shape[:-1], 1).astype(np.float32)
-    return np.concatenate([plane, types], axis=-1)
-
-
-def _list_ndim(X, est, reset):
-    if isinstance(X[0], Example):
-        return _examples_ndim(X, est, reset)
-    if any(sp.issparse(x) for x in X):
-        raise TypeError("Sparse data was passed for X, but images must be dense: use '.toarray()'.")
-    return X[0].ndim - 1
-
-
-def _examples_ndim(X, est, reset):
-    """Axes of the lattices of a list of Example, which must be of nothing but nodes with features and types."""
-    if not est._takes_examples:
-        raise ValueError(
-            "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
-            "DRFClassifier or TRWCRF for the labels of graphs."
-        )
-    ndim = None if reset else est.lattice_ndim_
-    for i, x in enumerate(X):
-        shape = x.graph.shape
-        if shape is None:
-            raise ValueError(
-                f"X[{i}] is an Example on a graph that is no lattice, which a window needs: make its graph by "
-                "sklearn_crf.graphs.lattice(shape), or use DRFClassifier or TRWCRF for the labels of graphs."
-            )
-        ndim = len(shape) if ndim is None else ndim
-        if len(shape) != ndim:
-            raise ValueError(f"X[{i}] is an Example on a lattice of {len(shape)} axes, where {ndim} are needed.")
-        if not isinstance(x.node_features, np.ndarray):
-            raise TypeError(f"X[{i}] is an Example whose node_features are sparse, but dense ones are required.")
-        for name in ("edge_features", "edge_type", "n_states"):
-            if getattr(x, name) is not None:
-                raise ValueError(
-                    f"X[{i}] is an Example with {name}, which {type(est).__name__} does not take: pairs are those of "
-                    "the window and see the features of both nodes, and every node may have every class."
-                )
-    if not 1 <= ndim <= 3:
-        raise ValueError(f"X[0] is an Example on a lattice of {ndim} axes, but 1 to 3 are supported.")
-    return ndim
-
-
 def window_offsets(window, ndim):
     """Offsets of the pairwise factors, one of each opposite pair."""
     # window: (n_offsets, ndim); returns (n_offsets, ndim)
@@ -393,7 +427,8 @@ def window_offsets(window, ndim):
             raise InvalidParameterError(f"window must be an odd number of at least 1, or offsets, got {window!r}.")
         if ndim == 0:
             return np.zeros((0, 0), dtype=np.int64)
-        reach = np.arange(-(window // 2), window // 2 + 1)
+        half = int(window) // 2
+        reach = np.arange(-half, half + 1)
         offsets = np.stack(np.meshgrid(*[reach] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
     else:
         offsets = np.asarray(window)
@@ -403,7 +438,7 @@ def window_offsets(window, ndim):
             )
         if ndim == 0:
             return np.zeros((0, 0), dtype=np.int64)
-    kept = {}
+    kept: dict = {}
     for offset in offsets.tolist():
         leading = next((step for step in offset if step), 0)
         if leading:
