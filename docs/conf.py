@@ -17,6 +17,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import sklearn_crf
+from sklearn_crf.learning import LEARNINGS
 
 DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
@@ -277,6 +278,29 @@ def write_capabilities():
 
 
 write_capabilities()
+
+
+def write_learnings():
+    """The table of all ways to learn, read from their classes."""
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 15 20 40 15 10", ""]
+    rows = [["name", "class", "loss", "needs", "gives"]]
+    for name, kind in LEARNINGS.items():
+        needs = ["every label"] * kind.needs_labels + ["no larger factors"] * (not kind.takes_factors)
+        rows.append(
+            [
+                f'``"{name}"``',
+                f":class:`~sklearn_crf.learning.{kind.__name__}`",
+                inspect.getdoc(kind).split("\n\n")[0].replace("\n", " "),
+                ", ".join(needs),
+                "probabilities" if kind.has_distribution else "best labelings",
+            ]
+        )
+    for row in rows:
+        lines += [f"   {'*' if number == 0 else ' '} - {cell}".rstrip() for number, cell in enumerate(row)]
+    write_if_changed(DOCS / "generated" / "tables" / "learnings.inc", "\n".join(lines) + "\n")
+
+
+write_learnings()
 
 # -- Gallery --------------------------------------------------------------------------------------
 

@@ -25,12 +25,13 @@ class ChecksOwnMethods:
                 setattr(cls, name, _checked(method, check))
 
 
-def must_be(kind: type) -> Callable[..., Any]:
-    """A function for ``_returns`` that asks for an object of one class."""
+def must_be(*kinds: type) -> Callable[..., Any]:
+    """A function for ``_returns`` that asks for an object of one of some classes."""
 
     def check(found, *arguments, **options):
-        if not isinstance(found, kind):
-            raise TypeError(f"an object of the class {kind.__name__} is needed, got {type(found).__name__}.")
+        if not isinstance(found, kinds):
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"an object of the class {names} is needed, got {type(found).__name__}.")
         return found
 
     return check

@@ -142,15 +142,16 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _left_out(self, fitted, X, y):
         field, X = field_and_input(fitted, X)
         # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
-        if hasattr(field, "_able"):
-            return _Models(field, X, y, field._able("marginals") if self.inference is None else clone(self.inference))
+        if hasattr(field, "_labeler"):
+            chosen = field._labeler().able("marginals") if self.inference is None else clone(self.inference)
+            return _Models(field, X, y, chosen)
         return _Probabilities(fitted, X, y)
 
     def _at_temperature(self, X):
         """The field whose scores are divided by the temperature, and X as it takes it; None of other classifiers."""
         check_is_fitted(self)
         field, X = field_and_input(self.estimator_, X)
-        if not hasattr(field, "_able"):
+        if not hasattr(field, "_labeler"):
             return None, X
         field = copy(field)
         field._further_temperature = self.temperature_
@@ -176,7 +177,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if field is None:
             cost = getattr(self.estimator_, "cost", None)
             return self.estimator_.predict(X) if cost is None else self._of_least_cost(X, np.asarray(cost))
-        return field.predict(of_field, inference=self.inference if field._decides_by_marginals(None) else None)
+        return field.predict(of_field, inference=self.inference if field._labeler().by_marginals else None)
 
     def _of_least_cost(self, X, cost):
         """Labels of the least expected cost under the probabilities at the temperature found."""

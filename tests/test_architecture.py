@@ -21,7 +21,7 @@ MAX_LINES = 600
 TIERS = [
     {"_reports"},
     {"kernels", "_numbers", "_own_methods", "_threads"},
-    {"_parameters", "_versions", "distributed", "graphs"},
+    {"_options", "_parameters", "_versions", "distributed", "graphs"},
     {"models"},
     {"optimize"},
     {"encoding"},

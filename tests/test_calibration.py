@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_crf import TRWCRF, DenseCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.learning import SPA
+from sklearn_crf.learning import SaddlePointTraining
 from sklearn_crf.mfa import MultiConditionalMFA
 from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables
@@ -63,7 +63,11 @@ class Rescaled(M3NClassifier):
         return self
 
 
-@pytest.mark.parametrize("learning", [SPA(step_size=20.0), SPA(step_size=0.01, init="zeros")], ids=["long", "short"])
+@pytest.mark.parametrize(
+    "learning",
+    [SaddlePointTraining(step_size=20.0), SaddlePointTraining(step_size=0.01, init="zeros")],
+    ids=["long", "short"],
+)
 def test_weights_of_best_labelings_have_probabilities_afterwards(learning):
     X, y = noisy_blobs(8, 6)
     estimator = DRFClassifier(learning=learning, inference="map", max_iter=30)

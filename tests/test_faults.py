@@ -21,7 +21,7 @@ from small_fits import MAKERS
 from sklearn_crf.datasets import write_labeling
 from sklearn_crf.dense import LogLoss
 from sklearn_crf.inference import ICM, ConjugateGradient, DenseMeanField
-from sklearn_crf.learning import MMA, GrowingSets, MaxMargin, Relaxation
+from sklearn_crf.learning import ContrastiveTraining, MaximumMarginalTraining, MaxMargin, Relaxation
 from sklearn_crf.mfa import ScaledLBFGS
 from sklearn_crf.objectives import MapGenerator
 
@@ -68,22 +68,22 @@ class UsersConjugateGradient(ConjugateGradient):
         return super().solve(model, right_hand_side, init=init, n_threads=n_threads)
 
 
-class UsersMMA(MMA):
-    def objective(self, decoding):
+class UsersMMA(MaximumMarginalTraining):
+    def objective(self, plan, data):
         user_code()
-        return super().objective(decoding)
+        return super().objective(plan, data)
 
 
 class UsersRelaxation(Relaxation):
-    def likelihood(self, has_cycles, has_factors):
+    def likelihood(self, plan):
         user_code()
-        return super().likelihood(has_cycles, has_factors)
+        return super().likelihood(plan)
 
 
 class UsersMargin(MaxMargin):
-    def objective(self, inference, cost, **graphs):
+    def hinge(self, inference, cost, facts, single_nodes):
         user_code()
-        return super().objective(inference, cost, **graphs)
+        return super().hinge(inference, cost, facts, single_nodes)
 
 
 class UsersGenerator(MapGenerator):
@@ -119,17 +119,19 @@ USER_CODE = {
     ("DRFClassifier", "inference"): {"inference": UsersICM(), "learning": "spa"},
     ("DRFClassifier", "learning"): {"learning": UsersMMA(), "inference": "icm"},
     ("DRFClassifier", "features"): {"edge_features": users_edge_features},
-    ("TRWCRF", "learning"): {"formulation": UsersRelaxation()},
+    ("TRWCRF", "learning"): {"learning": UsersRelaxation()},
     ("TRWCRF", "features"): {"edge_features": users_edge_features},
     ("M3NClassifier", "inference"): {"inference": UsersICM()},
-    ("M3NClassifier", "learning"): {"formulation": UsersMargin()},
+    ("M3NClassifier", "learning"): {"learning": UsersMargin()},
     ("M3NClassifier", "features"): {"edge_features": users_edge_features},
-    ("ContrastiveCRF", "inference"): {"sets": GrowingSets(generator=MapGenerator(UsersICM()), max_rounds=3)},
-    ("ContrastiveCRF", "learning"): {"sets": GrowingSets(generator=UsersGenerator(ICM()), max_rounds=3)},
+    ("ContrastiveCRF", "inference"): {
+        "learning": ContrastiveTraining(generator=MapGenerator(UsersICM()), max_rounds=3)
+    },
+    ("ContrastiveCRF", "learning"): {"learning": ContrastiveTraining(generator=UsersGenerator(ICM()), max_rounds=3)},
     ("ContrastiveCRF", "features"): {"edge_features": users_edge_features},
     ("DenseCRF", "inference"): {"inference": UsersMeanField(3)},
     ("DenseCRF", "learning"): {"learning": UsersLoss()},
-    ("MultiLabelField", "learning"): {"formulation": UsersRelaxation()},
+    ("MultiLabelField", "learning"): {"learning": UsersRelaxation()},
     ("MultiConditionalMFA", "learning"): {"solver": UsersSolver()},
     ("RegressionTreeField", "inference"): {"inference": UsersConjugateGradient()},
     ("RegressionTreeField", "learning"): {"loss": users_image_loss},

@@ -17,7 +17,7 @@ from sklearn_crf.inference import (
     JunctionTree,
     Labeling,
 )
-from sklearn_crf.learning import MMA, GrowingSets, LearningRule, MaxMargin, Relaxation
+from sklearn_crf.learning import ContrastiveTraining, Learning, MaximumMarginalTraining, MaxMargin, Relaxation
 from sklearn_crf.mfa import ScaledLBFGS
 from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, factor_graph_of
 from sklearn_crf.objectives import Generator, Likelihood, Loss, Objective
@@ -248,7 +248,7 @@ LOSSES = {
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("estimator", [DRFClassifier, TRWCRF])
 def test_losses_of_an_own_objective(estimator, kind):
-    name = {DRFClassifier: "learning", TRWCRF: "formulation"}[estimator]
+    name = {DRFClassifier: "learning", TRWCRF: "learning"}[estimator]
     field = estimator(**{name: OwnObjective(LOSSES[kind])})
     with pytest.raises((ValueError, TypeError), match=r"OwnObjective\.loss_statistics returned what cannot be used"):
         field.fit(*images())
@@ -262,23 +262,23 @@ class OwnGenerator(Generator):
         return labelings(len(labels))[self.kind]
 
 
-class OwnRule(LearningRule):
-    def objective(self, decoding):
+class OwnLearning(Learning):
+    def objective(self, plan, data):
         return None
 
 
-class OwnMMA(MMA):
-    def solver_for(self, problem, start):
+class OwnMMA(MaximumMarginalTraining):
+    def solver(self, solver, plan, encoded, potentials=None):
         return "sgd"
 
 
 class OwnRelaxation(Relaxation):
-    def likelihood(self, has_cycles, has_factors):
+    def likelihood(self, plan):
         return Own()
 
 
 class OwnMargin(MaxMargin):
-    def objective(self, inference, cost, **graphs):
+    def hinge(self, inference, cost, facts, single_nodes):
         return cost
 
 
@@ -340,13 +340,17 @@ def text_features(x_tail, x_head):
 
 OWN = {
     **{
-        f"generator of {kind} labels": ("ContrastiveCRF", {"sets": GrowingSets(generator=OwnGenerator(kind))}, "OwnG")
+        f"generator of {kind} labels": (
+            "ContrastiveCRF",
+            {"learning": ContrastiveTraining(generator=OwnGenerator(kind))},
+            "OwnG",
+        )
         for kind in labelings(5)
     },
-    "rule": ("DRFClassifier", {"learning": OwnRule()}, r"OwnRule\.objective"),
-    "solver of a rule": ("DRFClassifier", {"learning": OwnMMA()}, r"OwnMMA\.solver_for"),
-    "formulation": ("TRWCRF", {"formulation": OwnRelaxation()}, r"OwnRelaxation\.likelihood"),
-    "margin": ("M3NClassifier", {"formulation": OwnMargin()}, r"OwnMargin\.objective"),
+    "own learning": ("DRFClassifier", {"learning": OwnLearning()}, r"OwnLearning\.objective"),
+    "solver of a learning": ("DRFClassifier", {"learning": OwnMMA()}, r"OwnMMA\.solver"),
+    "relaxation": ("TRWCRF", {"learning": OwnRelaxation()}, r"OwnRelaxation\.likelihood"),
+    "margin": ("M3NClassifier", {"learning": OwnMargin()}, r"OwnMargin\.hinge"),
     "mean field": ("DenseCRF", {"inference": OwnMeanField(3)}, r"OwnMeanField\.node_marginals"),
     "gradient": ("DenseCRF", {"learning": OwnSlope()}, r"OwnSlope\.gradient"),
     "totals": ("DenseCRF", {"learning": OwnTotals()}, r"OwnTotals\.totals"),

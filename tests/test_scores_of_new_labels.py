@@ -18,7 +18,7 @@ from sklearn_crf import (
     MultiConditionalMFA,
     RegressionTreeFieldClassifier,
 )
-from sklearn_crf.learning import PMA
+from sklearn_crf.learning import PseudoMarginalTraining
 from sklearn_crf.metrics import (
     NODE_SCORERS,
     flatten_nodes,
@@ -104,7 +104,7 @@ def test_new_labels_among_examples_held_out_are_errors():
     X, y = labelled((8, 5))
     y_val = y.astype("U3")
     y_val[:, 0] = "new"
-    field = DRFClassifier(learning=PMA(n_iter_no_change=3)).fit(X, y, X_val=X, y_val=y_val)
+    field = DRFClassifier(learning=PseudoMarginalTraining(n_iter_no_change=3)).fit(X, y, X_val=X, y_val=y_val)
     assert np.all(field.validation_scores_ <= 0.8)
     assert field.validation_scores_.max() == pytest.approx(np.mean(field.predict(X) == y_val))
 

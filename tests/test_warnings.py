@@ -23,7 +23,10 @@ from sklearn_crf import (
     Spatial,
 )
 from sklearn_crf.inference import LoopyBP, TRWMessagePassing
-from sklearn_crf.learning import PL, PMA, SPA, GradientSteps, Reparameterization
+from sklearn_crf.learning import (
+    GradientSteps,
+    Reparameterization,
+)
 from sklearn_crf.preprocessing import NodeTransformer
 
 X, Y = noisy_blobs(4, side=8)
@@ -31,11 +34,11 @@ GRADIENT = GradientSteps(step_size=1e-3)
 # Estimators that cannot converge in one iteration.
 HURRIED = {
     "DRFClassifier": DRFClassifier(max_iter=1),
-    "DRFClassifier, pl": DRFClassifier(learning=PL(solver=GRADIENT), max_iter=2),
-    "DRFClassifier, bundle": DRFClassifier(learning=SPA(solver="bundle"), inference="map", max_iter=1),
-    "DRFClassifier, bp": DRFClassifier(learning=PMA(solver=GRADIENT), inference=LoopyBP(max_iter=1), max_iter=2),
+    "DRFClassifier, pl": DRFClassifier(learning="pl", solver=GRADIENT, max_iter=2),
+    "DRFClassifier, bundle": DRFClassifier(learning="spa", solver="bundle", inference="map", max_iter=1),
+    "DRFClassifier, bp": DRFClassifier(learning="pma", solver=GRADIENT, inference=LoopyBP(max_iter=1), max_iter=2),
     "TRWCRF": TRWCRF(max_iter=1),
-    "TRWCRF, reparameterization": TRWCRF(formulation=Reparameterization(), max_iter=1),
+    "TRWCRF, reparameterization": TRWCRF(learning=Reparameterization(), max_iter=1),
     "M3NClassifier": M3NClassifier(max_iter=1),
     "ContrastiveCRF": ContrastiveCRF(max_iter=1),
     "DenseCRF": DenseCRF(kernels=[Spatial(2.0)], image_channels=0, max_iter=1),

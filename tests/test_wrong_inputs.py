@@ -185,12 +185,8 @@ WRONG = {
         r"cost must be a matrix, .*class_weight",
     ),
     "margin costs as a dict": (
-        lambda: M3NClassifier(formulation=MaxMargin(cost={"D": 2.0})).fit(CHAINS, TAGS),
+        lambda: M3NClassifier(learning=MaxMargin(cost={"D": 2.0})).fit(CHAINS, TAGS),
         "cost must be a matrix",
-    ),
-    "likelihood of a grid": (
-        lambda: DRFClassifier(learning="likelihood").fit(np.zeros((2, 3, 3, 1)), np.tile([0, 1, 0], (2, 3, 1))),
-        "learning='likelihood' needs exact marginals, .* inference='junction_tree'",
     ),
     "no thread at all": (lambda: fit(CHAINS, TAGS, n_jobs=0), "n_jobs must be 1 for one thread, .* got 0"),
     "a negative number of samples": (lambda: fitted().sample(CHAINS, n_samples=-1), "n_samples must lie in 0 to"),

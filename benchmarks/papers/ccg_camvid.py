@@ -50,7 +50,7 @@ from support.scene_learners import (
 from support.street_regions import BLOCK, Streets
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, M3NClassifier
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 
 STREETS = replace(
     REGIONS, n_regions=None, n_components=44, generated_weight=1.0, n_rounds=15, n_rounds_tried=15, n_planes=40,
@@ -63,7 +63,7 @@ FIRST_STRENGTH = 0.1
 
 def pseudolikelihood(C, costs, protocol, tried):
     # Packs many small graphs, as the others do.
-    return ContrastiveCRF(C, sets=GrowingSets(generator=None), tol=1e-4, **shared(protocol))
+    return ContrastiveCRF(C, learning=ContrastiveTraining(generator=None), tol=1e-4, **shared(protocol))
 
 
 def generated(generator, init="pl", sweeps=10):
@@ -372,10 +372,10 @@ def margin_task(options):
         (X, y), (X_test, y_test) = no_majority(1000, rng), no_majority(1000, rng)
         models = {
             "Likelihood": TRWCRF(),
-            "PL": ContrastiveCRF(sets=GrowingSets(generator=None)),
-            "CCG(Gibbs-10+PL)": ContrastiveCRF(sets=GrowingSets(generator="gibbs"), random_state=0),
+            "PL": ContrastiveCRF(learning=ContrastiveTraining(generator=None)),
+            "CCG(Gibbs-10+PL)": ContrastiveCRF(learning=ContrastiveTraining(generator="gibbs"), random_state=0),
             "CCG(MP+PL)": ContrastiveCRF(random_state=0),
-            "CCG(MP-MV+PL)": ContrastiveCRF(sets=GrowingSets(generator="map_mv"), random_state=0),
+            "CCG(MP-MV+PL)": ContrastiveCRF(learning=ContrastiveTraining(generator="map_mv"), random_state=0),
             "MM": M3NClassifier(random_state=0),
         }
         for name, model in models.items():

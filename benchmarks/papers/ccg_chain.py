@@ -134,7 +134,7 @@ def draw(results, options):
 def check():
     """Largest difference of our estimates from those of the estimator, on one data set."""
     from sklearn_crf import ContrastiveCRF, DRFClassifier
-    from sklearn_crf.learning import GrowingSets
+    from sklearn_crf.learning import ContrastiveTraining
 
     model = {"edge_features": "constant", "pairwise": "potts", "fit_intercept": False}
     shared = model | {"C": 1e6, "tol": 1e-8, "max_iter": 500}
@@ -143,9 +143,11 @@ def check():
     X = np.ones((*y.shape, 1))
     fields = {
         "exact ML": DRFClassifier(learning="likelihood", inference="tree", **shared),
-        "PL": ContrastiveCRF(sets=GrowingSets(generator=None), **shared),
-        "Simple Contrastive": ContrastiveCRF(sets=GrowingSets(generator=None, given=[STATES[[0, -1]]]), **shared),
-        "Contrastive": ContrastiveCRF(sets=GrowingSets("observed", generator=None), **shared),
+        "PL": ContrastiveCRF(learning=ContrastiveTraining(generator=None), **shared),
+        "Simple Contrastive": ContrastiveCRF(
+            learning=ContrastiveTraining(generator=None, given=[STATES[[0, -1]]]), **shared
+        ),
+        "Contrastive": ContrastiveCRF(learning=ContrastiveTraining(init="observed", generator=None), **shared),
     }
     for name, field in fields.items():
         field.fit(X, y)

@@ -21,7 +21,7 @@ from pathlib import Path
 import _path  # noqa: F401  finds the support package
 from support.certified import certified_accuracy, run_missing
 from support.factorial_conll import FactorialTask
-from support.named_formulation import named_formulation
+from support.named_learning import named_learning
 
 from sklearn_crf import TRWCRF
 
@@ -33,7 +33,7 @@ def run(name, strength, task, options):
     # The thesis divides the loss by the number of variables.
     model = TRWCRF(
         C=1 / (strength * sum(map(len, task.y))),
-        formulation=named_formulation(name, entropy=options.entropy, tol=1e-4),
+        learning=named_learning(name, entropy=options.entropy, tol=1e-4),
         weights="seen",
         fit_intercept=False,
         classes=task.classes,

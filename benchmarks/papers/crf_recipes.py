@@ -1,10 +1,10 @@
-"""Formulations of relaxed training against time: joint tagging and chunking of CoNLL-2000 (Fig. 31 of Jancsary 2012).
+"""Likelihoods and relaxations against time: joint tagging and chunking of CoNLL-2000 (Fig. 31 of Jancsary 2012).
 
     SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py  # all that is not in --json yet
-    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py dual --epochs 40         # one of them anew
+    SKLEARN_CRF_DATA=folder python benchmarks/papers/crf_recipes.py dual_relaxation --epochs 40  # one of them anew
     python benchmarks/papers/crf_recipes.py report --figure docs/_static/crf_recipes.png
 
-Three formulations of one relaxation of the likelihood (recipes 1, 4 and 5), whose objectives must meet; the relaxation
+Three ways to learn by one relaxation of the likelihood (recipes 1, 4 and 5), whose objectives must meet; the relaxation
 with optimal trees as one problem (recipe 2), whose objective is lower; and pieces, pieces with shared scores and
 pseudolikelihood, whose objectives are others. The thesis has the trivial entropy (``--entropy trivial``) and words on
 edges (``--edges words``); with the tree-reweighted entropy, the default, messages are many times as fast. Seconds are
@@ -12,51 +12,42 @@ those of the processor, one thread; the dual's include the primal objective, whi
 """
 
 import argparse
-import time
 import warnings
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
 from support.factorial_conll import FactorialTask
-from support.named_formulation import named_formulation
+from support.named_learning import named_learning, watched
 from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF
 
-FORMULATIONS = {
+LEARNINGS = {
     "relaxation": "relaxation, messages (1)",
-    "joint": "relaxation, jointly (4)",
-    "dual": "relaxation, dual (5)",
+    "joint_relaxation": "relaxation, jointly (4)",
+    "dual_relaxation": "relaxation, dual (5)",
     "edge_probabilities": "optimal trees, jointly (2)",
     "piecewise": "piecewise",
     "shared_pieces": "shared pieces",
     "pseudolikelihood": "pseudolikelihood",
 }
-MEETING = ("relaxation", "joint", "dual")
+MEETING = ("relaxation", "joint_relaxation", "dual_relaxation")
 
 
-class TimedCRF(TRWCRF):
-    """Notes the seconds of the processor at every iteration, from the start of training."""
-
-    def _train(self, risk, encoded, make_start, run):
-        self.seconds_ = []
-        begin = time.process_time()
-
-        def noted(coef):
-            self.seconds_.append(time.process_time() - begin)
-            return run.on_iteration(coef) or self.seconds_[-1] > self.most_seconds
-
-        return super()._train(risk, encoded, make_start, run._replace(on_iteration=noted))
-
-
-def run(formulation, task, options):
+def run(learning, task, options):
     """Objective and seconds at every iteration."""
     n_nodes = sum(x.n_nodes for x in task.X)
-    model = TimedCRF(
+    seconds = []
+
+    def watch(elapsed, _):
+        seconds.append(elapsed)
+        return elapsed > options.seconds
+
+    model = TRWCRF(
         # The thesis divides the loss by the number of variables.
         C=1 / (options.strength * n_nodes),
-        formulation=named_formulation(formulation, entropy=options.entropy, tol=1e-5),
+        learning=watched(named_learning(learning, entropy=options.entropy, tol=1e-5), watch),
         weights="seen",
         fit_intercept=False,
         classes=task.classes,
@@ -64,22 +55,21 @@ def run(formulation, task, options):
         tol=1e-6,
         random_state=0,
     )
-    model.most_seconds = options.seconds
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(task.X, task.y)
     # L-BFGS also enters its start, which no callback hears of.
-    losses = model.loss_curve_[-len(model.seconds_) :]
-    return {"seconds": model.seconds_, "losses": losses.tolist()}
+    losses = model.loss_curve_[-len(seconds) :]
+    return {"seconds": seconds, "losses": losses.tolist()}
 
 
-def key_of(formulation, options):
-    key = f"{formulation} {options.entropy} {options.sentences} {options.strength:g}"
+def key_of(learning, options):
+    key = f"{learning} {options.entropy} {options.sentences} {options.strength:g}"
     return key if options.edges == "constant" else f"{key} {options.edges}"
 
 
 def report(record, options):
-    found = {name: record[key] for name in FORMULATIONS if (key := key_of(name, options)) in record}
+    found = {name: record[key] for name in LEARNINGS if (key := key_of(name, options)) in record}
     least = min((min(found[name]["losses"]) for name in MEETING if name in found), default=np.nan)
     print(f"{options.sentences} sentences, entropy {options.entropy}, strength {options.strength:g}, ", end="")
     print(f"features of edges: {options.edges}")
@@ -89,7 +79,7 @@ def report(record, options):
         reached = [_seconds_to(curve, (1 + share) * target) for share in (0.1, 0.01, 0.001)]
         times = "".join(f"{t:>{width}.1f}" for t, width in zip(reached, (11, 8, 8), strict=True))
         n_iter = len(curve["losses"])
-        print(f"{FORMULATIONS[name]:26s}{n_iter:>11d}{curve['seconds'][-1]:>9.1f}{min(curve['losses']):>12.2f}{times}")
+        print(f"{LEARNINGS[name]:26s}{n_iter:>11d}{curve['seconds'][-1]:>9.1f}{min(curve['losses']):>12.2f}{times}")
     if options.figure:
         draw(found, options.figure)
 
@@ -104,9 +94,7 @@ def draw(found, path):
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for name, curve in found.items():
-        axes.plot(
-            curve["seconds"], curve["losses"], label=FORMULATIONS[name], linestyle="-" if name in MEETING else "--"
-        )
+        axes.plot(curve["seconds"], curve["losses"], label=LEARNINGS[name], linestyle="-" if name in MEETING else "--")
     axes.set(xscale="log", yscale="log", xlabel="seconds of the processor", ylabel="objective")
     axes.legend()
     figure.savefig(path, dpi=110)
@@ -114,7 +102,7 @@ def draw(found, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("formulations", nargs="*", help=f"of {', '.join(FORMULATIONS)}, or report")
+    parser.add_argument("learnings", nargs="*", help=f"of {', '.join(LEARNINGS)}, or report")
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--strength", type=float, default=1e-4, help="the thesis's C")
     parser.add_argument("--entropy", choices=("trw", "trivial"), default="trw")
@@ -125,7 +113,7 @@ def main():
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
     record = read_record(options.json, {})
-    wanted = options.formulations or [name for name in FORMULATIONS if key_of(name, options) not in record]
+    wanted = options.learnings or [name for name in LEARNINGS if key_of(name, options) not in record]
     task = None
     for name in wanted:
         if name == "report":

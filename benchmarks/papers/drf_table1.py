@@ -34,13 +34,13 @@ from support.record import read_record, write_record
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import make_binary_shapes, make_noisy_shapes
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.learning import CD, MMA, PL, PMA, SPA, GradientSteps
+from sklearn_crf.learning import LEARNINGS, GradientSteps
 from sklearn_crf.potentials import PairwiseTables
 
 NOISES = ("gaussian", "bimodal")
 # The paper's 1e-5 times the sum over 10 * 64 * 64 pixels, as a step along their mean.
 PAPER_STEP = 0.41
-# How long a step is next to the start is what matters to rules without a loss, and the paper's starts are not known.
+# How long a step is next to the start is what matters to learning without a loss, and the paper's starts are not known.
 STEPS = (0.1, PAPER_STEP, 2.0)
 INFERENCES = ("map", "mpm", "icm")
 PARTS = ("table", "times", "scales", "starts")
@@ -142,7 +142,7 @@ def make_data(noise, n_train, n_test):
 
 def learn(rule, data, **parameters):
     """Fitted estimator of one rule, and the seconds it took; options are the rule's or the estimator's."""
-    kind = {"pma": PMA, "spa": SPA, "mma": MMA, "pl": PL, "cd": CD}[rule]
+    kind = LEARNINGS[{"pl": "pseudolikelihood"}.get(rule, rule)]
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
     estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], **parameters})
     start = time.process_time()

@@ -22,22 +22,22 @@ from pathlib import Path
 import _path  # noqa: F401  finds the support package
 import numpy as np
 from support.g2p_words import PronunciationTask
-from support.named_formulation import named_formulation
+from support.named_learning import named_learning
 from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF
 from sklearn_crf.inference import MPLP
 
-FORMULATIONS = ("relaxation", "piecewise", "pseudolikelihood")
+LEARNINGS = ("relaxation", "piecewise", "pseudolikelihood")
 
 
-def run(formulation, strength, task, options):
+def run(learning, strength, task, options):
     """Error rates, gaps and seconds of one estimator."""
     n_nodes = sum(x.n_nodes for x in task.X)
     model = TRWCRF(
         # The thesis divides the loss by the number of variables.
         C=1 / (strength * n_nodes),
-        formulation=named_formulation(formulation, entropy="trivial", max_iter=options.inner, tol=options.inner_tol),
+        learning=named_learning(learning, entropy="trivial", max_iter=options.inner, tol=options.inner_tol),
         weights="seen",
         fit_intercept=False,
         inference=MPLP(max_iter=options.sweeps),
@@ -82,8 +82,8 @@ def predictions(model, task, X, n_certified):
     }
 
 
-def key_of(formulation, strength, options):
-    key = f"{formulation} {strength:g} {options.train} {options.test} {options.order}"
+def key_of(learning, strength, options):
+    key = f"{learning} {strength:g} {options.train} {options.test} {options.order}"
     return key if options.edges == "constant" else f"{key} {options.edges}"
 
 
@@ -93,15 +93,15 @@ def report(record, options):
     print("error rates, gaps relative to bounds and words solved in %, without the constraint and with it")
     print(f"{'':18s}{'C':>7s}{'phonemes':>14s}{'words':>14s}{'and stress':>14s}{'gap, %':>14s}{'solved':>14s}{'s':>7s}")
     for strength in options.strengths:
-        for formulation in FORMULATIONS:
-            found = record.get(key_of(formulation, strength, options))
+        for learning in LEARNINGS:
+            found = record.get(key_of(learning, strength, options))
             if found is None:
                 continue
             # Some records are without the constraint alone.
             parts = list(found["errors"].values())
             cells = [_both(parts, name, 100) for name in ("phonemes", "words", "words with stress")]
             cells += [_both(parts, "share of gap", 100, 2), _both(parts, "solved", 100)]
-            print(f"{formulation:18s}{strength:7g}{''.join(cells)}{found['seconds of training']:7.0f}")
+            print(f"{learning:18s}{strength:7g}{''.join(cells)}{found['seconds of training']:7.0f}")
     print("thesis, in words: relaxation best of all at 1e-4 with the least gaps, piecewise better at 1e-8,")
     print("pseudolikelihood far behind; its error rates are drawn in Fig. 37 and not printed")
 
@@ -113,7 +113,7 @@ def _both(parts, name, scale, digits=1):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("formulations", nargs="*", help=f"of {', '.join(FORMULATIONS)}, or report")
+    parser.add_argument("learnings", nargs="*", help=f"of {', '.join(LEARNINGS)}, or report")
     parser.add_argument("--strengths", type=float, nargs="+", default=[1e-4, 1e-8], help="the thesis's C")
     parser.add_argument("--train", type=int, default=1000, help="words")
     parser.add_argument("--test", type=int, default=300, help="words")
@@ -130,14 +130,14 @@ def main():
     parser.add_argument("--json", type=Path, default=Path("g2p.json"), help="where results are kept")
     options = parser.parse_args()
     record, task = read_record(options.json, {}), None
-    pairs = [(formulation, strength) for strength in options.strengths for formulation in FORMULATIONS]
-    for formulation, strength in pairs:
-        key = key_of(formulation, strength, options)
-        if formulation in options.formulations or (not options.formulations and key not in record):
+    pairs = [(learning, strength) for strength in options.strengths for learning in LEARNINGS]
+    for learning, strength in pairs:
+        key = key_of(learning, strength, options)
+        if learning in options.learnings or (not options.learnings and key not in record):
             task = task or PronunciationTask(
                 options.train, options.test, options.order, options.edges != "constant", options.edges != "alone"
             )
-            record[key] = run(formulation, strength, task, options)
+            record[key] = run(learning, strength, task, options)
             write_record(options.json, record)
             print(f"{key}: {record[key]['errors']['free']}", flush=True)
     report(record, options)

@@ -47,7 +47,7 @@ from scipy.ndimage import gaussian_filter
 from support.bundles import load_weizmann_horses
 from support.certified import certified_accuracy, run_missing
 from support.memory import peak_megabytes
-from support.named_formulation import named_formulation
+from support.named_learning import named_learning
 from support.patch_masks import PatchMasks
 from support.pixel_operators import Curves, EveryPixels, PlaceCosines, SideBySide
 
@@ -182,7 +182,7 @@ def run(name, strength, data, options):
     without_edges, strengths = name == "without edges", (strength, options.edge_strength)
     start = time.process_time()
     model = TRWCRF(
-        formulation=named_formulation("exact" if without_edges else name, entropy=options.entropy),
+        learning=named_learning("exact" if without_edges else name, entropy=options.entropy),
         warm_start=True,
         n_jobs=options.jobs,
     )

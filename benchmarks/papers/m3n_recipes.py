@@ -1,8 +1,8 @@
-"""Formulations and solvers of M3NClassifier: objective and test accuracy against time, and how large data may be.
+"""Margins and solvers of M3NClassifier: objective and test accuracy against time, and how large data may be.
 
 ``multi`` is a segmentation into four states with tables of all pairs, in which some regions avoid each other; nothing
 is exact there. ``binary`` is one of two states with associative weights, where minimum cuts are exact and the
-relaxation is tight. Every formulation is trained to one tolerance after the other until ``--limit`` seconds of the
+relaxation is tight. Every margin is trained to one tolerance after the other until ``--limit`` seconds of the
 processor are over, each time from the beginning. What is printed of its weights is one objective for all of them, that
 of the linear relaxation at temperature zero (by dual decomposition, so that it is never too small), relative to the
 highest dual value that any of them proved. Results are kept in ``--json`` as they come and drawn by ``figure``.
@@ -33,6 +33,7 @@ from support.record import read_record, write_record
 
 from sklearn_crf import TRWCRF, M3NClassifier
 from sklearn_crf.inference import AD3
+from sklearn_crf.learning import JointMargin, ReparameterizedMargin, SmoothedMargin
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 TOLERANCES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
@@ -44,14 +45,14 @@ CONTENDERS = {
     "max_margin, frank_wolfe": {"solver": "frank_wolfe"},
     "max_margin, bmrm": {"solver": "bmrm"},
     "max_margin, subgradient": {"solver": "subgradient"},
-    "lp, cutting_plane": {"formulation": "lp", "solver": "cutting_plane"},
-    "lp, bmrm": {"formulation": "lp", "solver": "bmrm"},
-    "dual": {"formulation": "dual"},
-    "smoothed, T = 0.1": {"formulation": "smoothed", "temperature": 0.1},
-    "smoothed, T = 0.01": {"formulation": "smoothed", "temperature": 0.01},
-    "reparameterization, T = 0.1": {"formulation": "reparameterization", "temperature": 0.1},
-    "reparameterization, IncMP": {"formulation": "reparameterization", "temperature": 0},
-    "joint, T = 0.1": {"formulation": "joint", "temperature": 0.1},
+    "relaxed_margin, cutting_plane": {"learning": "relaxed_margin", "solver": "cutting_plane"},
+    "relaxed_margin, bmrm": {"learning": "relaxed_margin", "solver": "bmrm"},
+    "dual_margin": {"learning": "dual_margin"},
+    "smoothed_margin, T = 0.1": {"learning": SmoothedMargin(temperature=0.1)},
+    "smoothed_margin, T = 0.01": {"learning": SmoothedMargin(temperature=0.01)},
+    "reparameterized_margin, T = 0.1": {"learning": ReparameterizedMargin(temperature=0.1)},
+    "reparameterized_margin, IncMP": {"learning": ReparameterizedMargin(temperature=0)},
+    "joint_margin, T = 0.1": {"learning": JointMargin(temperature=0.1)},
 }
 
 
@@ -84,7 +85,8 @@ TASKS = {"multi": multi, "binary": binary}
 
 def relaxed_objective(model, X, y):
     """Half the squared weights plus C times the relaxed hinges of a fitted model, an upper bound on it."""
-    parameters = model.get_params() | {"formulation": "lp", "inference": AD3(tol=1e-5), "solver": "bmrm"}
+    judging = {"learning": "relaxed_margin", "inference": AD3(tol=1e-5), "solver": "bmrm"}
+    parameters = model.get_params(deep=False) | judging
     judge = M3NClassifier(**parameters | {"warm_start": True, "max_iter": 1, "tol": 0.0})
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     judge.__dict__.update(fitted)
@@ -100,7 +102,7 @@ def compare(name, limit, path, only):
     for contender, parameters in CONTENDERS.items():
         if only not in contender:
             continue
-        if contender == "dual" and settings["pairwise"] == "associative":
+        if contender == "dual_margin" and settings["pairwise"] == "associative":
             continue  # it has no bounds on weights
         rows = results[name][contender] = []
         for tol in TOLERANCES:
@@ -121,7 +123,7 @@ def compare(name, limit, path, only):
                 }
             )
             words = "  ".join(f"{key} {value:.5g}" for key, value in rows[-1].items())
-            print(f"{name}: {contender:28s} {words}", flush=True)
+            print(f"{name}: {contender:31s} {words}", flush=True)
             write_record(path, results)
             if seconds > limit / 4:
                 break

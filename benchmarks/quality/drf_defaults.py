@@ -24,7 +24,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_binary_shapes, make_noisy_digits, make_noisy_shapes
-from sklearn_crf.learning import PMA
+from sklearn_crf.learning import PseudoMarginalTraining
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
@@ -154,7 +154,7 @@ TASKS = {
     # What a fit to all pixels of half the size reaches, slowly.
     "china.jpg, half": (
         lambda: whole_photograph(2),
-        {"n_jobs": 2, "learning": PMA(max_nodes=None), **FEW_LABELS},
+        {"n_jobs": 2, "learning": PseudoMarginalTraining(max_nodes=None), **FEW_LABELS},
     ),
     "horses": (horses, {}),
 }

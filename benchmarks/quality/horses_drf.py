@@ -35,7 +35,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from support.bundles import load_weizmann_horses
 
 from sklearn_crf import DRFClassifier
-from sklearn_crf.learning import PL, PMA, SPA, GradientSteps
+from sklearn_crf.learning import GradientSteps, PseudolikelihoodTraining, PseudoMarginalTraining, SaddlePointTraining
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 
@@ -44,19 +44,27 @@ N_VALIDATION = 50
 UNARY = "unary only"
 # Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
 METHODS = {
-    "SPA + MAP": (SPA(init="independent"), "map", [{"learning__step_size": 0.1}, {"learning__step_size": 2.0}]),
-    "PMA + MPM": (
-        PMA(init="independent"),
-        "mpm",
-        [{"learning__solver": "lbfgs"}, {"learning__solver": GradientSteps(step_size=1.0), "max_iter": 40}],
+    "SPA + MAP": (
+        SaddlePointTraining(init="independent"),
+        "map",
+        [{"learning__step_size": 0.1}, {"learning__step_size": 2.0}],
     ),
-    "TRW + TRW": (PMA(), "auto", [{}]),
+    "PMA + MPM": (
+        PseudoMarginalTraining(init="independent"),
+        "mpm",
+        [{"solver": "lbfgs"}, {"solver": GradientSteps(step_size=1.0), "max_iter": 40}],
+    ),
+    "TRW + TRW": (PseudoMarginalTraining(), "auto", [{}]),
     "PL + MAP": ("pl", "map", [{"C": 10.0**power} for power in (-8, -7, -6, -5, -4, -2, 0)]),
     "PL, edges + MAP": ("pl", "map", [{"pairwise": PairwiseTables(C=10.0**power)} for power in (-7, -6, -5, -4)]),
-    "PL, edges alone + MAP": (PL(fixed_nodes=True), "map", [{}]),
+    "PL, edges alone + MAP": (PseudolikelihoodTraining(fixed_nodes=True), "map", [{}]),
 }
 # Rules whose weights of nodes and of edges are exchanged: pixels by themselves are the nodes of the first.
-EXCHANGED = {"PL, edges alone": PL(fixed_nodes=True), "PL": PL(), "PMA, tree-reweighted": PMA()}
+EXCHANGED = {
+    "PL, edges alone": PseudolikelihoodTraining(fixed_nodes=True),
+    "PL": PseudolikelihoodTraining(),
+    "PMA, tree-reweighted": PseudoMarginalTraining(),
+}
 # The same weights under the other inference.
 CROSSED = {
     "SPA + MAP": ("SPA + MPM", "mpm"),

@@ -35,7 +35,7 @@ def problem(seed):
         "tol": float(rng.choice([1e-3, 1e-2, 1e-1])),
     }
     if rng.random() < 0.2:
-        options |= {"formulation": "lp", "inference": str(rng.choice(["ad3", "incmp"]))}
+        options |= {"learning": "relaxed_margin", "inference": str(rng.choice(["ad3", "incmp"]))}
     return X, y, M3NClassifier(**options, random_state=seed)
 
 

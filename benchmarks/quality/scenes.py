@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from support.bundles import load_camvid, load_stanford_superpixels
 from support.labelled_part import labelled_part
-from support.named_formulation import named_formulation
+from support.named_learning import named_learning
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
 from sklearn_crf.graphs import lattice
@@ -118,7 +118,7 @@ def field(name, options):
     common = {"C": options.C, "edge_features": contrast, "missing_label": -1, "max_iter": options.max_iter}
     if name == "drf":
         return DRFClassifier(**common)
-    return TRWCRF(formulation=named_formulation("exact" if name == "without edges" else name, tol=1e-4), **common)
+    return TRWCRF(learning=named_learning("exact" if name == "without edges" else name, tol=1e-4), **common)
 
 
 if __name__ == "__main__":

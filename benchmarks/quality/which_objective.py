@@ -20,14 +20,14 @@ from sklearn.metrics import log_loss
 from support.memory import peak_megabytes
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 
 TASKS = {"squares": squares, "horses": horses}
 LEARNERS = {
     "likelihood (TRWCRF)": (TRWCRF, {}),
-    "pseudolikelihood": (ContrastiveCRF, {"sets": GrowingSets(generator=None)}),
+    "pseudolikelihood": (ContrastiveCRF, {"learning": ContrastiveTraining(generator=None)}),
     "constraint generation (ContrastiveCRF)": (ContrastiveCRF, {}),
-    "most violated labelings": (ContrastiveCRF, {"sets": GrowingSets(generator="map_mv")}),
+    "most violated labelings": (ContrastiveCRF, {"learning": ContrastiveTraining(generator="map_mv")}),
     "margin (M3NClassifier)": (M3NClassifier, {}),
     "pseudo-marginals (DRFClassifier)": (DRFClassifier, {}),
 }

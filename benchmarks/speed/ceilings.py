@@ -29,7 +29,6 @@ from sklearn_crf.inference import (
     TreeInference,
     TRWMessagePassing,
 )
-from sklearn_crf.learning import PL
 from sklearn_crf.models import PairwiseModel
 
 
@@ -150,7 +149,7 @@ CASES = {
     "TRWCRF, 10^6 components": fitted_on_components,
     "TRWCRF, 10^4 classes": fitted_with_many_classes,
     "DRFClassifier by PL, 10^6 nodes": fitted_on_image(
-        lambda: DRFClassifier(learning=PL(), inference="icm", max_iter=2)
+        lambda: DRFClassifier(learning="pl", inference="icm", max_iter=2)
     ),
     "M3NClassifier, 10^6 nodes": fitted_on_image(lambda: M3NClassifier(inference="graph_cut", max_iter=2)),
     "DenseCRF, 10^6 nodes": fitted_dense,

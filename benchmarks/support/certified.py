@@ -22,13 +22,11 @@ def certified_accuracy(model, X, y, max_iter=200):
     max_iter : int
     """
     mplp = MPLP(max_iter=max_iter, tol=1e-6)
-    potentials = model._fitted_potentials(model._encode(X, reset=False))
-    weights = model._flat_weights(potentials)
     n_right, gaps, scores, n_iter = [], [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for x, labels in zip(X, y, strict=True):
-            found = mplp.map(potentials.model(weights, x))
+        for own, labels in zip(model.models(X), y, strict=True):
+            found = mplp.map(own)
             n_right.append(np.sum(found.labels == labels))
             gaps.append((found.bound - found.score) / max(abs(found.bound), 1.0))
             scores.append(found.score / len(labels))

@@ -71,7 +71,7 @@ def judged(problem, coef, edge_coef):
     """The objective of weights: exact, or of the relaxation."""
     X, y, _, _, settings = problem
     exact = X[0].graph.is_forest or X[0].n_nodes < 10
-    options = {"inference": "auto"} if exact else {"formulation": "lp", "inference": AD3(tol=1e-4)}
+    options = {"inference": "auto"} if exact else {"learning": "relaxed_margin", "inference": AD3(tol=1e-4)}
     judge = M3NClassifier(
         **settings, **options, solver="bmrm", edge_features="constant", fit_intercept=False, max_iter=1, warm_start=True
     )

@@ -19,7 +19,7 @@ from sklearn_crf import (
     Shards,
 )
 from sklearn_crf.distributed import LocalExecutor
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 from support import scaling_engines, scaling_ways
 
 N_WORKERS, N_VALUES, N_CALLS = (1, 2, 4), (1_000, 30_000, 300_000, 1_000_000, 2_000_000), 12
@@ -71,15 +71,15 @@ TREE = {"filter_bank": None, "max_depth": 0, "max_iter": 4, "tol": 0, "random_st
 def tasks(folder):
     """Estimators, and functions that give the data of a shard."""
     mixture = MultiConditionalMFA(objective="joint", n_init=1, max_iter=5, random_state=0)
-    sets = GrowingSets(max_rounds=1)
+    one_round = ContrastiveTraining(max_rounds=1)
     return {
         "TRWCRF, words": (TRWCRF(max_iter=5, tol=0), partial(sentences, folder)),
         "TRWCRF, chains": (TRWCRF(**SHORT), partial(chains, 50)),
         "TRWCRF, chains, 1,000 features": (TRWCRF(**SHORT), partial(chains, 1000)),
-        "TRWCRF, relaxation of grids": (TRWCRF(formulation="relaxation", **SHORT), partial(grids, 10)),
+        "TRWCRF, relaxation of grids": (TRWCRF(learning="relaxation", **SHORT), partial(grids, 10)),
         "DRFClassifier, grids": (DRFClassifier(**SHORT), partial(grids, 10)),
         "M3NClassifier, chains": (M3NClassifier(solver="bmrm", **SHORT), partial(chains, 50)),
-        "ContrastiveCRF, grids": (ContrastiveCRF(sets=sets, random_state=0, **SHORT), partial(grids, 10)),
+        "ContrastiveCRF, grids": (ContrastiveCRF(learning=one_round, random_state=0, **SHORT), partial(grids, 10)),
         "RegressionTreeField": (RegressionTreeField("pseudolikelihood", **TREE), partial(photographs, False)),
         "RegressionTreeFieldClassifier": (
             RegressionTreeFieldClassifier("pseudolikelihood", **TREE),

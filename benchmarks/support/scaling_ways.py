@@ -18,16 +18,16 @@ from sklearn_crf import (
 )
 from sklearn_crf.distributed import ClusterExecutor
 from sklearn_crf.distributed._clusters import Holder
-from sklearn_crf.learning import SPA, GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 
 N_SHARDS = 8
 FIELD = {"edge_features": "constant", "max_iter": 6}
 TREE = {"max_depth": 1, "max_iter": 4, "random_state": 0}
 
-# Formulations that are solved over weights, and rules, on grids of three classes.
+# All that learns from sums over shards, on grids of three classes.
 OF_LABELS = {
     **{
-        f"TRWCRF, {name}": TRWCRF(formulation=name, **FIELD)
+        f"TRWCRF, {name}": TRWCRF(learning=name, **FIELD)
         for name in (
             "exact",
             "relaxation",
@@ -42,15 +42,15 @@ OF_LABELS = {
     "DRFClassifier, likelihood": DRFClassifier(learning="likelihood", inference="junction_tree", **FIELD),
     "DRFClassifier, pma": DRFClassifier(learning="pma", **FIELD),
     "DRFClassifier, spa": DRFClassifier(learning="spa", inference="map", **FIELD),
-    "DRFClassifier, spa as a convex problem": DRFClassifier(learning=SPA(solver="bundle"), inference="map", **FIELD),
+    "DRFClassifier, spa as a convex problem": DRFClassifier(learning="spa", solver="bundle", inference="map", **FIELD),
     "DRFClassifier, mma": DRFClassifier(learning="mma", **FIELD),
     "DRFClassifier, pl": DRFClassifier(learning="pl", **FIELD),
     "DRFClassifier, cd": DRFClassifier(learning="cd", random_state=0, **FIELD),
     "M3NClassifier, bundle": M3NClassifier(solver="bmrm", **FIELD),
     "M3NClassifier, one slack": M3NClassifier(solver="one_slack", **FIELD),
     "M3NClassifier, subgradient": M3NClassifier(solver="subgradient", random_state=0, **FIELD),
-    "M3NClassifier, smoothed": M3NClassifier(formulation="smoothed", edge_features="constant", max_iter=2),
-    "ContrastiveCRF": ContrastiveCRF(sets=GrowingSets(max_rounds=2), random_state=0, **FIELD),
+    "M3NClassifier, smoothed": M3NClassifier(learning="smoothed_margin", edge_features="constant", max_iter=2),
+    "ContrastiveCRF": ContrastiveCRF(learning=ContrastiveTraining(max_rounds=2), random_state=0, **FIELD),
 }
 OF_ROWS = {
     "MultiConditionalMFA, em": MultiConditionalMFA(objective="joint", n_init=1, max_iter=10, random_state=0),
@@ -118,7 +118,7 @@ class Counting(ClusterExecutor):
             return super().sum(function, broadcast)
         self._out, self._back = [], []
         found = super().sum(function, broadcast)
-        n_bytes += sum(_of_gradient(found)) if function.__name__ == "_total" else n_bytes
+        n_bytes += sum(_of_gradient(found)) if _name(function) == "_total" else n_bytes
         self.figures.append((max(self._out), max(self._back), n_bytes))
         return found
 
@@ -149,13 +149,18 @@ class Counting(ClusterExecutor):
 
 def bytes_of_weights(function, broadcast):
     """Those of the weights that an evaluation of the loss is asked for; None for other calls."""
-    if function.__name__ == "_total":
+    if _name(function) == "_total":
         return sum(_of_gradient(broadcast[2]))
     asked = broadcast[1] if isinstance(broadcast, tuple) and len(broadcast) == 2 else None
     if hasattr(asked, "coef"):
         return asked.coef.nbytes
-    is_of_field = getattr(getattr(asked, "function", None), "__name__", "") == "value_grad"
+    is_of_field = _name(getattr(asked, "function", None)) == "value_grad"
     return asked.arguments[0].nbytes if is_of_field else None
+
+
+def _name(function):
+    """That of a function; none of a partial one."""
+    return getattr(function, "__name__", "")
 
 
 def _of_gradient(values):

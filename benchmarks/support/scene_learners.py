@@ -1,13 +1,13 @@
 """The learners of Table 1 of Vickrey et al. 2010, by name, for ``ccg_scenes.py``."""
 
 import copy
-import time
 from dataclasses import dataclass
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.inference import ICM, LoopyBP
-from sklearn_crf.learning import CD, SGD, GrowingSets
+from sklearn_crf.learning import SGD, ContrastiveDivergenceTraining, ContrastiveTraining
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
+from support.named_learning import watched
 
 #: The paper's errors on 715 images of larger regions.
 PAPER = {
@@ -69,21 +69,11 @@ REGIONS = Protocol(
 class Recorder:
     """Mixin that keeps the weights of every round or epoch, with the processor time until then."""
 
-    def _train(self, risk, encoded, make_start, run):
-        begin, visits = time.process_time(), []
-        self._visits = visits
-
-        def visit(coef):
-            visits.append((time.process_time() - begin, coef.copy()))
-            return run.on_iteration(coef)
-
-        return super()._train(risk, encoded, make_start, run._replace(on_iteration=visit))
-
     def record(self, X, y):
         """Pairs of seconds and the learner with the weights of then."""
+        visits, moments = [], []
+        self.set_params(learning=watched(self.learning, lambda *visit: visits.append(visit)))
         self.fit(X, y)
-        visits, self._visits = self._visits, None
-        moments = []
         for seconds, coef in visits:
             then = copy.copy(self)
             layout = self._fitted_layout
@@ -166,7 +156,7 @@ def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, 
         kinds = {"gibbs": GibbsGenerator(sweeps), "icm": MapGenerator(ICM()), "map": MapGenerator(MESSAGES)}
         violated = "mv" in generator
         found = kinds[generator.partition("_")[0]]
-        sets = GrowingSets(
+        learning = ContrastiveTraining(
             init=init,
             generator=MostViolated(found, "hamming") if violated else found,
             n_new=protocol.n_new,
@@ -176,7 +166,7 @@ def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, 
         )
         learner = kind(
             C,
-            sets=sets,
+            learning=learning,
             **{"max_iter": protocol.n_iterations, "tol": 1e-4, **epochs},
             **shared(protocol),
         )
@@ -188,8 +178,10 @@ def contrastive(generator, init="pl", sweeps=10, kind=CostedCCG, n_rounds=None, 
 
 def divergence(n_sweeps, kind=DRFClassifier):
     def make(fold):
-        rule = CD(n_sweeps, step_size=0.5, step_schedule="annealed", batch_size=8, select="last", init="zeros")
-        return kind(learning=rule, max_iter=fold.protocol.n_epochs[n_sweeps], **shared(fold.protocol)), {}
+        learning = ContrastiveDivergenceTraining(
+            n_sweeps=n_sweeps, step_size=0.5, step_schedule="annealed", batch_size=8, select="last", init="zeros"
+        )
+        return kind(learning=learning, max_iter=fold.protocol.n_epochs[n_sweeps], **shared(fold.protocol)), {}
 
     return make
 
@@ -214,7 +206,7 @@ def pseudolikelihood(C, costs, protocol, tried):
 
 
 def likelihood(C, costs, protocol, tried):
-    return TRWCRF(C, formulation="loopy", max_iter=30, tol=1e-3, **shared(protocol))
+    return TRWCRF(C, learning="loopy", max_iter=30, tol=1e-3, **shared(protocol))
 
 
 LEARNERS = {

@@ -1,4 +1,4 @@
-"""Wrong pixels by learning rule and by inference."""
+"""Wrong pixels by learning and by inference."""
 
 import matplotlib.pyplot as plt
 import numpy as np

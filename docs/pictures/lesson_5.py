@@ -1,4 +1,4 @@
-"""Processor seconds of training by the size of images, for three learning rules."""
+"""Processor seconds of training by the size of images, for three ways to learn."""
 
 import time
 import warnings

@@ -1,4 +1,4 @@
-"""What learning rules make of one data set: the weight of edges, and errors on new images."""
+"""What ways to learn make of one data set: the weight of edges, and errors on new images."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -55,7 +55,7 @@ contenders = {
     "local search": {"inference": ICM()},
     "loopy max-product": {"inference": LoopyBP(max_iter=30)},
     "exact": {"inference": JunctionTree()},
-    "relaxation": {"formulation": "lp", "inference": AD3()},
+    "relaxation": {"learning": "relaxed_margin", "inference": AD3()},
 }
 
 

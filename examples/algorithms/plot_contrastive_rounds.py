@@ -20,7 +20,7 @@ from scipy.ndimage import gaussian_filter
 
 from sklearn_crf import ContrastiveCRF
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 
 rng = np.random.default_rng(0)
 fields = gaussian_filter(rng.normal(size=(3, 16, 24, 24)), (0, 0, 3, 3))
@@ -32,9 +32,9 @@ X_train, y_train, X_test, y_test = X[:10], y[:10], X[10:], y[10:]
 # Rounds
 # ------
 #
-# ``GrowingSets(generator=None)`` is pseudolikelihood alone. With a generator, each
-# round adds what max-product finds from random messages: at first the labelings of one
-# class that pseudolikelihood likes best.
+# ``ContrastiveTraining(generator=None)`` is pseudolikelihood alone. With a generator,
+# each round adds what max-product finds from random messages: at first the labelings of
+# one class that pseudolikelihood likes best.
 inference = LoopyBP(max_iter=500, damping=0.3)
 options = {
     "edge_features": "constant",
@@ -42,9 +42,9 @@ options = {
     "inference": inference,
     "random_state": 0,
 }
-alone, growing = GrowingSets(generator=None), GrowingSets(max_rounds=15)
-local = ContrastiveCRF(sets=alone, **options).fit(X_train, y_train)
-field = ContrastiveCRF(sets=growing, **options).fit(X_train, y_train)
+alone, growing = ContrastiveTraining(generator=None), ContrastiveTraining(max_rounds=15)
+local = ContrastiveCRF(learning=alone, **options).fit(X_train, y_train)
+field = ContrastiveCRF(learning=growing, **options).fit(X_train, y_train)
 for name, model in (("pseudolikelihood", local), ("with generated labelings", field)):
     print(
         f"{name:25s} {100 * model.score(X_test, y_test):.1f} % right, "

@@ -38,8 +38,8 @@ models = {
 }
 options = {"pairwise": "potts", "inference": "map", "max_iter": 30, "tol": 1e-3}
 fitted = {
-    name: TRWCRF(formulation=formulation, **options).fit(X[train], y[train])
-    for name, formulation in models.items()
+    name: TRWCRF(learning=learning, **options).fit(X[train], y[train])
+    for name, learning in models.items()
 }
 accuracy = {name: model.score(X[test], y[test]) for name, model in fitted.items()}
 

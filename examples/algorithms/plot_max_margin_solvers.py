@@ -60,7 +60,7 @@ for solver in ("cutting_plane", "frank_wolfe", "bmrm"):
 #
 # It is ten times as bad to miss the region of class 1 as to see it where it is not.
 wary = M3NClassifier(
-    formulation=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options
+    learning=MaxMargin(cost=[[0, 10], [1, 0]]), random_state=0, **options
 ).fit(X_train, y_train)
 
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")

@@ -20,7 +20,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf import DRFClassifier
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.display import TrainingTraceDisplay
-from sklearn_crf.learning import MMA, PMA, SPA, GradientSteps
+from sklearn_crf.learning import (
+    MaximumMarginalTraining,
+    PseudoMarginalTraining,
+    SaddlePointTraining,
+)
 
 X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 
@@ -29,24 +33,26 @@ X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 # from the weights of single pixels, the others from random weights. So many cycles are
 # asked for that ``max_iter`` ends the training.
 settings = {"max_iter": 400, "tol": 0.0, "random_state": 1}
-rules = {
-    "PMA": (PMA(solver=GradientSteps(), init="independent"), "mpm"),
-    "SPA-1": (SPA(n_cycles=1000, init="random"), "map"),
-    "SPA-2": (SPA(n_cycles=1000, init="independent"), "map"),
-    "MMA": (MMA(n_cycles=1000, init="random"), "mpm"),
+ways = {
+    "PMA": (PseudoMarginalTraining(init="independent"), "gradient", "mpm"),
+    "SPA-1": (SaddlePointTraining(n_cycles=1000, init="random"), "auto", "map"),
+    "SPA-2": (SaddlePointTraining(n_cycles=1000, init="independent"), "auto", "map"),
+    "MMA": (MaximumMarginalTraining(n_cycles=1000, init="random"), "auto", "mpm"),
 }
 with warnings.catch_warnings():
     # 400 steps do not satisfy tol=0
     warnings.simplefilter("ignore", ConvergenceWarning)
     fields = {
-        name: DRFClassifier(learning=rule, inference=inference, **settings).fit(X, y)
-        for name, (rule, inference) in rules.items()
+        name: DRFClassifier(
+            learning=learning, solver=solver, inference=inference, **settings
+        ).fit(X, y)
+        for name, (learning, solver, inference) in ways.items()
     }
 
 # %%
 # Rows show the constant term, the weight of the grey value, the gradient of each (of
 # the log-likelihood, or of what stands for it), and the wrong labels of the training
-# images by the inference that the rule learns with. PMA comes to rest. SPA and MMA show
+# images by the inference that learns. PMA comes to rest. SPA and MMA show
 # the two behaviours that the paper describes: large oscillations that come back after
 # quiet stretches (SPA-1, MMA), or small ones from some point on (SPA-2). Errors are few
 # where gradients are small: with labels in place of expectations, the norm of the

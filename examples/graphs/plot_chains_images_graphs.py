@@ -21,7 +21,7 @@ from scipy.spatial import Delaunay
 
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.display import FieldDisplay
-from sklearn_crf.learning import PMA
+from sklearn_crf.learning import PseudoMarginalTraining
 
 
 def make_field(rng):
@@ -53,7 +53,9 @@ print(X_train[0], X_train[1], sep="\n")
 # ---------------------------
 rows = np.vstack([example.node_features for example in X_train])
 alone = DRFClassifier().fit(rows, np.concatenate(y_train))
-field = DRFClassifier(learning=PMA(init="independent"), tol=1e-3).fit(X_train, y_train)
+field = DRFClassifier(
+    learning=PseudoMarginalTraining(init="independent"), tol=1e-3
+).fit(X_train, y_train)
 measured = np.vstack([example.node_features for example in X_test])
 accuracy = alone.score(measured, np.concatenate(y_test))
 print(f"each sensor by itself: {100 * accuracy:.1f} % right")

@@ -59,10 +59,10 @@ X_test, y_test = sequences(20, seed=1)
 
 models = {
     "chain": TRWCRF(),
-    "pseudolikelihood": TRWCRF(formulation="pseudolikelihood"),
-    "piecewise": TRWCRF(formulation="piecewise"),
-    "relaxation": TRWCRF(formulation=Relaxation(entropy="trivial")),
-    "exact": TRWCRF(formulation="exact"),
+    "pseudolikelihood": TRWCRF(learning="pseudolikelihood"),
+    "piecewise": TRWCRF(learning="piecewise"),
+    "relaxation": TRWCRF(learning=Relaxation(entropy="trivial")),
+    "exact": TRWCRF(learning="exact"),
 }
 for name, model in models.items():
     model.set_params(tol=3e-3, inference=JunctionTree())

@@ -79,16 +79,16 @@ def contrast(x_tail, x_head):
 
 
 fields = {
-    formulation.name: TRWCRF(
+    learning.name: TRWCRF(
         C=0.1,
-        formulation=formulation,
+        learning=learning,
         inference="map",
         edge_features=contrast,
         pairwise=PairwiseTables("full", edge_types="offset"),
         max_iter=60,
         tol=1e-3,
     ).fit(X, y)
-    for formulation in (
+    for learning in (
         Relaxation(tol=1e-3),
         PiecewiseTraining(),
         PseudolikelihoodTraining(),

@@ -37,8 +37,8 @@ print("images, rows, columns, features:", X_train.shape)
 # Two ways to learn
 # -----------------
 #
-# An estimator is a learning rule and an inference; ``learning="auto"``, the default,
-# takes the rule that matches. Nodes have the grey value as their feature, edges have
+# An estimator is a way to learn and an inference; ``learning="coupled"``, the default,
+# takes the way that matches. Nodes have the grey value as their feature, edges have
 # ``[1, |difference of grey values|]``, as in the paper.
 matched_map = DRFClassifier(learning="spa", inference="map", random_state=0)
 matched_mpm = DRFClassifier(learning="pma", inference="mpm")
@@ -65,22 +65,20 @@ print(f"pixel by pixel: {100 * np.mean(y_alone != y_test):.1f} % wrong")
 # The weights of a fitted estimator can be used with another inference: only what
 # predicts is exchanged.
 inferences = ("map", "mpm")
-rules = {"SPA": matched_map, "PMA": matched_mpm}
+ways = {"SPA": matched_map, "PMA": matched_mpm}
 predicted = {
-    (rule, inference): copy.copy(field).set_params(inference=inference).predict(X_test)
-    for rule, field in rules.items()
+    (way, inference): copy.copy(field).set_params(inference=inference).predict(X_test)
+    for way, field in ways.items()
     for inference in inferences
 }
-for (rule, inference), labels in predicted.items():
-    print(
-        f"{rule} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong"
-    )
+for (way, inference), labels in predicted.items():
+    print(f"{way} + {inference.upper()}: {100 * np.mean(labels != y_test):.2f} % wrong")
 
 # %%
 # One column a pair; matched pairs are in bold.
 columns = {"input": X_test[..., 0], "truth": y_test, "pixel by pixel": y_alone}
-for (rule, inference), labels in predicted.items():
-    columns[f"{rule} + {inference.upper()}"] = labels
+for (way, inference), labels in predicted.items():
+    columns[f"{way} + {inference.upper()}"] = labels
 figure, axes = plt.subplots(
     4, len(columns), figsize=(2 * len(columns), 8.6), layout="constrained"
 )

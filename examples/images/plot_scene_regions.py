@@ -77,9 +77,9 @@ y = [np.where(rng.random(N_REGIONS) < 0.2, "", CLASSES[part]) for part in labels
 fields = {"alone": [Example(x.node_features, []) for x in X], "with neighbours": X}
 found = {}
 for name, data in fields.items():
-    field = TRWCRF(
-        C=1, formulation=Relaxation(tol=1e-3), missing_label="", tol=1e-2
-    ).fit(data[:12], y[:12])
+    field = TRWCRF(C=1, learning=Relaxation(tol=1e-3), missing_label="", tol=1e-2).fit(
+        data[:12], y[:12]
+    )
     found[name] = field.predict(data[12:])
     accuracy = np.mean(
         np.concatenate(list(found[name])) == CLASSES[np.concatenate(labels[12:])]

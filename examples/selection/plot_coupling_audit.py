@@ -20,7 +20,6 @@ from sklearn_crf import DRFClassifier
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.datasets import make_noisy_digits
 from sklearn_crf.display import CouplingAuditDisplay, ReliabilityDisplay
-from sklearn_crf.learning import SPA
 from sklearn_crf.model_selection import coupling_audit
 from sklearn_crf.potentials import PairwiseTables
 
@@ -34,7 +33,7 @@ X, y, _ = make_noisy_digits(40, random_state=0)
 # predicts with all of them.
 estimators = {
     "PMA": DRFClassifier(learning="pma", inference="mpm"),
-    "SPA": DRFClassifier(learning=SPA(solver="bundle"), inference="map"),
+    "SPA": DRFClassifier(learning="spa", solver="bundle", inference="map"),
     "PL": DRFClassifier(learning="pl", inference="icm"),
     "PL, C=0.01 of edges": DRFClassifier(
         learning="pl", inference="icm", pairwise=PairwiseTables(C=0.01)

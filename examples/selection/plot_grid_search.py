@@ -3,7 +3,7 @@ Choosing a field by cross-validation
 ====================================
 
 A field is a scikit-learn classifier whose samples are images. It goes into a pipeline,
-and a grid search looks for the strength of the penalty and for the learning rule at
+and a grid search looks for the strength of the penalty and for the way to learn at
 once.
 """
 
@@ -34,8 +34,8 @@ X_train, y_train, X_test, y_test = X[:24], y[:24], X[24:324], y[24:324]
 # ----------
 #
 # ``NodeTransformer`` applies a transformer of rows to the features of all nodes. The
-# parameters of a field are those of any estimator: the penalty ``C``, the learning
-# rule, and the inference that predicts.
+# parameters of a field are those of any estimator: the penalty ``C``, the way to learn,
+# and the inference that predicts.
 pipeline = Pipeline(
     [
         ("scale", NodeTransformer(StandardScaler())),
@@ -59,12 +59,12 @@ print(f"right on new images: {100 * search.score(X_test, y_test):.2f} %")
 # Learning by the best labeling (SPA) has no penalty, hence the one point.
 results = search.cv_results_
 figure, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
-rules = np.asarray(results["param_field__learning"])
-for rule, colour in (("pma", "#1d3557"), ("pl", "#2a9d8f")):
-    chosen = rules == rule
+ways = np.asarray(results["param_field__learning"])
+for way, colour in (("pma", "#1d3557"), ("pl", "#2a9d8f")):
+    chosen = ways == way
     errors = 100 * (1 - results["mean_test_score"][chosen])
-    ax.semilogx(penalties, errors, "o-", color=colour, label=f"{rule.upper()}, MPM")
-spa = 100 * (1 - results["mean_test_score"][rules == "spa"][0])
+    ax.semilogx(penalties, errors, "o-", color=colour, label=f"{way.upper()}, MPM")
+spa = 100 * (1 - results["mean_test_score"][ways == "spa"][0])
 ax.axhline(spa, color="#d1362f", linestyle="--", label="SPA, MAP")
 ax.set_xlabel("C (inverse strength of the penalty)")
 ax.set_ylabel("wrong pixels in validation, %")

@@ -1,6 +1,7 @@
 """Predictions of the field classifiers: labels, marginals, likelihoods, samples, best labelings, certificates."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,30 +11,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import as_integer
+from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
-    are_pending,
     decode,
     encode_y,
-    made_batch,
     make_batches,
     object_array,
     require_complete,
     summable_weight,
     validate_sample_weight,
-)
-from sklearn_crf.estimators._batch_labels import (
-    edges_of_members,
-    for_each_example,
-    given,
-    labels_of,
-    labels_of_chains,
-    labels_of_most_gain,
-    marginals_of,
-    model_without_nodes,
-    require_no_factors,
-    weighed_marginals,
 )
 from sklearn_crf.estimators._certificates import (
     Certificates,
@@ -44,16 +32,17 @@ from sklearn_crf.estimators._certificates import (
     log_likelihood_terms,
 )
 from sklearn_crf.estimators._field import TrainableField, joined_packing
-from sklearn_crf.estimators._held_out import right_nodes
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
-    AutoMarginals,
+    AutoMap,
     Inference,
     TreeBestLabelings,
     TreeInference,
+    conditional_scores,
     resolve_inference,
 )
+from sklearn_crf.learning import Facts, Labeler, given, right_nodes
 from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms
-from sklearn_crf.objectives import at_temperature
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -62,7 +51,7 @@ def _of_a_distribution(method: _Method) -> _Method:
     """A method that is available if the estimator has a distribution over labelings."""
 
     def check(estimator):
-        if not estimator._has_distribution:
+        if not estimator._kind.has_distribution:
             raise AttributeError(
                 f"{type(estimator).__name__} has no distribution over labelings, so it has no {method.__name__}: use "
                 "TRWCRF or DRFClassifier, or an inference on its models(X)."
@@ -72,132 +61,50 @@ def _of_a_distribution(method: _Method) -> _Method:
     return available_if(check)(method)
 
 
+@options
 class FieldClassifier(TrainableField):
     """Base of the classifiers whose scores are linear in features on a graph."""
-
-    _has_distribution = True
-    # Of predictions, cost[a, b] of class a where b is true: a parameter where an estimator weighs them.
-    cost: Any = None
-
-    # Prediction ----------------------------------------------------------------------------------------------------
 
     def _voters(self, weights):
         """Flat weight vectors that predict together; one unless training kept several."""
         voters = getattr(self, "voters_", None)
         return [weights] if voters is None else list(voters)
 
-    # By which scores are divided: that of the distribution that was learned, and one of TemperatureScaling.
-    _learned_temperature = _further_temperature = 1.0
+    # By which scores are divided besides the temperature that was learned: that of TemperatureScaling.
+    _further_temperature = 1.0
 
-    @property
-    def _temperature(self):
-        return self._learned_temperature * self._further_temperature
-
-    def _scores(self, potentials, weights, batch):
-        """Model of a batch for prediction."""
-        return at_temperature(potentials.inference_model(weights, batch.example), self._temperature)
-
-    def _model(self, potentials, weights, batch):
-        """That model, clamped to the labels that are known."""
-        return given(self._scores(potentials, weights, batch), batch.labels)
-
-    def _asked(self, inference=None):
-        """The inference of a method call, and its decoding rule."""
-        return self._decoding() if inference is None else resolve_inference(inference)
-
-    def _able(self, task, inference=None):
-        """That inference if it supports a task, else the automatic choice for marginals and samples."""
-        asked = self._asked(inference).inference
-        return asked if task in asked.tasks else AutoMarginals(budget="fast")
-
-    def _decides_by_marginals(self, inference):
-        return self._has_distribution and self._asked(inference).rule == "mpm"
-
-    def _joined_nodes(self, inference=None, *, labels=True):
-        """Nodes up to which graphs with cycles are taken together, for labels or for marginals."""
+    def _labeler(self, inference=None):
+        """Return what labels nodes under the fitted weights, by the inference of a method call."""
         check_is_fitted(self)
-        if labels and not self._decides_by_marginals(inference):
-            return 1
-        return self._able("marginals", inference).joined_nodes
+        learning = self._learning()
+        facts = Facts.of_fitted(self)
+        decides = learning.has_distribution and self.cost is not None
+        return Labeler(
+            self._decoding(learning) if inference is None else resolve_inference(inference),
+            len(self.classes_),
+            has_distribution=learning.has_distribution,
+            temperature=learning.learned_temperature * self._further_temperature,
+            cost=self._decision_cost(learning, self.classes_) if decides else None,
+            class_weight=self.decision_weight_,
+            n_jobs=self.n_jobs,
+            fallback=learning.fallback(facts) if inference is None else None,
+        )
 
     def _predict_columns(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the column of each node's label for every batch."""
-        joined = self._joined_nodes(inference)
+        labeler = self._labeler(inference)
+        joined = labeler.joined_nodes()
         encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
-        return encoded, batches, self._columns(batches, potentials, self._voters(weights), inference)
-
-    def _columns(self, batches, potentials, voters, inference=None):
-        """The column of each node's label for every batch."""
-        if self._decides_by_marginals(inference):
-            return self._labels_by_marginals(batches, potentials, voters, inference)
-        chosen = self._asked(inference).inference
-
-        def run(batch, n_threads):
-            if len(voters) == 1:
-                return labels_of(self, potentials, voters[0], batch, chosen, n_threads)
-            votes = np.zeros((batch.example.n_nodes, len(self.classes_)))
-            for voter in voters:
-                labels = labels_of(self, potentials, voter, batch, chosen, n_threads)
-                votes[np.arange(len(labels)), labels] += 1
-            # Labels that win at each node need not fit together where those of each voter do.
-            may_forbid = potentials.forbids or batch.example.has_factors
-            model = self._model(potentials, voters[0], batch) if may_forbid else None
-            return labels_of_most_gain(model, votes, n_threads)
-
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "map")
-        return self._mapped(run, quick, batches, chosen)
+        return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
 
     def _mean_marginals(self, X, evidence=None, inference=None):
         """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
-        joined = self._joined_nodes(inference, labels=False)
+        labeler = self._labeler(inference)
+        joined = labeler.joined_nodes(labels=False)
         encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
-        return encoded, batches, self._marginals_of(batches, potentials, self._voters(weights), inference)
+        return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
 
-    def _marginals_of(self, batches, potentials, voters, inference):
-        """The node marginals of every batch."""
-        chosen = self._able("marginals", inference)
-
-        def run(batch, n_threads):
-            return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
-
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "marginals")
-        return self._mapped(run, quick, batches, chosen)
-
-    def _labels_by_marginals(self, batches, potentials, voters, inference):
-        """The labels of every batch by its node marginals, which are never all in memory."""
-        chosen = self._able("marginals", inference)
-        is_plain = self.cost is None and getattr(self, "decision_weight_", None) is None
-        gain_of = None if is_plain else self._gain
-
-        def run(batch, n_threads):
-            model, marginals = self._mean_of_voters(potentials, voters, batch, chosen, n_threads)
-            with batch.named_in_errors():
-                return labels_of_most_gain(model, self._gain(marginals, batch.node_ptr), n_threads)
-
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "mpm", gain_of)
-        return self._mapped(run, quick, batches, chosen)
-
-    def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
-        """A model of a batch, and its node marginals averaged over the voters."""
-        found = [marginals_of(self, potentials, voter, batch, inference, n_threads) for voter in voters]
-        model, marginals = found[0]
-        return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
-
-    def _mapped(self, run, quick, batches, inference):
-        """A function of every batch, or what a quicker one that is not None finds unless it finds None."""
-
-        def either(batch, n_threads):
-            found = None if quick is None else quick(batch)
-            return run(made_batch(batch), n_threads) if found is None else found
-
-        takes_turns = quick is None and are_pending(batches) and inference.takes_turns_on_forests
-        with single_threaded_blas():
-            return map_coarse(either, batches, self.n_jobs, takes_turns=takes_turns)
-
-    def _gain(self, probability, node_ptr):
-        """What each label of a node is worth: its weighed marginal probability, or less its expected cost."""
-        probability = weighed_marginals(probability, getattr(self, "decision_weight_", None), np.diff(node_ptr))
-        return probability if self.cost is None else -(probability @ self._checked_cost(len(self.classes_)).T)
+    # Prediction ----------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Labels of every node.
@@ -269,7 +176,7 @@ class FieldClassifier(TrainableField):
         truth = encode_y(y, encoded, missing_label=missing, classes=classes, allow_unknown=True).labels
         weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
         weight = summable_weight(weight)
-        batches = make_batches(encoded, truth, **joined_packing(self, encoded, self._joined_nodes()))
+        batches = make_batches(encoded, truth, **joined_packing(self, encoded, self._labeler().joined_nodes()))
         return right_nodes(columns, batches, weight)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
@@ -291,7 +198,8 @@ class FieldClassifier(TrainableField):
             One for each example; states are in the order of ``classes_``.
         """
         encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        found = [self._model(potentials, weights, batch) for batch in batches]
+        labeler = self._labeler()
+        found = [labeler.model(potentials, weights, batch) for batch in batches]
         return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
 
     def energy(self, X: Any, y: Any) -> np.ndarray:
@@ -407,6 +315,45 @@ class FieldClassifier(TrainableField):
         labels = for_each_example(encoded, batches, labels, lambda shape: np.empty((1, *shape), self.classes_.dtype))
         return object_array(labels), object_array(for_each_example(encoded, batches, scores, lambda shape: np.zeros(1)))
 
+    def decision_function(
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None
+    ) -> np.ndarray:
+        """Scores of the states of every node, its neighbours labelled as ``predict`` labels them.
+
+        A best labeling has the state of the highest of these scores at each node: any other loses at least the
+        difference.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: the other states of these
+            nodes have a score of -inf.
+        inference : str or Inference, optional
+            The inference that labels the neighbours; None is the one of ``predict``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
+            second less that of the first.
+        """
+        encoded, batches, potentials, weights = self._prepare(X, evidence)
+        labeler = self._labeler(inference)
+        asked = labeler.decoding.inference
+        chosen = asked if "map" in asked.tasks else AutoMap()
+
+        def run(batch, n_threads):
+            model = labeler.model(potentials, weights, batch)
+            scores = conditional_scores(model, chosen.map(model, n_threads=n_threads).labels)
+            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+        with single_threaded_blas():
+            found = map_coarse(run, batches, self.n_jobs)
+        n_columns = None if len(self.classes_) == 2 else len(self.classes_)
+        return decode(encoded, found, batches, n_columns=n_columns)
+
     @_of_a_distribution
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None) -> np.ndarray:
         """Marginal probability of each class at every node.
@@ -428,7 +375,7 @@ class FieldClassifier(TrainableField):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
-        self._warn_of_scale()
+        self._learning().warn_of_scale()
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     @_of_a_distribution
@@ -454,7 +401,7 @@ class FieldClassifier(TrainableField):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
         encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
-        self._warn_of_scale()
+        self._learning().warn_of_scale()
         with np.errstate(divide="ignore"):
             logarithms = [np.log(probability) for probability in marginals]
         return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
@@ -486,11 +433,12 @@ class FieldClassifier(TrainableField):
             If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
         """
         encoded, batches, potentials, weights = self._prepare(X, evidence)
-        asked = self._able("marginals", inference)
+        labeler = self._labeler(inference)
+        asked = labeler.able("marginals")
 
         def run(batch, n_threads):
             require_no_factors(batch, "predict_edge_proba")
-            model = self._model(potentials, weights, batch)
+            model = labeler.model(potentials, weights, batch)
             chosen = TreeInference() if model.graph.is_forest else asked
             if not hasattr(chosen, "edge_marginals"):
                 raise ValueError(f"{type(chosen).__name__} gives no marginals of edges: use inference='bp'.")
@@ -527,10 +475,11 @@ class FieldClassifier(TrainableField):
             If the inference has no log-partition.
         """
         encoded, batches, potentials, weights = self._prepare(X, y, name="y", allow_unknown=True)
-        chosen = self._able("marginals", inference)
+        labeler = self._labeler(inference)
+        chosen = labeler.able("marginals")
 
         def run(batch, n_threads):
-            model = self._scores(potentials, weights, batch)
+            model = labeler.scores(potentials, weights, batch)
             is_unknown = batch.labels == len(self.classes_)
             with batch.named_in_errors():
                 labels = np.where(is_unknown, -1, batch.labels)
@@ -545,6 +494,27 @@ class FieldClassifier(TrainableField):
         for batch, (part, _) in zip(batches, parts, strict=True):
             values[batch.members] = part
         return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
+
+    @_of_a_distribution
+    def log_likelihood_ratio(self, X, Y1, Y2):
+        r"""Logarithm of how much likelier one labeling is than another.
+
+        .. math:: \log p(Y_1 \mid x) - \log p(Y_2 \mid x) = \mathrm{score}(x, Y_1) - \mathrm{score}(x, Y_2)
+
+        Exact whatever the graph: the partition function cancels.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``.
+        Y1, Y2 : array-like
+            A label for every node.
+
+        Returns
+        -------
+        ndarray of shape (n_examples,)
+        """
+        return self.energy(X, Y2) - self.energy(X, Y1)
 
     @_of_a_distribution
     def sample(
@@ -577,12 +547,13 @@ class FieldClassifier(TrainableField):
         """
         n_samples = as_integer(n_samples, "n_samples")
         encoded, batches, potentials, weights = self._prepare(X, evidence)
-        chosen = self._able("sample", inference)
+        labeler = self._labeler(inference)
+        chosen = labeler.able("sample")
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))
 
         def run(task, n_threads):
             batch, seed = task
-            model = self._model(potentials, weights, batch)
+            model = labeler.model(potentials, weights, batch)
             with batch.named_in_errors():
                 return chosen.sample(model, n_samples, random_state=int(seed), n_threads=n_threads)
 
@@ -593,3 +564,37 @@ class FieldClassifier(TrainableField):
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
+
+
+def for_each_example(encoded, batches, found, of_nothing):
+    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
+    if len(found) == encoded.n_examples:
+        return found
+    results = [None] * encoded.n_examples
+    for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
+        results[i] = part
+    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
+    return np.array(results) if isinstance(found, np.ndarray) else results
+
+
+def edges_of_members(batches, parts):
+    """Marginals of the edges of each member of the batches, of those of whole batches."""
+    marginals = []
+    for batch, part in zip(batches, parts, strict=True):
+        # The edges of one member follow those of the member before.
+        first_nodes = batch.example.graph.edges[:, 0]
+        member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
+        ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
+        marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
+    return marginals
+
+
+def model_without_nodes(n_classes):
+    """The model of an example that has no nodes."""
+    return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
+
+
+def require_no_factors(batch, method):
+    """Raise ValueError where an example has factors besides nodes and edges."""
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

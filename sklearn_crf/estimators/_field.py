@@ -1,184 +1,245 @@
-"""Fields whose scores are linear in features: their weights, flat and as fitted attributes, and their training."""
+"""Fields whose scores are linear in features: reading, planning, training and storing of a fit."""
 
-from functools import partial
+from dataclasses import field
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_array, check_is_fitted
 
 from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
-from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
-from sklearn_crf._threads import kept_threads, single_threaded_blas
+from sklearn_crf._reports import CallbackSupportMixin
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import encode_X, encode_y, make_batches, tie_constant_edges
-from sklearn_crf.estimators._partial_fit import partial_fit
+from sklearn_crf.encoding import encode_y, in_class_order, make_batches, tie_constant_edges
 from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training_examples import TrainingExamples, require_node_losses
-from sklearn_crf.inference import NAMES, Inference, NamedInference, resolve_inference
-from sklearn_crf.learning import TrainingRun, initial_weights, restore_units
-from sklearn_crf.potentials import (
-    PAIRWISE_FORMS,
-    FactorPotentials,
-    FactorType,
-    FeaturePairs,
-    LinearPotentials,
-    PairwiseForm,
-    PairwiseTables,
-    SparseEdgePotentials,
-    SparsePotentials,
-    pairwise_form,
+from sklearn_crf.estimators._training import held_out_examples, partial_fit, train
+from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
+from sklearn_crf.inference import NAMES, Inference, resolve_inference
+from sklearn_crf.learning import (
+    LEARNING_CONSTRAINTS,
+    MARGIN_SOLVERS,
+    SOLVERS,
+    Facts,
+    FitPlan,
+    PlaneSolver,
+    Solver,
+    kind_of_learning,
+    resolve_learning,
 )
+from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, WeightLayout, pairwise_form
 
 
-class WeightLayout(NamedTuple):
-    """Which weights a field has: from fitted attributes to flat vectors and back."""
-
-    form: PairwiseForm
-    fit_intercept: bool
-    forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
-    forbidden_ends: np.ndarray | None = None  # (2, K) bool: classes that no first, and no last, node may have
-    forbidden_by: str = ""  # what rules them out, for errors
-    seen_only: bool | None = False  # weights of nodes only for what occurs in training; None where there are many
-    seen_tables: bool = False  # weights of tables only for pairs of labels that occur
-    seen_only_on_edges: bool = True  # the same for sparse features of edges
-    takes_factors: bool = False
-
-    # Attributes ----------------------------------------------------------------------------------------------------
-
-    def attributes(self, potentials, flat):
-        """Fitted attributes of a flat vector of weights."""
-        if not isinstance(potentials, FactorPotentials):
-            none = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
-            return self._pairwise_attributes(potentials, flat) | none
-        pairwise, factors = potentials.unpack(flat)
-        return self._pairwise_attributes(potentials.pairwise, pairwise) | {
-            "factor_coef_": {name: np.array(coef) for name, coef in factors.items()},
-            "factor_states_": {kind.name: kind.states for kind in potentials.types},
-            "factor_shapes_": {kind.name: kind.n_states for kind in potentials.types},
-        }
-
-    def _pairwise_attributes(self, potentials, flat):
-        coef, intercept, edge_coef = potentials.unpack(flat)
-        if not self.fit_intercept:
-            intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
-        attributes = {"coef_": self._kept_coef(potentials, coef)}
-        attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
-        if isinstance(potentials, SparseEdgePotentials):
-            edge_coef = potentials.edge_pairs.matrix(edge_coef)
-            return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
-        return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
-
-    def _kept_coef(self, potentials, coef):
-        if isinstance(potentials, SparsePotentials):
-            if self.seen_only or not potentials.pairs.are_all:
-                return potentials.pairs.matrix(coef)
-            shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
-            coef = np.moveaxis(coef.reshape(shape), 2, 1)
-        return np.array(coef[0] if potentials.n_node_types == 1 else coef, order="C")
-
-    # Prediction ----------------------------------------------------------------------------------------------------
-
-    def fitted_potentials(self, field, encoded=None):
-        """Potentials of the fitted weights of a field, for the features of some encoded X."""
-        pairwise = self._fitted_pairwise(field, encoded)
-        if not self.takes_factors or not (field.factor_coef_ or (encoded is not None and encoded.has_factors)):
-            return pairwise
-        return FactorPotentials(pairwise, list(_fitted_types(field).values()))
-
-    def _fitted_pairwise(self, field, encoded):
-        n_classes, n_features = len(field.classes_), field.n_features_in_
-        n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
-        sparse_edges = sp.issparse(field.edge_coef_)
-        n_edge_types = field.n_edge_types_ if sparse_edges else field.edge_coef_.shape[0]
-        options = {
-            "n_edge_features": field.edge_coef_.shape[1] // (n_edge_types if sparse_edges else 1),
-            "n_node_types": n_node_types,
-            "n_edge_types": n_edge_types,
-            "fit_intercept": self.fit_intercept,
-            "forbidden": self.forbidden,
-            "forbidden_ends": self.forbidden_ends,
-        }
-        n_table_weights = field.edge_coef_.shape[0 if sparse_edges else -1]
-        if self.form.n_weights != n_table_weights:
-            raise ValueError(
-                f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
-                f"{n_table_weights}: call fit without warm_start."
-            )
-        if sp.issparse(field.coef_) and self.seen_only is not False:
-            pairs = FeaturePairs.of_matrix(field.coef_)
-        elif sp.issparse(field.coef_) or sparse_edges or (encoded is not None and encoded.is_sparse):
-            pairs = FeaturePairs.all(n_features * n_node_types, field.coef_.shape[-2])
-        else:
-            return LinearPotentials(n_features, n_classes, self.form, **options)
-        if sparse_edges:
-            edge_pairs = FeaturePairs.of_matrix(field.edge_coef_)
-            return SparseEdgePotentials(pairs, edge_pairs, n_features, n_classes, self.form, **options)
-        return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
-
-    def flat(self, field, potentials):
-        """The fitted weights as a flat vector of potentials, which may have been made for other training data."""
-        if not isinstance(potentials, FactorPotentials):
-            return self._flat_pairwise(field, potentials)
-        parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)
-        for kind in potentials.types:
-            parts.append(kind.weights_of(fitted.get(kind.name), field.factor_coef_.get(kind.name)).ravel())
-        return np.concatenate(parts)
-
-    def _flat_pairwise(self, field, potentials):
-        coef, n_features = field.coef_, field.n_features_in_
-        if isinstance(potentials, SparsePotentials):
-            if not sp.issparse(coef):
-                types_apart = coef.reshape(potentials.n_node_types, -1, n_features)
-                coef = np.moveaxis(types_apart, 1, 0).reshape(-1, potentials.n_node_types * n_features)
-            coef = potentials.pairs.pick(coef)
-        intercept = field.intercept_ if self.fit_intercept else np.zeros(0)
-        if isinstance(potentials, SparseEdgePotentials):
-            edge_coef = potentials.edge_pairs.pick(field.edge_coef_)
-        else:
-            edge_coef = potentials.form.contract(self.form.expand(field.edge_coef_))
-        return potentials.pack(coef, intercept, edge_coef)
-
-
-_FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
-
-
-def _fitted_types(field):
-    """The types of factors of a fitted field, by name."""
-    return {
-        name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
-        for name, coef in field.factor_coef_.items()
-    }
-
-
+@options
 class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """Training of a field whose scores are linear in features on a graph.
+    r"""Fits of a field whose scores are linear in features on a graph.
 
-    An estimator has the constructor parameters of ``_parameter_constraints``; it defines the inference of prediction
-    (``_decoding``), the objective (``_objective``), the training (``_train``) and the fitted attributes (``_store``).
+    Parameters
+    ----------
+    C : float, default=1.0
+        Inverse strength of the penalty in :math:`\tfrac12 \lVert w \rVert^2 + C \sum_i \ell_i`; intercepts are free,
+        but for margins, which penalise them as those of centred features. Learning by "spa", "mma" and "cd" has no
+        penalty, or with ``solver="bundle"`` one on the distance to the start. ``C = 1 / (2 c2)`` in terms of CRFsuite.
+    learning : str, Learning or Objective, default="likelihood"
+        How the weights are found. Likelihoods:
+
+        - "likelihood": maximum likelihood, exact where that is affordable on all examples, as on chains and narrow
+          graphs, and by "relaxation" elsewhere; "exact" is exact everywhere, by junction trees.
+        - "coupled": by the inference that predicts (Kumar et al. 2005): "pma" where that gives marginals, "spa" where
+          it gives best labelings.
+        - "pma": the marginals of the inference that predicts (pseudo-marginal approximation); "spa": its best labeling
+          (saddle point approximation); "mma": each node's likeliest state (maximum marginal approximation); "cd":
+          Gibbs sweeps from the truth (contrastive divergence).
+        - "relaxation": a convex upper bound on the log-partition, by messages that go on from step to step (recipe 1
+          of Jancsary 2012); "edge_probabilities": the least such bound over distributions of spanning trees (recipe
+          2); "reparameterization": the bound as the least over all ways to share scores out among trees (recipe 3);
+          "joint_relaxation": the same in one problem over weights and shares (recipe 4); "dual_relaxation": the same in
+          the marginals of one example after the other (recipe 5, with ``fit_intercept=False``).
+        - "piecewise": each node and each edge by itself; "shared_pieces": each edge by itself with a share of the
+          scores of its nodes; "pseudolikelihood" or "pl": each node given its true neighbours: without inference.
+        - "loopy", "mean_field": the Bethe free energy of belief propagation; the lower bound of mean field.
+
+        Margins, whose scores are no log-probabilities:
+
+        - "max_margin": the maximum itself, by whatever finds best labelings.
+        - "relaxed_margin": the maximum over the local polytope, whose fractional solutions take part (M3N recipe 2).
+        - "smoothed_margin": the same plus a temperature times an entropy, a smooth problem (recipe 1);
+          "reparameterized_margin" and "joint_margin": the same over shares of scores (recipes 3 and 4); "dual_margin":
+          the relaxed margin in the marginals of one example after the other (recipe 5).
+
+        And "contrastive": the truth is to be probable among sets of labelings, which grow (Vickrey 2010). Or an object
+        of :mod:`sklearn_crf.learning`, whose options are reachable as ``learning__cost`` and so on; or an
+        :class:`~sklearn_crf.objectives.Objective` of your own.
+    solver : str, Solver or PlaneSolver, default="auto"
+        What moves the weights. Smooth losses: "lbfgs"; "gradient", steps along the gradient; "sgd", stochastic gradient
+        steps over mini-batches of examples. "auto" is L-BFGS where the loss has a value, else gradient steps; with
+        "spa", "mma" and "cd" the steps that their options describe, and "spa" has "bundle", which proves how far it is
+        from the optimum. Margins: "cutting_plane", which keeps the worst labelings of each example (n-slack);
+        "frank_wolfe", which keeps one combination of them, in less memory, quicker to a rough solution and slower to an
+        accurate one; "bmrm", the bundle method, one plane for each pass over all examples (1-slack), deterministic;
+        "one_slack", the same with planes of known labelings as long as those will do; "subgradient", the steps of
+        Pegasos; "auto" is one of the bundle methods up to 1,000 weights and without edges, otherwise Frank-Wolfe.
+        Margins at a temperature have "lbfgs" alone. Or an object of :mod:`sklearn_crf.learning`, whose options are
+        reachable as ``solver__l1_ratio`` and so on.
+    inference : str or Inference, default="auto"
+        What predicts, and learns where the loss asks for marginals or labelings. "auto" goes with ``learning``: each
+        node's best state under its marginals, exact ones where they are affordable and otherwise those of training;
+        with margins the best labeling. "mpm" is each node's best state, "map" the best labeling (Viterbi on chains,
+        minimum cuts for two classes); or another name of the user guide (:ref:`choosing_inference`); or an
+        :class:`~sklearn_crf.inference.Inference`, cloned, whose options are reachable as ``inference__max_iter``.
+    cost : array-like of shape (n_classes, n_classes), optional
+        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
+        ``classes_``. Labels of least expected cost under the marginals are predicted (Jancsary 2012, Eq. 42 to 47);
+        margins are learned under it. None is one for every error.
+    weights : {"auto", "all", "seen"}, default="all"
+        Whether every feature has a weight for every label, or for those only that occur with it in training; with
+        "seen", pairs of labels that no edge joins in training have no weight either. Sparse features only. "auto" has
+        those that occur for sparse features of edges, and for features of nodes where all were more than 100,000
+        weights; not with two classes, plain rows, unlabelled nodes, :class:`~sklearn_crf.Shards` or ``partial_fit``.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of classes, "balanced" in inverse proportion to the weighted numbers of their nodes. Where the loss is a
+        sum over nodes ("pseudolikelihood", "piecewise") or has a cost of errors they are factors of its nodes, in
+        margins of their costs. Every other learning weighs an example by the mean over its nodes, and ``predict``
+        weighs marginals: see :ref:`weights`.
+    pairwise : str or PairwiseTables, default="auto"
+        Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
+        :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
+        "associative" is "auto" with weights that are not negative, for margins: equal labels are never worse and
+        minimum cuts stay exact throughout training; edge features must not be negative either.
+    edge_features : str or callable, default="auto"
+        Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
+        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
+        "difference", and "constant" for sparse features and linear operators.
+    connectivity : int or array-like of shape (n_offsets, ndim), default=1
+        Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
+    fit_intercept : bool, default=True
+        Whether nodes have a constant term.
+    max_iter : int, default=200
+        Most iterations; epochs where steps are made for mini-batches, planes of the bundle method, iterations of the
+        last round of "contrastive".
+    tol : float or "auto", default="auto"
+        Largest entry of the gradient per labelled node at which training stops, 1e-4 with "auto". Margins stop at a
+        duality gap of this share of the objective, 0.01 with "auto", and 0.5 with Frank-Wolfe, whose bound is the last
+        to get better: by then its weights label about as well as later ones, but ``converged_`` is False unless the gap
+        is 0.01.
+    missing_label : object, default=None
+        Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over them,
+        "spa", "mma" and "cd" complete them; "piecewise", "shared_pieces", "pseudolikelihood", "joint_relaxation",
+        "dual_relaxation", "edge_probabilities", "contrastive" and margins reject them.
+    classes : array-like, optional
+        All classes, where some may be missing from the training labels.
+    lattice_ndim : int, optional
+        Number of lattice axes of an example; None reads it from X.
+    warm_start : bool, default=False
+        Start from the last fit's weights, also from those of a fit that was interrupted. Of the solvers of margins
+        only the bundle method can; the sets of "contrastive" are built anew.
+    random_state : int, RandomState instance or None, default=None
+        For random starts, the order of mini-batches, and what is drawn.
+    n_jobs : int, default=None
+        Threads over examples, then inside large ones. Results do not depend on it.
+    verbose : int, default=0
+        Whether progress is shown.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features), or CSR matrix
+        With a leading axis of node types where examples have several. Where features have weights for labels that
+        occur with them alone, a CSR matrix of shape (n_classes, n_features), columns of node types side by side, of
+        the nonzero weights.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    edge_coef_ : ndarray of shape (n_edge_types, n_edge_features, n_table_weights)
+        Row by row of the table for ``pairwise="full"``: of the label of an edge's first node, then its second's. For
+        sparse edge features a CSR matrix of shape (n_table_weights, n_edge_types * n_edge_features), columns of edge
+        types side by side, of the nonzero weights.
+    loss_curve_ : ndarray of shape (n_iter_,)
+        The regularised objective at every iteration; NaN for learning without one (MMA, CD). Of margins, at every plane
+        of the bundle method, or the best of those worked out at the epochs ``checks_``.
+    error_curve_ : ndarray of shape (n_iter_,)
+        Wrong training labels by the inference that learns, weighted; NaN where none runs. Not for margins.
+    gradient_norm_curve_ : ndarray of shape (n_iter_,)
+        Euclidean norm of the gradient per labelled node, by weights for features as X has them. Not for margins.
+    coef_path_, gradient_path_ : ndarray of shape (n_iter_, n_coef)
+        All weights and gradients, flat, for models of few weights; else empty. Not for margins.
+    n_iter_ : int
+        Iterations, of all rounds of "contrastive".
+    converged_ : bool
+        Whether training came to its own end, with an inference that did; of margins, at a duality gap that is proven;
+        False where examples held out ended it.
+    stop_reason_ : str
+        Why it ended.
+    best_iter_ : int or None
+        The iteration whose weights are kept, from 0; None where they are a mean or several vote.
+    duality_gap_ : float
+        Upper bound on the suboptimality of the objective, of margins and of "spa" with ``solver="bundle"``; NaN
+        elsewhere.
+    validation_scores_ : ndarray of shape (n_iter_,)
+        Share of right labels among the examples held out, at every iteration; empty where none were.
+    voters_ : ndarray of shape (n_voters, n_coef) or None
+        Weights that vote at prediction, for ``select="voted"``; ``coef_`` and the others are then their mean.
+    dual_curve_, checks_, inference_calls_curve_ : ndarray
+        Of margins: the dual value, the planes, epochs or iterations made, and the inferences for one example asked for,
+        at the moments of ``loss_curve_``.
+    n_inference_calls_ : int
+        Of margins: inferences in all.
+    n_rounds_, n_assignments_ : int
+        Of "contrastive": rounds of generation, and labelings in all sets at the end.
+    n_generated_, round_starts_ : ndarray of int
+        Of "contrastive": labelings that were new in each round, and where in ``loss_curve_`` the sets have grown.
+    learning_ : str
+        The learning that was used: "exact" or "relaxation" for "likelihood", "pma" or "spa" for "coupled".
+    inference_ : str
+        The inference that predicts with ``inference="auto"``: "mpm", "trw", "map" or the class of another. Otherwise
+        the parameter, or the class of an object.
+    decision_weight_ : ndarray of shape (n_classes,) or None
+        Factors of the marginals by which ``predict`` decides, where ``class_weight`` weighs whole examples.
+    has_cycles_, has_factors_ : bool
+        Whether a training example has a cycle, and factors besides nodes and edges.
+    exact_is_affordable_ : bool
+        Whether exact inference is affordable on all training examples, where a choice depends on it.
+    n_edge_types_ : int
+        Edge types that have weights. Only for sparse edge features.
+    factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)
+        Weights of each type of factors, of its listed joint states and, last, of all others.
+    factor_states_ : dict of str to ndarray of shape (n_listed, arity)
+        The listed joint states of each type, those seen in training, as columns of ``classes_``.
+    factor_shapes_ : dict of str to ndarray of shape (arity,)
+        Numbers of states of the nodes of each type.
+    partial_fit_state_ : dict
+        State for the next ``partial_fit``, if that was the last call.
+    n_features_in_ : int
+        Features of a node.
+    lattice_ndim_ : int or None
+        Lattice axes of the training examples, which prediction requires; None for a list of ``Example``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only for data frames.
     """
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "C": [C_INTERVAL],
+        "learning": LEARNING_CONSTRAINTS,
+        "solver": [StrOptions({"auto", "bundle", *SOLVERS, *MARGIN_SOLVERS}), Solver, PlaneSolver],
         "inference": [str, Inference],
-        "pairwise": [StrOptions({"auto", *PAIRWISE_FORMS}), PairwiseTables],
+        "cost": ["array-like", None],
+        "weights": [StrOptions({"auto", "all", "seen"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "pairwise": [StrOptions({"auto", "associative", *PAIRWISE_FORMS}), PairwiseTables],
         "edge_features": [str, callable],
         "connectivity": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "fit_intercept": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "tol": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "missing_label": "no_validation",
         "classes": ["array-like", None],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
         "lattice_ndim": [Interval(Integral, 0, None, closed="left"), None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -186,15 +247,33 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
     # Objects that parameters take in place of a name, for errors.
-    _objects: ClassVar[dict[str, str]] = {"inference": "LoopyBP()", "pairwise": "PairwiseTables()"}
-    _takes_factors = False
-    _takes_sparse_edges = False
-    # Whether objectives of shards need their encoded examples besides the batches made of them.
-    _keeps_encoded = False
-    _takes_parts = False
-    # Whether class_weight is in a matrix of costs, and nowhere else.
-    _has_costs_of_classes = False
-    _penalises_intercept = False
+    _objects: ClassVar[dict[str, str]] = {
+        "learning": "Relaxation()",
+        "solver": "LBFGS()",
+        "inference": "LoopyBP()",
+        "pairwise": "PairwiseTables()",
+    }
+
+    C: float = field(default=1.0, kw_only=False)
+    learning: Any = "likelihood"
+    solver: Any = "auto"
+    inference: Any = "auto"
+    cost: Any = None
+    weights: str = "all"
+    class_weight: Any = None
+    pairwise: Any = "auto"
+    edge_features: Any = "auto"
+    connectivity: Any = 1
+    fit_intercept: bool = True
+    max_iter: int = 200
+    tol: Any = "auto"
+    missing_label: Any = None
+    classes: Any = None
+    lattice_ndim: int | None = None
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -224,79 +303,31 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if isinstance(self.inference, str) and self.inference not in NAMES:
             # The error says which ones look like it.
             resolve_inference(self.inference)
+        kind_of_learning(self.learning, self.inference)
 
-    # Hooks of an estimator ------------------------------------------------------------------------------------------
+    # Presets -------------------------------------------------------------------------------------------------------
 
-    def _decoding(self) -> NamedInference:
-        """The inference that predicts, and its decoding rule."""
-        return resolve_inference(self.inference)
+    # Tables of "auto" on chains, where it may matter which label comes first.
+    _form_on_chains: ClassVar[str] = "auto"
 
-    def _check_parameters(self):
-        """Raise ValueError where parameters do not go together, before any work is done."""
+    @staticmethod
+    def _automatic_edge_features(encoded, n_classes):
+        """Name the features of edges that "auto" stands for on encoded examples, or their outline."""
+        return "constant" if encoded.is_sparse or encoded.has_operators else "difference"
 
-    def _weighs_nodes(self):
-        """Whether the loss is a sum over nodes or has costs of nodes, so that class_weight is a factor of each node.
-
-        A joint likelihood has neither: class_weight is then a factor of each example, by the mean over its nodes, and
-        of the marginals by which nodes are labelled.
-        """
-        return False
-
-    def _check_shards(self):
-        """Raise ValueError where training goes through single examples in memory, before any shard is loaded."""
-
-    def _check_labels(self, labels):
-        """Raise ValueError where a parameter does not fit the classes."""
-
-    def _packing(self, encoded):
-        """Maximum number of nodes of a batch: of forests, of graphs with cycles, of examples with factors."""
-        return {"max_nodes": 4096, "max_cyclic_nodes": 1, "max_factor_nodes": 1}
-
-    def _are_narrow(self, batches, potentials):
-        """Whether exact inference is affordable on all batches, where the automatic choice depends on that."""
-        return False
-
-    def _has_penalty(self, objective):
-        """Whether the loss of stochastic steps has a penalty."""
-        return objective.smooth
-
-    def _projection(self, potentials):
-        """Projection of weights onto the allowed set; None without constraints."""
-        return None
-
-    def _check_batches(self, batches, graphs):
-        """Raise ValueError where examples do not suit the choice made from the graphs of all examples."""
-
-    def _objective(self, examples, potentials):
-        """The objective that is minimised."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _train(self, risk, examples, make_start, run):
-        """The record of a training; ``make_start(init)`` gives the weights it starts from."""
-        raise NotImplementedError(type(self).__name__)
-
-    def _n_iterations(self):
-        """Maximum number of iterations, for callbacks."""
-        return self.max_iter
-
-    def _chosen(self, graphs):
-        """Fitted attributes that depend on the graphs of the training examples, and that prediction needs."""
-        return {}
-
-    def _store(self, record):
-        """Set the fitted attributes other than weights."""
-        self.loss_curve_ = record.curve("loss")
-        self.gradient_norm_curve_ = record.curve("gradient_norm")
-        self.error_curve_ = record.curve("errors")
-        self.n_iter_ = record.n_iter
-        self.converged_ = record.converged
-        self.stop_reason_ = record.stop_reason
-        self.best_iter_ = record.best_iter
-
-    # Training ------------------------------------------------------------------------------------------------------
+    # Fits ----------------------------------------------------------------------------------------------------------
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, node_weight=None):
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        node_weight: Any = None,
+        *,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
         """Learn the weights.
 
         Parameters
@@ -312,62 +343,33 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         node_weight : sequence of array-like, optional
             For each example an array of the shape of its labels: factors of the loss of each node, or of its cost. Only
             where the loss is a sum over nodes (pseudolikelihood, pieces of nodes) or has a cost of nodes.
+        X_val : array-like, sparse matrix, or list of examples, optional
+            Examples that choose among the iterates of training, see ``early_stopping`` of
+            :class:`~sklearn_crf.learning.PseudoMarginalTraining`.
+        y_val : array-like, optional
+            Their labels.
 
         Returns
         -------
         estimator
             self
         """
-        return self._fit(X, y, sample_weight, node_weight)
-
-    def _fit(self, X, y, sample_weight, node_weight, held_out=None):
-        self._check_parameters()
-        if isinstance(X, Shards):
-            examples = gather(self, X, y, sample_weight, node_weight)
-        else:
-            examples = TrainingExamples(self, X, y, sample_weight, node_weight, self.classes)
+        learning = self._learning()
+        data, held_out = held_out_examples(self, learning, X, y, sample_weight, node_weight, X_val, y_val)
+        data = self._read(learning, *data)
         try:
-            encoded, labels = examples.encoded, examples.labels
-            self._check_labels(labels)
-            rng = check_random_state(self.random_state)
-            potentials = examples.potentials(self, self._weight_layout(labels.classes_, encoded.lattice_ndim))
-            scaling = examples.scaling
-            objective = self._objective(examples, potentials)
-            require_node_losses(self, examples, objective)
-            risk = examples.risk(self, objective, potentials, int(rng.randint(np.iinfo(np.int32).max)))
-            former = self._former_weights(encoded, labels, potentials)
-            callbacks = fit_callbacks(self, X, y, self._n_iterations())
-            with single_threaded_blas(), kept_threads(self.n_jobs), callbacks as iteration:
-
-                def fitted_now(coef):
-                    of_input = {"n_features_in_": encoded.n_features, "lattice_ndim_": encoded.lattice_ndim}
-                    return of_input | self._attributes(examples, potentials, scaling.outer(potentials, coef))
-
-                def make_start(init):
-                    given = init if former is None else former
-                    start = initial_weights(given, risk, run)
-                    return scaling.inner(potentials, start) if isinstance(given, np.ndarray) else start
-
-                run = self._training_run(rng, lambda coef: iteration(lambda: fitted_now(coef)))
-                run = run._replace(outer_gradient=partial(scaling.outer_gradient, potentials))
-                if held_out is not None:
-                    run = run._replace(held_out=held_out.scores(self, encoded, fitted_now, potentials.n_coef))
-                record = self._train(risk, examples, make_start, run)
-            restore_units(record, scaling, potentials)
-            # Everything that can fail has happened: only now does the estimator change.
-            encoded.record(self)
-            vars(self).update(self._attributes(examples, potentials, record.coef))
-            self._store(record)
-            vars(self).pop("partial_fit_state_", None)
+            plan = data.pack(self._plan(learning, data))
+            record = train(self, data, plan, held_out, X, y)
+            self._store(data, plan, record)
         finally:
-            examples.finish()
+            data.finish()
         if record.interrupted is not None:
             raise record.interrupted
         return self
 
-    @available_if(lambda self: self._takes_parts)
+    @available_if(lambda self: self._kind.takes_parts)
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Continue training with more examples, by one pass of stochastic steps over them.
 
         The weights are averages over all steps so far of adaptive gradient steps for mini-batches of 8 examples, down
@@ -392,76 +394,130 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         partial_fit(self, X, y, classes, sample_weight)
         return self
 
-    def _warn_of_scale(self):
-        """Warn of probabilities from weights whose scale says nothing."""
+    def _read(self, learning, X, y, sample_weight, node_weight):
+        """Encode the training examples, in memory or in shards."""
+        if isinstance(X, Shards):
+            learning.check_shards(self.solver)
+            return gather(self._reader(learning), X, y, sample_weight, node_weight)
+        return TrainingExamples(self._reader(learning), X, y, sample_weight, node_weight, self.classes)
 
-    def _training_run(self, rng, on_iteration):
-        """Options of a training; ``on_iteration`` is called with every accepted iterate."""
-        return TrainingRun(
+    def _plan(self, learning, data):
+        """Resolve all parameters, as far as that is possible before the examples are in batches."""
+        learning.check_labels(data.labels)
+        classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
+        if self.cost is not None and learning.has_distribution:
+            self._decision_cost(learning, classes)
+        tables, rng = self._tables(), check_random_state(self.random_state)
+        return FitPlan.of(
+            learning,
+            self.solver,
+            data.encoded,
+            inference=self.inference,
+            layout=self._weight_layout(classes, lattice_ndim),
+            n_classes=len(classes),
             C=float(self.C),
-            edge_C=self._tables().C,
+            edge_C=tables.C,
+            is_associative=tables.form == "associative",
+            asked_tol=self.tol,
             max_iter=self.max_iter,
-            tol=self.tol,
             rng=rng,
+            seed=int(rng.randint(np.iinfo(np.int32).max)),
             n_jobs=self.n_jobs,
             verbose=self.verbose,
             keeps_interrupted=self.warm_start,
-            on_iteration=on_iteration,
         )
 
-    def _attributes(self, examples, potentials, coef):
+    def _store(self, data, plan, record):
+        """Set the fitted attributes, once everything that can fail has happened."""
+        data.encoded.record(self)
+        vars(self).update(self._attributes(data, plan, record.coef))
+        vars(self).update(record.fitted())
+        vars(self).pop("partial_fit_state_", None)
+
+    def _attributes(self, data, plan, coef):
         """Fitted attributes that prediction needs."""
-        classes = examples.labels.classes_
-        weights = self._weight_layout(classes, examples.encoded.lattice_ndim).attributes(potentials, coef)
-        return {"classes_": classes, **weights, **self._chosen(examples.graphs), **self._decision_weight(examples)}
+        in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes(plan)
+        return {
+            "classes_": data.labels.classes_,
+            **plan.layout.attributes(data.potentials, coef),
+            **plan.facts.attributes,
+            "learning_": plan.learning.name,
+            "inference_": plan.inference_name,
+            "decision_weight_": None if in_the_loss else data.class_weight,
+        }
 
-    def _decision_weight(self, examples):
-        """Factors of the marginals by which ``predict`` decides."""
-        in_the_loss = self._has_costs_of_classes or examples.encoded.lattice_ndim == 0 or self._weighs_nodes()
-        return {"decision_weight_": None if in_the_loss else examples.class_weight}
+    # Parameters as objects -----------------------------------------------------------------------------------------
 
-    def _former_weights(self, encoded, labels, potentials):
-        """Flat weights of the last fit for a warm start; None for a cold one."""
-        if not (self.warm_start and hasattr(self, "coef_")):
-            return None
-        if not np.array_equal(self.classes_, labels.classes_):
+    def _learning(self):
+        """Return the parameter ``learning`` as an object, with the costs in the order of the classes."""
+        found = resolve_learning(self.learning, self.inference)
+        if self.cost is not None and not found.has_distribution:
+            if not isinstance(found.cost, str) or found.cost != "hamming":
+                raise ValueError(f"cost is given twice: by {type(self).__name__} and by its learning.")
+            found.cost = self.cost
+        return found.for_fit(self.inference, self.classes, self.tol)
+
+    @property
+    def _kind(self):
+        """The class of the learning, or its object where one is given."""
+        return kind_of_learning(self.learning, self.inference)
+
+    def _decoding(self, learning=None):
+        """Return the inference that predicts, and its decoding rule."""
+        learning = self._learning() if learning is None else learning
+        return learning.decoding(self.inference, Facts.of_fitted(self))
+
+    def _decision_cost(self, learning, classes):
+        """Return the costs by which labels are predicted, (K, K)."""
+        if self._decoding(learning).rule == "map":
             raise ValueError(
-                f"warm_start=True needs the classes of the former fit, {self.classes_.tolist()}, got "
-                f"{labels.classes_.tolist()}: name those that y misses by classes."
+                "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        found = self._fitted_potentials(encoded)
-        for name, what in _COUNTS.items():
-            before, now = getattr(found, name), getattr(potentials, name)
-            if before != now:
-                raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
-        if type(found) is not type(potentials):
-            raise ValueError(
-                "warm_start=True needs X of the kind of the former fit: features of nodes and edges sparse or dense as "
-                "they were, and factors only if there were some."
-            )
-        return self._flat_weights(potentials)
-
-    # Encoding ------------------------------------------------------------------------------------------------------
+        cost, n_classes = in_class_order(self.cost, self.classes), len(classes)
+        cost = check_array(cost, dtype=np.float64, ensure_2d=False, input_name="cost")
+        if cost.shape != (n_classes, n_classes):
+            raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
+        return cost
 
     def _tables(self):
-        """The parameter ``pairwise`` as an object."""
+        """Return the parameter ``pairwise`` as an object."""
         if isinstance(self.pairwise, str):
             return PairwiseTables(self.pairwise)
         tables = clone(self.pairwise)
         tables._validate_params()
         return tables
 
-    def _weight_layout(self, classes, lattice_ndim, tables=None):
-        """Of examples with some number of lattice axes, None for lists of Example."""
-        tables = self._tables() if tables is None else tables
+    def _weight_layout(self, classes, lattice_ndim):
+        """Return which weights examples with some number of lattice axes have, None for lists of Example."""
+        tables = self._tables()
+        form = "auto" if tables.form == "associative" else tables.form
+        if tables.form == "auto" and lattice_ndim == 1:
+            form = self._form_on_chains
         return WeightLayout(
-            form=pairwise_form(tables.form, len(classes)),
+            form=pairwise_form(form, len(classes)),
             fit_intercept=self.fit_intercept,
             forbidden=tables.forbidden_pairs(classes),
             forbidden_ends=tables.forbidden_ends(classes, lattice_ndim),
             forbidden_by=f"forbidden={tables.forbidden!r}" if isinstance(tables.forbidden, str) else "forbidden",
-            takes_factors=self._takes_factors,
+            seen_only={"all": False, "seen": True, "auto": None}[self.weights],
+            seen_tables=self.weights == "seen",
+            seen_only_on_edges=self.weights != "all",
+            takes_factors=self._kind.takes_factors,
         )
+
+    def _reader(self, learning):
+        """Return what reads X and y."""
+        return Reader(
+            self,
+            edge_features=self.edge_features,
+            automatic_edge_features=self._automatic_edge_features,
+            edge_types=self._tables().edge_types,
+            takes_factors=learning.takes_factors,
+            takes_sparse_edges=learning.takes_sparse_edges,
+            class_weight=self.class_weight,
+        )
+
+    # Prediction ----------------------------------------------------------------------------------------------------
 
     @property
     def _fitted_layout(self):
@@ -475,43 +531,13 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The fitted weights as a flat vector of potentials."""
         return self._fitted_layout.flat(self, potentials)
 
-    def _edge_features(self, encoded=None, n_classes=None):
-        """The features of edges that suit encoded examples, or their outline; None as long as they are not known."""
-        if not isinstance(self.edge_features, str) or self.edge_features != "auto":
-            return self.edge_features
-        return "constant" if encoded is None else self._automatic_edge_features(encoded, n_classes)
-
-    def _automatic_edge_features(self, encoded, n_classes):
-        """The features of edges that "auto" stands for on encoded examples, or their outline."""
-        return "constant" if encoded.is_sparse or encoded.has_operators else "difference"
-
-    def _with_edge_features(self, encoded, classes):
-        """Encoded examples, or their outline, with the features of edges that suit their classes."""
-        chosen = self._edge_features(encoded, len(classes))
-        return encoded if chosen is self._edge_features() else encoded.with_edge_features(chosen)
-
-    def _encode(self, X, *, reset):
-        encoded = encode_X(
-            X,
-            lattice_ndim=self.lattice_ndim,
-            connectivity=self.connectivity,
-            edge_features=self._edge_features(),
-            edge_types=self._tables().edge_types,
-            estimator=self,
-            reset=reset,
-            allow_factors=self._takes_factors,
-            allow_empty=not reset,
-        )
-        if not self._takes_sparse_edges and encoded.has_sparse_edges:
-            raise ValueError(f"{type(self).__name__} takes dense edge features only, got sparse ones: TRWCRF has both.")
-        return encoded
-
     def _prepare(self, X, labels=None, *, name="evidence", allow_unknown=False, joined_nodes=1, **options):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
         # allow_unknown: whether labels that are not classes get the column n_classes
         # joined_nodes: up to which an inference takes graphs with cycles together
         check_is_fitted(self)
-        encoded = self._with_edge_features(self._encode(X, reset=False), self.classes_)
+        reader = self._reader(self._kind)
+        encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes_)
         layout = self._fitted_layout
         potentials = layout.fitted_potentials(self, encoded)
         potentials.check(encoded, type(self).__name__)
@@ -523,15 +549,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         options |= joined_packing(self, encoded, joined_nodes)
         batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, layout.flat(self, potentials)
-
-
-# Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.
-_COUNTS = {
-    "n_features": "features",
-    "n_node_types": "types of nodes",
-    "n_edge_types": "types of edges",
-    "n_edge_features": "edge features",
-}
 
 
 def joined_packing(field, encoded, joined_nodes):

@@ -1,5 +1,6 @@
 """Examples in shards: training of a field on them, and its predictions for them."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,20 +22,18 @@ from sklearn_crf.estimators._training_examples import (
     require_allowed,
     risk_of,
     scaling_for_training,
-    summary_of,
     training_potentials,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
-from sklearn_crf.learning import GraphSummary
+from sklearn_crf.learning import Facts, FitPlan
 from sklearn_crf.objectives import ShardedRisk
 from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 
 
-def gather(field, shards: Shards, y, sample_weight, node_weight):
+def gather(reader, shards: Shards, y, sample_weight, node_weight):
     """The training examples of a fit, encoded where their shards are."""
-    field._check_shards()
     refuse_labels(y, sample_weight, node_weight)
-    return ShardedExamples(field, shards)
+    return ShardedExamples(reader, shards)
 
 
 class ShardedExamples:
@@ -43,57 +42,61 @@ class ShardedExamples:
     node_weight: list | None = None
     are_sharded = True
 
-    def __init__(self, field, shards: Shards):
+    def __init__(self, reader, shards: Shards):
         self.shards = shards
+        field = reader.estimator
         # Callbacks stay in this process: the copy has none.
-        self._field = type(field)(**field.get_params(deep=False))
-        found = shards.map(_survey, self._field)
+        self._reader = reader = replace(reader, estimator=type(field)(**field.get_params(deep=False)))
+        found = shards.map(_survey, reader)
         names = [part.name for part in found]
         require_one_vector_level(found)
         classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
-        self.encoded = field._with_edge_features(Outline.joined([part.outline for part in found], names), classes)
+        self.encoded = reader.with_edge_features(Outline.joined([part.outline for part in found], names), classes)
         self.labels = EncodedLabels([], classes)
         self.class_weight = None
-        if field.class_weight is not None:
+        if reader.class_weight is not None:
             one_of_each = EncodedLabels([np.arange(len(classes))], classes)
-            if field.class_weight == "balanced":
-                counts = np.sum(shards.map(_count_of_classes, (self._field, classes)), axis=0)
+            if reader.class_weight == "balanced":
+                counts = np.sum(shards.map(_count_of_classes, (reader, classes)), axis=0)
                 one_of_each = one_of_each._replace(weights=[counts])
-            self.class_weight = class_weights(field.class_weight, one_of_each)
-            self._field.class_weight = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
+            self.class_weight = class_weights(reader.class_weight, one_of_each)
+            weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
+            self._reader = replace(reader, class_weight=weights)
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
         if self.encoded.has_factors or self.encoded.has_sparse_edges:
             what = "factors besides nodes and edges" if self.encoded.has_factors else "sparse edge features"
             raise ValueError(f"Examples with {what} have to be in memory, not in Shards: pass X and y.")
 
-    def potentials(self, field, layout):
-        """Potentials for training; the shards make their batches."""
-        if layout.seen_only:
+    def pack(self, plan):
+        """Let the shards make their batches; return the plan that knows the graphs of all examples."""
+        if plan.layout.seen_only:
             raise ValueError("weights='seen' needs all features in memory, not Shards: use weights='all'.")
-        potentials = training_potentials(layout, self.encoded, self.labels.classes_, [])
-        self._plan = _BatchPlan(self._field, self.encoded, self.labels.classes_, potentials, FeatureScaling())
-        graphs, moments = zip(*self.shards.map(_summarise, self._plan), strict=True)
-        self.graphs = GraphSummary.joined(graphs)
+        classes = self.labels.classes_
+        self.potentials = training_potentials(plan.layout, self.encoded, classes, [])
+        parts = _BatchPlan(self._reader, plan, plan, self.encoded, classes, self.potentials, FeatureScaling())
+        self._parts = parts
+        facts, moments = zip(*self.shards.map(_summarise, parts), strict=True)
+        plan = plan.on(Facts.joined(facts), self.encoded, self.potentials)
         whole = None if moments[0] is None else tuple(map(FeatureMoments.joined, zip(*moments, strict=True)))
-        self.scaling = scaling_for_training(field, whole, potentials, self._bulk)
+        self.scaling = scaling_for_training(plan, whole, self.potentials, self._bulk)
         if not self.scaling.is_identity:
             self.shards.map(_drop_all, None)
-            self._plan = self._plan._replace(scaling=self.scaling)
-        return potentials
+        self._parts = parts._replace(plan=plan, scaling=self.scaling)
+        return plan
 
     def _bulk(self, scaling):
         """Bulk of the features of nodes and of edges that have other units."""
-        parts = self.shards.map(_measure_bulk, (self._plan, scaling))
+        parts = self.shards.map(_measure_bulk, (self._parts, scaling))
         return tuple(map(FeatureBulk.joined, zip(*parts, strict=True)))
 
-    def risk(self, field, objective, potentials, seed):
+    def risk(self, plan, objective):
         """The empirical risk, which the shards work out."""
-        make_risk = partial(_shard_risk, self._plan, self.graphs, objective, seed)
-        return ShardedRisk(self.shards, make_risk, objective, potentials, seed)
+        make_risk = partial(_shard_risk, self._parts, objective)
+        return ShardedRisk(self.shards, make_risk, objective, self.potentials, plan.seed)
 
     def of_each(self, function):
         """Results of a function of the encoded examples and the batches of each shard, once there are potentials."""
-        return self.shards.map(_of_shard, (self._plan, function))
+        return self.shards.map(_of_shard, (self._parts, function))
 
     def finish(self):
         """Release memory of the shards that only training needs."""
@@ -112,17 +115,20 @@ class _Survey(NamedTuple):
 class _BatchPlan(NamedTuple):
     """Information that a shard needs to put its examples into batches."""
 
-    field: object
+    reader: object
+    draft: FitPlan  # By which batches are made
+    plan: FitPlan
     outline: Outline
     classes: np.ndarray
     potentials: object
     scaling: FeatureScaling
 
 
-def _survey(shard, field):
+def _survey(shard, reader):
+    field = reader.estimator
     X, y, _ = shard.load()
     with shard.named_in_errors():
-        encoded = field._encode(X, reset=True)
+        encoded = reader.encode(X, reset=True)
         labels = found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
     distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
     return _Survey(shard.name, Outline.of(encoded), distinct, VECTOR_LEVEL)
@@ -130,11 +136,11 @@ def _survey(shard, field):
 
 def _count_of_classes(shard, request):
     """Weight of the nodes of each class in a shard, (K,)."""
-    field, classes = request
+    reader, classes = request
     X, y, weight = shard.load()
     with shard.named_in_errors():
-        encoded = field._encode(X, reset=True)
-        labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
+        encoded = reader.encode(X, reset=True)
+        labels = encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
         return count_of_classes(labels, validate_sample_weight(weight, encoded.n_examples))
 
 
@@ -147,14 +153,13 @@ def _by_kind(labels):
 
 def _shard_batches(shard, plan):
     if "batches" not in shard.cache:
-        field, layout = plan.field, plan.field._weight_layout(plan.classes, plan.outline.lattice_ndim)
         X, y, weight = shard.load()
         with shard.named_in_errors():
-            examples = TrainingExamples(field, X, y, weight, None, plan.classes)
-            examples.prepare(field, layout, plan.outline)
-            require_allowed(layout, examples.batches, plan.classes)
+            examples = TrainingExamples(plan.reader, X, y, weight, None, plan.classes)
+            examples.batch(plan.draft, plan.outline)
+            require_allowed(plan.draft.layout, examples.batches, plan.classes)
         shard.cache["batches"] = plan.scaling.scaled(examples.batches)
-        if field._keeps_encoded:
+        if plan.draft.learning.of_examples:
             shard.cache["encoded"] = examples.encoded
     return shard.cache["batches"]
 
@@ -170,7 +175,7 @@ def _summarise(shard, plan):
     # Batches of a fit before this one, with other parameters, may still be there.
     _drop_all(shard, None)
     batches = _shard_batches(shard, plan)
-    return summary_of(plan.field, batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
+    return plan.draft.facts_of(batches, plan.potentials), FeatureScaling.moments(batches, plan.potentials)
 
 
 def _measure_bulk(shard, request):
@@ -178,16 +183,16 @@ def _measure_bulk(shard, request):
     return scaling.bulk(_shard_batches(shard, plan), plan.potentials)
 
 
-def _shard_risk(plan, graphs, objective, seed, shard):
-    batches = _shard_batches(shard, plan)
-    plan.field._check_batches(batches, graphs)
+def _shard_risk(parts, objective, shard):
+    batches, plan = _shard_batches(shard, parts), parts.plan
+    plan.learning.check_batches(batches, plan)
     if objective.of_examples:
-        objective = objective.objective(shard.cache["encoded"], batches, plan.potentials, shard.number)
+        objective = objective.objective(shard.cache["encoded"], batches, parts.potentials, shard.number)
     # Batch numbers start at 0 in every shard, so each shard needs its own seed.
-    own_seed = int(np.random.SeedSequence([seed, shard.number]).generate_state(1)[0])
+    own_seed = int(np.random.SeedSequence([plan.seed, shard.number]).generate_state(1)[0])
     # The workers of a cluster have a thread for each of their tasks.
-    n_jobs = plan.field.n_jobs if shard.is_local else 1
-    return risk_of(objective, plan.potentials, batches, n_jobs, own_seed)
+    n_jobs = plan.n_jobs if shard.is_local else 1
+    return risk_of(objective, parts.potentials, batches, n_jobs, own_seed)
 
 
 def _drop_all(shard, _):

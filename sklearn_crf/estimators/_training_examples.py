@@ -1,19 +1,23 @@
 """Training examples of a field in memory: in batches, with potentials for them, and in units that suit training."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from sklearn_crf.encoding import (
     class_weights,
     counts_of_nodes,
+    encode_X,
     encode_y,
     make_batches,
     summable_weight,
     tie_constant_edges,
     validate_sample_weight,
 )
-from sklearn_crf.learning import GraphSummary, checked_node_weights, have_cycles, have_factors, with_node_weights
+from sklearn_crf.learning import checked_node_weights, with_node_weights
 from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -40,8 +44,53 @@ _SHARING = 4
 _LARGEST_WEIGHT = 1e100
 
 
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Reads X and y as the parameters of an estimator say."""
+
+    estimator: Any  # Whose tags and names of features validation asks for
+    edge_features: Any  # The parameter
+    automatic_edge_features: Callable  # Names what "auto" is, for encoded examples and a number of classes
+    edge_types: str
+    takes_factors: bool
+    takes_sparse_edges: bool
+    class_weight: Any  # The parameter, or the weights themselves by class
+
+    def encode(self, X, *, reset):
+        """Encode X, with the features of edges if they do not depend on the classes."""
+        field = self.estimator
+        encoded = encode_X(
+            X,
+            lattice_ndim=field.lattice_ndim,
+            connectivity=field.connectivity,
+            edge_features="constant" if self._is_automatic else self.edge_features,
+            edge_types=self.edge_types,
+            estimator=field,
+            reset=reset,
+            # In training the error says which ways of learning take factors.
+            allow_factors=reset or self.takes_factors,
+            allow_empty=not reset,
+        )
+        if not self.takes_sparse_edges and encoded.has_sparse_edges:
+            raise ValueError(
+                f"This {type(field).__name__} takes dense edge features only, got sparse ones: likelihoods, such as "
+                "learning='likelihood', take both."
+            )
+        return encoded
+
+    @property
+    def _is_automatic(self):
+        return isinstance(self.edge_features, str) and self.edge_features == "auto"
+
+    def with_edge_features(self, encoded, classes):
+        """Return encoded examples, or their outline, with the features of edges that suit their classes."""
+        if not self._is_automatic:
+            return encoded
+        return encoded.with_edge_features(self.automatic_edge_features(encoded, len(classes)))
+
+
 class TrainingExamples:
-    """Encoded examples in memory, their labels and, once they are prepared, their batches."""
+    """Encoded examples in memory, their labels and, once they are packed, their batches."""
 
     # X, y, sample_weight, node_weight: as in ``fit``
     # classes: all classes, or None
@@ -53,10 +102,10 @@ class TrainingExamples:
 
     are_sharded = False
 
-    def __init__(self, field, X, y, sample_weight, node_weight, classes, reset=True):
-        encoded = field._encode(X, reset=reset)
-        labels = encode_y(y, encoded, missing_label=field.missing_label, classes=classes)
-        self.encoded = field._with_edge_features(encoded, labels.classes_)
+    def __init__(self, reader, X, y, sample_weight, node_weight, classes, reset=True):
+        encoded = reader.encode(X, reset=reset)
+        labels = encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
+        self.encoded = reader.with_edge_features(encoded, labels.classes_)
         self._weight = validate_sample_weight(sample_weight, encoded.n_examples)
         if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:
             raise ValueError(
@@ -67,16 +116,16 @@ class TrainingExamples:
         self.labels = labels._replace(
             weights=counts_of_nodes(labels.labels, summable_weight(self._weight), self.node_weight)
         )
-        self.class_weight = None if field.class_weight is None else class_weights(field.class_weight, self.labels)
+        self.class_weight = None if reader.class_weight is None else class_weights(reader.class_weight, self.labels)
 
-    def prepare(self, field, layout, whole=None, packing=None):
+    def batch(self, plan, whole=None, packing=None):
         """Put examples into batches, in the form that suits the examples of all shards."""
         # whole: outline of all shards, if these are the examples of one
-        # packing: maximum sizes of batches by their names in ``make_batches``; None leaves them to the field
+        # packing: maximum sizes of batches by their names in ``make_batches``; None leaves them to the plan
         weight, node_weight = self._weight, self.node_weight
-        if self.class_weight is not None and not field._has_costs_of_classes:
+        if self.class_weight is not None and not plan.learning.class_costs:
             of_nodes = _weights_of_labels(self.class_weight, self.labels.labels)
-            if self.encoded.layout != "nodes" and field._weighs_nodes():
+            if self.encoded.layout != "nodes" and plan.learning.weighs_nodes(plan):
                 if node_weight is not None:
                     of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
                 node_weight = of_nodes
@@ -86,15 +135,13 @@ class TrainingExamples:
             if whole is None and not _counts_any(self.labels.labels, weight, node_weight):
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
-        packing = self._packing(field) if packing is None else packing
-        batches = make_batches(
-            self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=field.n_jobs, **packing
-        )
+        packing = self._packing(plan) if packing is None else packing
+        batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing)
         self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
 
-    def _packing(self, field):
-        """Largest sizes of batches: those of the field, fewer nodes where sparse features come with many classes."""
-        packing = field._packing(self.encoded)
+    def _packing(self, plan):
+        """Largest sizes of batches: those of the plan, fewer nodes where sparse features come with many classes."""
+        packing = plan.learning.packing(plan, self.encoded)
         if not self.encoded.is_sparse:
             return packing
         most = min(packing["max_nodes"], max(1, _MOST_STATISTICS // max(len(self.labels.classes_), 1)))
@@ -105,33 +152,35 @@ class TrainingExamples:
             most = -(-n_nodes // (_SHARING * round(n_batches / _SHARING)))
         return packing | {"max_nodes": most}
 
-    def potentials(self, field, layout):
-        """Potentials for training; batches are made."""
-        self.prepare(field, layout)
-        potentials = training_potentials(layout, self.encoded, self.labels.classes_, self.batches)
-        self.graphs = summary_of(field, self.batches, potentials)
-        field._check_batches(self.batches, self.graphs)
-        moments = FeatureScaling.moments(self.batches, potentials, field.n_jobs)
+    def pack(self, plan):
+        """Put the examples into batches in units that suit training; return the plan that knows their graphs."""
+        self.batch(plan)
+        self.potentials = training_potentials(plan.layout, self.encoded, self.labels.classes_, self.batches)
+        plan = plan.on(plan.facts_of(self.batches, self.potentials), self.encoded, self.potentials)
+        plan.learning.check_batches(self.batches, plan)
+        moments = FeatureScaling.moments(self.batches, self.potentials, plan.n_jobs)
         self.scaling = scaling_for_training(
-            field, moments, potentials, lambda scaling: scaling.bulk(self.batches, potentials)
+            plan, moments, self.potentials, lambda scaling: scaling.bulk(self.batches, self.potentials)
         )
         self.batches = self.scaling.scaled(self.batches)
-        return potentials
+        return plan
 
-    def risk(self, field, objective, potentials, seed):
+    def risk(self, plan, objective):
         """The empirical risk of the batches."""
-        return risk_of(objective, potentials, self.batches, field.n_jobs, seed)
+        return risk_of(objective, self.potentials, self.batches, plan.n_jobs, plan.seed)
 
     def finish(self):
         """Release memory that only training needs."""
 
 
-def scaling_for_training(field, moments, potentials, bulk_of):
+def scaling_for_training(plan, moments, potentials, bulk_of):
     """Units that suit the training examples; the penalty of the potentials is for these from now on."""
     # bulk_of(scaling): the bulk of those features of nodes and edges that have other units
     if moments is not None:
-        warn_of_minute_features(moments[0], field.C)
-    scaling = FeatureScaling.for_training(moments, field.C, field.fit_intercept, field._penalises_intercept, bulk_of)
+        warn_of_minute_features(moments[0], plan.C)
+    scaling = FeatureScaling.for_training(
+        moments, plan.C, plan.layout.fit_intercept, plan.learning.penalises_intercept, bulk_of
+    )
     scaling.rescale_penalty(potentials)
     return scaling
 
@@ -141,13 +190,13 @@ def risk_of(objective, potentials, batches, n_jobs, seed):
     return make_risk(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
 
 
-def require_node_losses(field, examples, objective):
+def require_node_losses(plan, examples, objective):
     """Raise ValueError where nodes have weights, but the loss is not a sum over nodes."""
     if examples.node_weight is not None and not objective.weighs_nodes:
         raise ValueError(
-            f"node_weight weighs nodes, but the loss of {type(field).__name__} is not a sum over nodes and has no cost "
-            "here: use sample_weight or class_weight, or DRFClassifier(learning='pl'), M3NClassifier() or "
-            "TRWCRF(formulation=Relaxation(cost='hamming'))."
+            f"node_weight weighs nodes, but the loss of learning={plan.learning.name!r} is not a sum over nodes and "
+            "has no cost here: use sample_weight or class_weight, or learning='pl', 'max_margin' or "
+            "Relaxation(cost='hamming')."
         )
 
 
@@ -195,11 +244,6 @@ def have_many_weights(encoded, n_classes, batches):
     # Rows are those of logistic regression; shards, whose batches are elsewhere, do not know each other's labels.
     may = bool(batches) and encoded.layout != "nodes" and n_classes > 2 and n_weights > _MANY_WEIGHTS
     return may and all(np.all(batch.labels >= 0) for batch in batches)
-
-
-def summary_of(field, batches, potentials):
-    """Properties of the graphs of batches, which automatic choices depend on."""
-    return GraphSummary(have_cycles(batches), have_factors(batches), field._are_narrow(batches, potentials))
 
 
 def preparation(encoded):

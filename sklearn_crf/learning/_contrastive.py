@@ -11,7 +11,6 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.distributed import ClusterGoneError
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
-from sklearn_crf.learning._growing_sets import GrowingSets
 from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
 from sklearn_crf.optimize import minimize_lbfgs
@@ -34,6 +33,15 @@ class RoundsRecord(TrainingRecord):
     n_assignments: int = 0
     inference: str | None = None
     warn: Callable[[], None] = lambda: None
+
+    def fitted(self):
+        found = super().fitted() | {
+            "n_rounds_": len(self.n_generated),
+            "n_generated_": np.array(self.n_generated, dtype=np.int64),
+            "n_assignments_": self.n_assignments,
+            "round_starts_": np.array(self.round_starts, dtype=np.int64),
+        }
+        return found if self.inference is None else found | {"inference_": self.inference}
 
 
 def extend_sets(risk, coef, members=None):
@@ -104,10 +112,10 @@ def _of_weight(batch, labels):
     return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, batch.labels)
 
 
-def train_by_rounds(risk, start: np.ndarray, sets: GrowingSets, solver: Solver, run: TrainingRun) -> RoundsRecord:
+def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: TrainingRun) -> RoundsRecord:
     """Minimise a contrastive objective whose sets grow on the way."""
     # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one each
-    # start: (n_coef,)
+    # start: (n_coef,); sets: ContrastiveTraining
     # run: ``on_iteration`` is called after every round, or epoch of stochastic gradient descent
     # run.held_out: chooses among rounds of which none came to an end, or None
     # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it carries the interruption

@@ -1,28 +1,18 @@
 """Sets of labelings among which the truth is to be probable: those to begin with, and what extends them."""
 
 from itertools import pairwise
-from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils._param_validation import Interval, StrOptions
 
-from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import in_class_order, require_complete
+from sklearn_crf.encoding import require_complete
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference import ICM, LoopyBP
-from sklearn_crf.learning._rules import map_inference
-from sklearn_crf.learning._training import cost_matrix
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import (
     AssignmentSets,
     BatchObjectives,
     BlockLikelihood,
     ContrastiveSets,
-    Generator,
-    GibbsGenerator,
-    MapGenerator,
     MostViolated,
     Objective,
     Pseudolikelihood,
@@ -70,206 +60,6 @@ def members_of(batch, encoded):
     ]
 
 
-#: Sub-objectives to begin with.
-INITS = ("pl", "gpl", "observed", "empty")
-
-#: Generators of labelings by name; those that end in "mv" look for violated constraints.
-GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
-_BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
-
-
-class GrowingSets(HoldsOptions):
-    r"""Sets of labelings among which the truth is to be probable, and how they grow.
-
-    Parameters
-    ----------
-    init : {"pl", "gpl", "observed", "empty"}, default="pl"
-        Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
-        one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
-    generator : str, Generator, list or None, default="map"
-        What finds further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
-        random labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and
-        "gibbs_mv" add the number of errors to the scores (most violated constraints). Or a
-        :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
-        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
-    blocks : {"rows", "columns"}, int or list, default=2
-        Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
-        arrays of nodes. Nodes are numbered in the order of the labels.
-    given : list of array-like of shape (m, \\*lattice), optional
-        Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
-    given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
-        :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
-    given_log_proposal : list of array-like of shape (m,), optional
-        Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant: labelings weigh
-        its inverse. See :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
-    generated_weight : float or "n_nodes", default=1.0
-        :math:`w_j` of the set of an example that collects generated labelings: one in the paper. Pseudolikelihood has a
-        term for each node; "n_nodes" weighs the set as much.
-    are_drawn : bool, default=False
-        Whether generated labelings weigh the inverse of their probability under the weights that generated them. Those
-        of a persistent :class:`~sklearn_crf.objectives.GibbsGenerator` are draws, and the set is then an estimate of
-        the likelihood near these weights.
-    n_new : int, default=1
-        Labelings of each example, generator and round.
-    max_rounds : int, default=10
-        Most rounds of generation; for stochastic gradient descent, epochs with generation.
-    max_round_iter : int or None, default=10
-        Most iterations of L-BFGS in a round that is followed by generation. The last round has ``max_iter`` of the
-        estimator, and so does the one after a round cut short that found nothing new; None gives it to all rounds.
-
-    Examples
-    --------
-    >>> from sklearn_crf import ContrastiveCRF
-    >>> from sklearn_crf.learning import GrowingSets
-    >>> ContrastiveCRF(sets=GrowingSets(generator="icm")).set_params(
-    ...     sets__max_rounds=5
-    ... ).sets
-    GrowingSets(generator='icm', max_rounds=5)
-    """
-
-    _parameter_constraints: ClassVar[dict] = {
-        "init": [StrOptions(set(INITS))],
-        "generator": [StrOptions(set(GENERATORS)), Generator, list, None],
-        "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
-        "given": [list, None],
-        "given_weight": ["array-like", None],
-        "given_log_proposal": [list, None],
-        "are_drawn": ["boolean"],
-        "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
-        "n_new": [Interval(Integral, 1, None, closed="left")],
-        "max_rounds": [Interval(Integral, 0, None, closed="left")],
-        "max_round_iter": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
-    def __init__(
-        self,
-        init: str = "pl",
-        generator: str | Generator | list | None = "map",
-        blocks: str | int | list = 2,
-        given: list | None = None,
-        given_weight=None,
-        given_log_proposal: list | None = None,
-        generated_weight: float | str = 1.0,
-        are_drawn: bool = False,
-        n_new: int = 1,
-        max_rounds: int = 10,
-        max_round_iter: int | None = 10,
-    ):
-        self.init = init
-        self.generator = generator
-        self.blocks = blocks
-        self.given = given
-        self.given_weight = given_weight
-        self.given_log_proposal = given_log_proposal
-        self.generated_weight = generated_weight
-        self.are_drawn = are_drawn
-        self.n_new = n_new
-        self.max_rounds = max_rounds
-        self.max_round_iter = max_round_iter
-
-    def check(self, labels) -> None:
-        """Raise where a parameter is out of its range, or has no meaning beside another or for the classes.
-
-        Parameters
-        ----------
-        labels : EncodedLabels
-        """
-        self._validate_params()
-        self.generators(labels)
-        if self.given_weight is not None and not self.given:
-            raise ValueError("given_weight weighs the sets that given names, but there are none.")
-        n_given = len(self.given or [])
-        if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
-            raise ValueError(
-                f"given_log_proposal must hold an array for each set of given, which has {n_given}, got "
-                f"{len(self.given_log_proposal)}."
-            )
-
-    def check_shards(self) -> None:
-        """Raise where a parameter needs the labels of all examples in memory."""
-        for item in self._items():
-            while isinstance(item, MostViolated):
-                if isinstance(item.cost, str) and item.cost == "weighted":
-                    raise ValueError(
-                        "MostViolated(cost='weighted') counts labels in memory, not in Shards: pass the matrix of "
-                        "costs."
-                    )
-                item = item.generator
-
-    def _items(self):
-        several = self.generator if isinstance(self.generator, list) else [self.generator]
-        return [item for item in several if item is not None]
-
-    @property
-    def has_costs(self) -> bool:
-        """Whether a generator looks for labelings by what errors cost at each node."""
-        return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
-
-    def generators(self, labels) -> list[Generator]:
-        """Generators of further labelings, as objects.
-
-        Parameters
-        ----------
-        labels : EncodedLabels
-
-        Returns
-        -------
-        list of Generator
-        """
-        return [_generator(item, labels) for item in self._items()]
-
-    def objective(self, encoded, batches, labels, potentials):
-        """The contrastive objective of the sets to begin with, and the generators that extend them.
-
-        Parameters
-        ----------
-        encoded : Encoded
-        batches : list of Batch
-        labels : EncodedLabels
-        potentials : LinearPotentials
-
-        Returns
-        -------
-        ContrastiveObjective
-        """
-        return PlannedSets(self, encoded.n_examples, labels).objective(encoded, batches, potentials)
-
-
-def resolve_sets(sets: str | GrowingSets, classes=None) -> GrowingSets:
-    """The sets of a constructor parameter: the name of the initial sets, or an object."""
-    # classes: as the estimator names them, in the order of the costs
-    if not isinstance(sets, GrowingSets):
-        return GrowingSets(init=sets)
-    sets = clone(sets)
-    for item in sets._items():
-        while isinstance(item, MostViolated):
-            item.set_params(cost=in_class_order(item.cost, classes))
-            item = item.generator
-    return sets
-
-
-def _generator(item, labels):
-    if isinstance(item, MostViolated):
-        generator = _generator(item.generator, labels)
-        return clone(item).set_params(generator=generator, cost=cost_matrix(item.cost, None, labels))
-    if isinstance(item, MapGenerator):
-        return clone(item).set_params(inference=_generating_inference(item.inference))
-    if isinstance(item, Generator):
-        return item
-    if item not in GENERATORS:
-        raise ValueError(f"generator must hold names among {', '.join(GENERATORS)} or generators, got {item!r}.")
-    kind, _, violated = item.partition("_")
-    generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
-    return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
-
-
-def _generating_inference(inference):
-    if isinstance(inference, str) and inference == "auto":
-        # Residual scheduling is the paper's.
-        return LoopyBP(schedule="residual")
-    return map_inference(inference, "a generator of labelings")
-
-
 class ContrastiveObjective(BatchObjectives):
     """For each batch a family of tractable sub-objectives, and sets of assignments that may grow."""
 
@@ -307,7 +97,7 @@ class ContrastiveObjective(BatchObjectives):
 class PlannedSets(Objective):
     """A contrastive objective of examples that may be in several places: each makes its own, by one plan."""
 
-    # options: GrowingSets
+    # options: ContrastiveTraining
     # generators: list of Generator
     # n_examples: of all places together
     # first: number of the first example of each place, where there are several

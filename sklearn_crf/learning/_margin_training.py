@@ -1,18 +1,17 @@
 """Training by margins: a risk of structured hinges in, weights with a duality gap out."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import OptimizeResult
-from scipy.special import entr
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import progress_reporter, warn_caller
-from sklearn_crf._threads import map_tasks, ordered_map, thread_count
+from sklearn_crf._threads import ordered_map, thread_count
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference
+from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
 from sklearn_crf.objectives import (
@@ -20,7 +19,6 @@ from sklearn_crf.objectives import (
     EmpiricalRisk,
     ForestDual,
     ForestPlanes,
-    JointRisk,
     PlaneOracle,
     RelaxedHinge,
     ShardedRisk,
@@ -34,166 +32,10 @@ from sklearn_crf.optimize import (
     cutting_plane,
     exponentiated_gradient,
     frank_wolfe,
-    minimize_lbfgs,
     one_slack,
     subgradient,
 )
 from sklearn_crf.potentials import FactorPotentials, SparsePotentials
-
-
-class _SmoothProblem:
-    r"""The penalised risk over weights, and over shares behind them that have no penalty.
-
-    .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
-    """
-
-    def __init__(self, risk, setting, run):
-        self.risk, self.C = risk, run.C
-        self.n_weights, n = len(setting.scale), risk.potentials.n_coef
-        self.scale = np.concatenate((setting.scale, np.ones(n - self.n_weights)))
-        self.bounded = np.concatenate((setting.lower_bounded, np.zeros(n - self.n_weights, dtype=bool)))
-        self.n_passes = 0
-
-    def value_grad(self, x):
-        """P and its gradient."""
-        result = self.risk.value_grad(self.scale * x)
-        self.n_passes += 1
-        own = x[: self.n_weights]
-        gradient = self.C * self.scale * result.gradient
-        gradient[: self.n_weights] += own
-        return 0.5 * float(own @ own) + self.C * result.value, gradient
-
-    def project(self, x):
-        """The nearest point within the bounds."""
-        return np.where(self.bounded, np.maximum(x, 0.0), x)
-
-    def lacks(self, x, gradient):
-        """Most that P without shares may be above its least: half the squared gradient, for it bends as |x|^2/2."""
-        step = self.project(x - gradient) - x
-        return -float(gradient @ step + 0.5 * step @ step)
-
-    def minimize(self, x, max_iter, callback):
-        """A minimum, by L-BFGS."""
-        limits = {"lower_bounded": self.bounded, "max_iter": max_iter, "tol": 0.0}
-        return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
-
-
-def minimize_smoothed(risk, start, setting, run, callback):
-    r"""Minimise half the squared weights plus C times hinges at a temperature that falls to its last value.
-
-    .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s m_s \log K_s
-
-    m is 1 for the tree-reweighted entropy, and otherwise counts the entropies of edges at both ends.
-    ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop. The result has the
-    number of ``passes`` over all examples at each point of its curves.
-    """
-    joint = setting.problem == "joint"
-    last, objective = risk.objective.temperature, risk.objective
-    problem = _SmoothProblem(JointRisk(risk, setting.entropy) if joint else risk, setting, run)
-    plain = _SmoothProblem(risk, setting, run) if joint else problem
-    x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
-    curves, passes, best_dual, message = ([], []), [], 0.0, None
-    entropy = run.C * risk.summed(_largest_entropy, setting.entropy)
-
-    def visit(point):
-        nonlocal best_dual, message
-        # At any temperature, less all that entropy can add: a bound on what there is without temperature.
-        slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
-        lacks = problem.lacks(point.x, slope)
-        # How far marginals of trees are apart.
-        apart = np.abs(point.jac - slope).max(initial=0.0) / (run.C * objective.temperature)
-        if not joint:
-            best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
-        curves[0].append(point.fun)
-        curves[1].append(best_dual)
-        passes.append(problem.n_passes)
-        own = point.x[: problem.n_weights]
-        if callback(OptimizeResult(x=own, fun=point.fun, dual=best_dual)):
-            message = "STOP: by the callback"
-        return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
-
-    try:
-        for temperature in _falling(last):
-            x[problem.n_weights :] *= objective.temperature / temperature
-            objective.temperature = temperature
-            risk.forget()
-            found = problem.minimize(x, run.max_iter, visit)
-            x = problem.project(found.x)
-            if message is not None:
-                break
-    finally:
-        objective.temperature = last
-    own = x[: problem.n_weights]
-    # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
-    value, gradient = plain.value_grad(own)
-    entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
-    best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
-    curves[0].append(value)
-    curves[1].append(best_dual)
-    passes.append(problem.n_passes + 1 + joint)
-    success = message is not None or plain.lacks(own, gradient) <= 2 * run.tol * abs(value)
-    return OptimizeResult(
-        x=own,
-        fun=value,
-        dual=best_dual,
-        gap=value - best_dual,
-        loss_curve=np.array(curves[0]),
-        dual_curve=np.array(curves[1]),
-        nit=len(curves[0]),
-        success=success,
-        message=message or ("CONVERGENCE: gradient small" if success else found.message),
-        passes=np.array(passes),
-    )
-
-
-def _falling(last):
-    """Temperatures from one down to the last."""
-    temperatures = []
-    temperature = 1.0
-    while temperature > _FACTOR * last:
-        temperatures.append(temperature)
-        temperature /= _FACTOR
-    return [*temperatures, last]
-
-
-# Between one temperature and the next.
-_FACTOR = 10.0
-
-
-def _entropy(risk, entropy, coef):
-    """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
-    unweighted = [replace(batch, weight=None) for batch in risk.batches]
-    plain = type(risk)(risk.objective, risk.potentials, unweighted, n_jobs=risk.n_jobs, seed=risk.seed)
-    plain.carried = risk.carried
-
-    def of_batch(i, n_threads):
-        batch = risk.batches[i]
-        part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
-        share = part.statistics.unary.astype(np.float64)
-        share[np.arange(len(share)), batch.labels] += 1.0
-        return float(_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
-
-    return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
-
-
-def _largest_entropy(risk, entropy):
-    """Summed over examples, their weights and nodes: the logarithm of the number of states."""
-    total = 0.0
-    for batch in risk.batches:
-        counts = batch.example.n_states
-        if counts is None:
-            counts = np.full(batch.example.n_nodes, risk.potentials.n_classes)
-        total += float(_entropy_weights(batch, entropy) @ np.log(counts))
-    return total
-
-
-def _entropy_weights(batch, entropy):
-    """Weight of each node whose entropy bounds its share of the entropy: that of an edge is at most its nodes'."""
-    weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
-    of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), batch.example.graph.degree
-    if isinstance(entropy, CountingNumbers):
-        return of_nodes * (entropy.node + entropy.factor * degree)
-    return of_nodes * {"trw": 1, "trivial": np.maximum(degree, 1), "factors": 1 + degree}[entropy]
 
 
 def _dual_hinge_risk(risk, inference):
@@ -273,7 +115,7 @@ class PlaneSolver(HoldsOptions):
     _parameter_constraints: ClassVar[dict] = {}
     name: ClassVar[str] = ""
     by_blocks: ClassVar[bool] = True
-    minimize: ClassVar[Any] = None
+    _optimizer: ClassVar[Any] = None
 
     def _solve(self, problem, oracle, start, setting, run, limits):
         """The optimizer's result for a risk whose planes an oracle gives."""
@@ -282,7 +124,7 @@ class PlaneSolver(HoldsOptions):
             bounded, value = bounded[oracle.places], oracle.value
             limits = limits | self._limits_on_forests(oracle, bounded)
         limits = limits | {"lower_bounded": bounded, "random_state": run.rng}
-        return type(self).minimize(oracle, oracle.sizes, value, len(bounded), **limits)
+        return type(self)._optimizer(oracle, oracle.sizes, value, len(bounded), **limits)
 
     def _limits_on_forests(self, oracle, bounded):
         """Options for examples whose planes a kernel finds exactly."""
@@ -307,7 +149,7 @@ class CuttingPlane(PlaneSolver):
     """
 
     name = "cutting_plane"
-    minimize = staticmethod(cutting_plane)
+    _optimizer = staticmethod(cutting_plane)
 
 
 def _are_forests(risk):
@@ -338,7 +180,7 @@ class OneSlack(PlaneSolver):
 
     name = "one_slack"
     by_blocks = False
-    minimize = staticmethod(one_slack)
+    _optimizer = staticmethod(one_slack)
 
     def _solve(self, problem, oracle, start, setting, run, limits):
         # There new labelings are found in less time than planes of known ones are compared.
@@ -368,7 +210,7 @@ class FrankWolfe(PlaneSolver):
     """
 
     name = "frank_wolfe"
-    minimize = staticmethod(frank_wolfe)
+    _optimizer = staticmethod(frank_wolfe)
 
     def _limits_on_forests(self, oracle, bounded):
         return {"dual": ForestDual(oracle, bounded)}
@@ -392,7 +234,7 @@ class Subgradient(PlaneSolver):
     """
 
     name = "subgradient"
-    minimize = staticmethod(subgradient)
+    _optimizer = staticmethod(subgradient)
 
 
 class BundleMethod(PlaneSolver):
@@ -428,11 +270,6 @@ MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
 } | {"lbfgs": LBFGS}
 
 
-def resolve_margin_solver(solver: str | PlaneSolver | LBFGS) -> PlaneSolver | LBFGS:
-    """The solver of a constructor parameter that is not "auto"."""
-    return MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
-
-
 class MarginSetting(NamedTuple):
     """The problem of training by margins: its kind, inference, solver and bounds."""
 
@@ -456,11 +293,46 @@ class MarginRecord:
     gap: float = np.inf  # Of the objective at ``coef``, including what inference could not prove
     calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0
+    rough_end: str | None = None  # Why training ended, where it did so far from the optimum
     interrupted: BaseException | None = None
 
     def summary(self) -> str:
         """The latest entry in words, for a progress bar."""
         return f"loss {self.loss[-1]:.6g}, dual {self.dual:.6g}"
+
+    @property
+    def converged(self) -> bool:
+        """Whether training came to its own end, at a gap that is small enough."""
+        is_over = self.found.success and self.found.message.startswith("CONVERGENCE")
+        return bool(is_over and self.rough_end is None)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why training ended."""
+        is_over = self.found.success and self.found.message.startswith("CONVERGENCE")
+        return self.rough_end if is_over and self.rough_end is not None else self.found.message
+
+    def require_gap(self, share: float, rough_end: str) -> None:
+        """Call training ended early, and not converged, unless the gap is at most a share of the objective."""
+        if self.gap > share * abs(np.min(self.found.loss_curve)):
+            self.rough_end = rough_end
+
+    def fitted(self) -> dict[str, Any]:
+        """Return the fitted attributes that tell of the training."""
+        found = self.found
+        checks = found.get("checks", np.arange(1, found.nit + 1))
+        return {
+            "duality_gap_": self.gap,
+            "loss_curve_": found.loss_curve,
+            "dual_curve_": found.dual_curve,
+            "checks_": checks,
+            "n_iter_": found.nit,
+            "converged_": self.converged,
+            "stop_reason_": self.stop_reason,
+            "best_iter_": int(checks[np.argmin(found.loss_curve)]) - 1,
+            "inference_calls_curve_": self.calls_curve,
+            "n_inference_calls_": self.n_inference_calls,
+        }
 
     def visit(self, point, n_calls):
         """Enter an iterate with ``fun`` and ``dual``."""

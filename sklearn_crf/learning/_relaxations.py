@@ -1,4 +1,4 @@
-"""Formulations of TRWCRF by a convex relaxation of log Z: recipes of the thesis."""
+"""Learning by a convex relaxation of log Z: recipes of the thesis."""
 
 from numbers import Integral, Real
 from typing import ClassVar
@@ -7,22 +7,24 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference import (
     CountingNumbers,
     EdgeEntropyBP,
     Inference,
+    NamedInference,
     NormProductBP,
     TightenBound,
     TRWMessagePassing,
     convergence_left_to_caller,
 )
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
-from sklearn_crf.learning._formulation import Formulation
-from sklearn_crf.learning._solvers import REMEDY, SGD, DualAscent, Solver
+from sklearn_crf.learning._learning import SmoothLearning
+from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
 from sklearn_crf.learning._training import PenalisedRisk, have_cycles
-from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
-from sklearn_crf.optimize import minimize_pqn
+from sklearn_crf.objectives import DualBlock, EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
+from sklearn_crf.optimize import exponentiated_gradient, minimize_pqn
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial", "factors")
@@ -96,7 +98,8 @@ class MarginalsWithFallback(Inference):
         return found._replace(state=(None, found.state, True))
 
 
-class Relaxation(Formulation):
+@options
+class Relaxation(SmoothLearning):
     r"""A convex upper bound on the log-partition, by messages.
 
     .. math:: \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
@@ -111,23 +114,19 @@ class Relaxation(Formulation):
         sum of those of edges and nodes, the trivial one of the reference (Eq. 127, 158), looser still; or any convex
         one, by numbers for all nodes and for all factors, such as ``CountingNumbers(0.5, 1.0)``.
     max_iter : int, default=2000
-        Most iterations of the inner problem, for one example, in training and where the formulation's own marginals
+        Most iterations of the inner problem, for one example, in training and where its own marginals
         predict.
     tol : float, default=None
         Its tolerance: change of messages, difference between trees' marginals. With None it falls with the gradient,
         since bounds hold at any accuracy, to ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3: errors
         of single messages cancel in the gradient.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss, as of :class:`Formulation`.
-    temperature : float, default=1.0
-        Of the distribution, as of :class:`Formulation`.
 
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import Relaxation
-    >>> crf = TRWCRF(formulation=Relaxation(entropy="trivial"))
-    >>> crf.set_params(formulation__tol=1e-4).formulation
+    >>> crf = TRWCRF(learning=Relaxation(entropy="trivial"))
+    >>> crf.set_params(learning__tol=1e-4).learning
     Relaxation(entropy='trivial', tol=0.0001)
     """
 
@@ -135,43 +134,55 @@ class Relaxation(Formulation):
         "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
         "max_iter": _MAX_ITER,
         "tol": [*_TOL, None],
-        **Formulation._parameter_constraints,
+        **SmoothLearning._parameter_constraints,
     }
     name = "relaxation"
     takes_factors = True
-    init_with_cycles = "independent"
-    _final_tol: float = _LARGEST_TOL
+    remedy = "increase the max_iter of the learning, or decrease C"
+    _final_tol = _LARGEST_TOL
     _follows_gradient: ClassVar[bool] = True
-    remedy = "increase the max_iter of the formulation, or decrease C"
+    entropy: str | CountingNumbers = "trw"
+    max_iter: int = 2000
+    tol: float | None = None
 
-    def __init__(
-        self, entropy: str = "trw", max_iter: int = 2000, tol: float | None = None, cost=None, temperature: float = 1.0
-    ):
-        super().__init__(cost, temperature)
-        self.entropy = entropy
-        self.max_iter = max_iter
-        self.tol = tol
-
-    def for_tolerance(self, tol):
-        found = clone(self)
-        found._final_tol = min(max(_TOL_OF_ESTIMATOR * tol, _LEAST_TOL), _LARGEST_TOL)
-        return found
+    def for_fit(self, inference, classes, tol):
+        super().for_fit(inference, classes, tol)
+        outer = self.tolerance() if isinstance(tol, str) else tol
+        self._final_tol = min(max(_TOL_OF_ESTIMATOR * outer, _LEAST_TOL), _LARGEST_TOL)
+        return self
 
     @property
     def _limits(self):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
-    def likelihood(self, has_cycles, has_factors):
-        inference = self.inference(has_cycles, has_factors)
+    def automatic_inference(self, facts, in_training=False):
+        return NamedInference(self._marginals(facts), "mpm")
+
+    def likelihood(self, plan):
+        return self.bound(plan.facts)
+
+    def bound(self, facts):
+        """Return the relaxed likelihood of examples with some graphs.
+
+        Parameters
+        ----------
+        facts : Facts
+
+        Returns
+        -------
+        RelaxedLikelihood
+        """
+        inference = self._marginals(facts)
         if self.tol is not None or not self._follows_gradient:
             return RelaxedLikelihood(inference)
         final_tol = inference.tol
         inference.tol = _FIRST_TOL
         return RelaxedLikelihood(inference, final_tol)
 
-    def inference(self, has_cycles, has_factors):
-        if has_factors:
-            return self._factor_inference(has_cycles)
+    def _marginals(self, facts):
+        """The marginals that training asks for."""
+        if facts.have_factors:
+            return self._factor_inference(facts.have_cycles)
         if self._is_by("trw"):
             return self._tree_reweighted()
         if isinstance(self.entropy, str):
@@ -192,23 +203,23 @@ class Relaxation(Formulation):
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
-    def cyclic_nodes(self):
+    def cyclic_nodes(self, plan):
         return 1024 if self._is_by("trw") else 1
 
-    def factor_nodes(self):
+    def factor_nodes(self, plan):
         return 1 if self._is_by("trw") else 512
 
-    def check(self, solver, fit_intercept):
-        super().check(solver, fit_intercept)
+    def check(self, plan):
+        super().check(plan)
         if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
             raise ValueError(
                 "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, for examples "
                 "differ in their graphs: those of one graph go to "
-                "formulation=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
+                "learning=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
             )
 
-    def check_batches(self, batches):
-        super().check_batches(batches)
+    def check_batches(self, batches, plan):
+        super().check_batches(batches, plan)
         if not self._is_by("trw") or not have_cycles(batches):
             return
         for batch in batches:
@@ -220,30 +231,18 @@ class Relaxation(Formulation):
                     )
 
 
+@options
 class Reparameterization(Relaxation):
     """The relaxation as the least bound over all ways to share the scores out among trees.
 
     Source: Jancsary 2012, CRF recipe 3.
 
-    Parameters
-    ----------
-    entropy : {"trw", "trivial"}, default="trw"
-        As of :class:`Relaxation`.
-    max_iter : int, default=2000
-        Most iterations of the inference of one example.
-    tol : float, default=None
-        Its tolerance, as of :class:`Relaxation`.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss, as of :class:`Exact`.
-    temperature : float, default=1.0
-        Of the distribution, as of :class:`Exact`.
-
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import Reparameterization
-    >>> TRWCRF(formulation=Reparameterization(entropy="trivial")).get_params()[
-    ...     "formulation__entropy"
+    >>> TRWCRF(learning=Reparameterization(entropy="trivial")).get_params()[
+    ...     "learning__entropy"
     ... ]
     'trivial'
     """
@@ -254,10 +253,11 @@ class Reparameterization(Relaxation):
     def _tree_reweighted(self):
         return TightenBound(**self._limits)
 
-    def cyclic_nodes(self):
+    def cyclic_nodes(self, plan):
         return 1
 
 
+@options
 class OptimalEdgeProbabilities(Relaxation):
     r"""The relaxation with the distributions over spanning trees that give the least bound, one for each example.
 
@@ -278,10 +278,6 @@ class OptimalEdgeProbabilities(Relaxation):
         Most iterations of the inference of one example.
     tol : float, default=None
         Its tolerance; with None ten times the ``tol`` of the estimator, kept within 1e-6 and 1e-3.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss, as of :class:`Exact`.
-    temperature : float, default=1.0
-        Of the distribution, as of :class:`Exact`.
 
     Examples
     --------
@@ -290,7 +286,7 @@ class OptimalEdgeProbabilities(Relaxation):
     >>> from sklearn_crf.learning import OptimalEdgeProbabilities
     >>> y = np.array([[[0, 0, 1], [0, 1, 1]], [[1, 1, 0], [1, 1, 0]]])
     >>> X = y[..., np.newaxis] + 0.5 * np.sin(np.arange(12)).reshape(2, 2, 3, 1)
-    >>> crf = TRWCRF(formulation=OptimalEdgeProbabilities(), pairwise="potts").fit(X, y)
+    >>> crf = TRWCRF(learning=OptimalEdgeProbabilities(), pairwise="potts").fit(X, y)
     >>> crf.predict(X).shape
     (2, 2, 3)
     """
@@ -300,18 +296,18 @@ class OptimalEdgeProbabilities(Relaxation):
     _follows_gradient = False
     needs_labels = True
 
-    def cyclic_nodes(self):
+    def cyclic_nodes(self, plan):
         return 512
 
-    def check(self, solver, fit_intercept):
-        super().check(solver, fit_intercept)
-        _require_all_examples(self.name, solver)
+    def check(self, plan):
+        super().check(plan)
+        _require_all_examples(self.name, plan.solver)
         if not self._is_by("trw"):
-            raise ValueError("formulation='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
-        if solver.l1_ratio:
-            raise ValueError("formulation='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
+            raise ValueError("learning='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
+        if plan.solver.l1_ratio:
+            raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
-    def train(self, problem, start, run, solver):
+    def minimize(self, problem, start, plan, run):
         return _TreesByTurns(self._limits).train(problem, start, run, self.remedy)
 
 
@@ -373,120 +369,159 @@ class _TreesByTurns(Solver):
             if not record.converged and not is_stopped:
                 what = "Training" if record.inference_converged else "The inner problem"
                 warn_unconverged(
-                    f"{what} of formulation='edge_probabilities' did not converge: increase max_iter, or take "
-                    "formulation='relaxation', which is quicker",
+                    f"{what} of learning='edge_probabilities' did not converge: increase max_iter, or take "
+                    "learning='relaxation', which is quicker",
                     problem,
                 )
         return record
 
 
+@options
 class JointRelaxation(Relaxation):
     """The relaxation as one problem over weights and shares of scores, without inner problem.
 
-    Source: Jancsary 2012, CRF recipe 4.; ``max_iter`` and ``tol`` are those of
-    its marginals at prediction.
-
-    Parameters
-    ----------
-    entropy : {"trw", "trivial", "factors"}, default="trw"
-        As of :class:`Relaxation`.
-    max_iter : int, default=2000
-        Most iterations of the inference of one example.
-    tol : float, default=None
-        Its tolerance, as of :class:`Relaxation`.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss, as of :class:`Exact`.
-    temperature : float, default=1.0
-        Of the distribution, as of :class:`Exact`.
+    Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are those of its marginals at prediction.
 
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import JointRelaxation
-    >>> TRWCRF(formulation=JointRelaxation(entropy="trivial")).get_params()[
-    ...     "formulation__entropy"
+    >>> TRWCRF(learning=JointRelaxation(entropy="trivial")).get_params()[
+    ...     "learning__entropy"
     ... ]
     'trivial'
     """
 
-    name = "joint"
+    name = "joint_relaxation"
     takes_factors = False
     _follows_gradient = False
     needs_labels = True
 
-    def cyclic_nodes(self):
+    def cyclic_nodes(self, plan):
         return 512
 
-    def check(self, solver, fit_intercept):
-        super().check(solver, fit_intercept)
-        _require_all_examples(self.name, solver)
+    def check(self, plan):
+        super().check(plan)
+        _require_all_examples(self.name, plan.solver)
         if not isinstance(self.entropy, str):
             raise ValueError(
-                f"formulation='joint' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: take "
+                f"learning='joint_relaxation' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: take "
                 "'relaxation'."
             )
 
-    def train(self, problem, start, run, solver):
+    def minimize(self, problem, start, plan, run):
         joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
-        record = solver.train(both, start, weights_only, self.remedy)
+        record = plan.solver.train(both, start, weights_only, self.remedy)
         record.coef = record.coef[:n_weights]
         return record
 
 
+class DualAscent(Solver):
+    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example after the other.
+
+    The marginals of the examples are the unknowns (Jancsary 2012, CRF recipe 5). It is the solver of
+    :class:`DualRelaxation`, which needs no other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import TRWCRF
+    >>> from sklearn_crf.learning import DualAscent, DualRelaxation
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> crf = TRWCRF(
+    ...     formulation=DualRelaxation(),
+    ...     solver=DualAscent(),
+    ...     edge_features="constant",
+    ...     fit_intercept=False,
+    ... )
+    >>> crf.fit(X, y).coef_.shape
+    (1, 1)
+    """
+
+    def train(self, problem, start, run, remedy=REMEDY):
+        with self._training(problem, run, remedy) as report:
+            risk, record = problem.risk, problem.record
+            weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
+            # The dual is that of a penalty without factors.
+            scale = 1.0 / np.sqrt(problem.penalty)
+            # Examples of weight zero have no say, and no dual variables.
+            blocks = [
+                DualBlock(risk, i, run.C * weight, start / scale, scale)
+                for i, weight in enumerate(weights)
+                if weight > 0
+            ]
+
+            def primal(x):
+                value, gradient = problem.evaluate(scale * x)
+                return value, scale * gradient
+
+            def callback(point):
+                problem.visit(scale * point.x)
+                return report(scale * point.x)
+
+            with convergence_left_to_caller():
+                found = exponentiated_gradient(
+                    blocks,
+                    primal,
+                    temperature=risk.objective.temperature,
+                    max_iter=run.max_iter,
+                    tol=run.tol,
+                    random_state=run.rng,
+                    callback=callback,
+                )
+            record.best_iter, record.stop_reason = record.n_iter - 1, found.message
+            record.converged = bool(found.success and record.inference_converged and not record.stopped)
+            if not record.inference_converged:
+                warn_of_inner_problem(problem)
+            elif not found.success:
+                warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
+            record.coef = scale * found.x
+        return problem.record
+
+
+@options
 class DualRelaxation(Relaxation):
     """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
 
-    Source: Jancsary 2012, CRF recipe 5. Every weight is penalised:
-    ``fit_intercept=False``.
-
-    Parameters
-    ----------
-    entropy : {"trw", "trivial"}, default="trw"
-        As of :class:`Relaxation`.
-    max_iter : int, default=2000
-        Most iterations of the inference of one example.
-    tol : float, default=None
-        Its tolerance, as of :class:`Relaxation`.
-    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss, as of :class:`Exact`.
-    temperature : float, default=1.0
-        Of the distribution, as of :class:`Exact`.
+    Source: Jancsary 2012, CRF recipe 5. Every weight is penalised: ``fit_intercept=False``.
 
     Examples
     --------
     >>> from sklearn_crf import TRWCRF
     >>> from sklearn_crf.learning import DualRelaxation
-    >>> TRWCRF(formulation=DualRelaxation(), fit_intercept=False).get_params()[
-    ...     "formulation__entropy"
+    >>> TRWCRF(learning=DualRelaxation(), fit_intercept=False).get_params()[
+    ...     "learning__entropy"
     ... ]
     'trw'
     """
 
-    name = "dual"
+    name = "dual_relaxation"
     takes_factors = False
-    init_with_cycles = "zeros"
+    start_with_cycles = "zeros"
     _follows_gradient = False
     needs_labels = True
 
-    def cyclic_nodes(self):
-        return 1
+    def packing(self, plan, encoded):
+        # Steps are for one example each.
+        return {"max_nodes": 1}
 
-    def check(self, solver, fit_intercept):
-        super().check(solver, fit_intercept)
-        _require_all_examples(self.name, solver)
-        if fit_intercept or solver.l1_ratio:
+    def check(self, plan):
+        super().check(plan)
+        _require_all_examples(self.name, plan.solver)
+        if plan.layout.fit_intercept or plan.solver.l1_ratio:
             raise ValueError(
-                "formulation='dual' needs fit_intercept=False and l1_ratio=0, since every weight has the penalty "
-                "w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
+                "learning='dual_relaxation' needs fit_intercept=False and l1_ratio=0, since every weight has the "
+                "penalty w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
             )
 
-    def train(self, problem, start, run, solver):
+    def minimize(self, problem, start, plan, run):
         return DualAscent().train(problem, start, run, self.remedy)
 
 
 def _require_all_examples(name, solver):
     if isinstance(solver, SGD):
-        raise ValueError(f"formulation={name!r} needs solver='lbfgs': it has unknowns of its own.")
+        raise ValueError(f"learning={name!r} needs solver='lbfgs': it has unknowns of its own.")

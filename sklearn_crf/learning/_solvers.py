@@ -11,7 +11,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.distributed import ClusterGoneError
-from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, slope_left, warn_of_lbfgs, warn_unconverged
 from sklearn_crf.learning._training import (
     PenalisedRisk,
@@ -20,11 +19,9 @@ from sklearn_crf.learning._training import (
     TrainingRun,
     scaling_at,
 )
-from sklearn_crf.objectives import DualBlock
 from sklearn_crf.optimize import (
     CycleDetector,
     bmrm,
-    exponentiated_gradient,
     gradient_ascent,
     minimize_lbfgs,
     minimize_owlqn,
@@ -184,7 +181,7 @@ class LBFGS(Solver):
             record.coef, record.best_iter, record.stop_reason = result.x, record.n_iter - 1, result.message
             record.converged = bool(result.success and record.inference_converged and settled and not record.stopped)
             if exact and not record.inference_converged:
-                _warn_of_inner_problem(problem)
+                warn_of_inner_problem(problem)
             elif exact and not result.success:
                 warn_of_lbfgs(result, problem)
             elif not (exact or record.converged or record.stopped):
@@ -368,16 +365,27 @@ class SGD(Solver):
             record.stop_reason = result.message
             record.converged = bool(result.success and record.inference_converged)
             if problem.risk.is_exact and not record.inference_converged:
-                _warn_of_inner_problem(problem)
+                warn_of_inner_problem(problem)
             record.choose(selection)
         return problem.record
 
     def minimize_by_epochs(self, problem, start, run, gradient, callback):
         """Descend over batches by ``gradient(members, coef)``, and warn where that does not settle.
 
-        ``callback`` is called after every epoch, and to enter it in the record of the problem; True asks to stop. The
-        result says by ``success`` whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs,
-        and little of it is left.
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        run : TrainingRun
+        gradient : callable(members, coef) -> (value, gradient)
+        callback : callable(OptimizeResult) -> bool
+            Called after every epoch, and to enter it in the record of the problem; True asks to stop.
+
+        Returns
+        -------
+        OptimizeResult
+            ``success`` says whether the loss fell by at most ``run.tol`` a node in the last tenth of the epochs, and
+            little of it is left.
         """
         result = minimize_sgd(
             gradient,
@@ -405,70 +413,6 @@ class SGD(Solver):
             left = slope_left(problem, result.x, run.tol, record.n_iter)
             result.success, result.message = left is None, left or "CONVERGENCE: little of the objective is left"
         return result
-
-
-class DualAscent(Solver):
-    r"""Exponentiated gradient steps in the dual of a relaxed likelihood, one example after the other.
-
-    The marginals of the examples are the unknowns (Jancsary 2012, CRF recipe 5). It is the solver of
-    :class:`DualRelaxation`, which needs no other.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.learning import DualAscent, DualRelaxation
-    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
-    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> crf = TRWCRF(
-    ...     formulation=DualRelaxation(),
-    ...     solver=DualAscent(),
-    ...     edge_features="constant",
-    ...     fit_intercept=False,
-    ... )
-    >>> crf.fit(X, y).coef_.shape
-    (1, 1)
-    """
-
-    def train(self, problem, start, run, remedy=REMEDY):
-        with self._training(problem, run, remedy) as report:
-            risk, record = problem.risk, problem.record
-            weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
-            # The dual is that of a penalty without factors.
-            scale = 1.0 / np.sqrt(problem.penalty)
-            # Examples of weight zero have no say, and no dual variables.
-            blocks = [
-                DualBlock(risk, i, run.C * weight, start / scale, scale)
-                for i, weight in enumerate(weights)
-                if weight > 0
-            ]
-
-            def primal(x):
-                value, gradient = problem.evaluate(scale * x)
-                return value, scale * gradient
-
-            def callback(point):
-                problem.visit(scale * point.x)
-                return report(scale * point.x)
-
-            with convergence_left_to_caller():
-                found = exponentiated_gradient(
-                    blocks,
-                    primal,
-                    temperature=risk.objective.temperature,
-                    max_iter=run.max_iter,
-                    tol=run.tol,
-                    random_state=run.rng,
-                    callback=callback,
-                )
-            record.best_iter, record.stop_reason = record.n_iter - 1, found.message
-            record.converged = bool(found.success and record.inference_converged and not record.stopped)
-            if not record.inference_converged:
-                _warn_of_inner_problem(problem)
-            elif not found.success:
-                warn_unconverged("Steps in the dual did not converge: increase max_iter, or decrease C", problem)
-            record.coef = scale * found.x
-        return problem.record
 
 
 class AnchoredBundle(Solver):
@@ -546,6 +490,14 @@ class AnchoredBundle(Solver):
         return record
 
 
+class AutoSolver(Solver):
+    """L-BFGS for a smooth loss, and steps along the gradient where there is a direction alone."""
+
+    def train(self, problem, start, run, remedy=REMEDY):
+        is_smooth = problem.risk.objective.smooth and problem.has_value(start)
+        return (LBFGS() if is_smooth else GradientSteps()).train(problem, start, run, remedy)
+
+
 #: Solvers of the fields by name.
 SOLVERS: dict[str, type[Solver]] = {"lbfgs": LBFGS, "gradient": GradientSteps, "sgd": SGD}
 
@@ -586,7 +538,7 @@ def _least_before_and_last(values):
     return min(values[:-n_last], default=np.inf), min(values[-n_last:])
 
 
-def _warn_of_inner_problem(problem):
+def warn_of_inner_problem(problem):
     warn_unconverged(
         f"The marginals of training did not converge, so the loss is not quite convex: {problem.remedy}",
         problem,

@@ -1,6 +1,6 @@
 """Training: graphs and weights of the examples, the penalised risk of a weight vector, starts, the record of a run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,24 +17,6 @@ from sklearn_crf.learning._few_labels import subgraph
 from sklearn_crf.objectives import Likelihood, Piecewise
 from sklearn_crf.optimize import least_subgradient, minimize_lbfgs, scaling_by_differences
 from sklearn_crf.potentials import FeatureScaling
-
-
-class GraphSummary(NamedTuple):
-    """Properties that the graphs of the training examples share, by which estimators choose."""
-
-    # have_cycles: whether some example has a cycle
-    # have_factors: whether some example has factors besides nodes and edges
-    # are_narrow: whether exact inference is affordable on all, by the standard of the estimator
-
-    have_cycles: bool
-    have_factors: bool
-    are_narrow: bool
-
-    @classmethod
-    def joined(cls, parts: "Iterable[GraphSummary]") -> "GraphSummary":
-        """The summary of several sets of examples."""
-        have_cycles, have_factors, are_narrow = zip(*parts, strict=True)
-        return cls(any(have_cycles), any(have_factors), all(are_narrow))
 
 
 def have_cycles(batches) -> bool:
@@ -118,7 +100,7 @@ def require_associative(batches):
 
 
 # Weights are recorded at every iteration while the whole record stays below this many numbers.
-_RECORD_LIMIT = 2_000_000
+_RECORD_LIMIT = 20_000
 
 
 class TrainingRun(NamedTuple):
@@ -169,6 +151,24 @@ class TrainingRecord:
     def n_iter(self) -> int:
         """Number of entries."""
         return len(self.loss)
+
+    def fitted(self) -> dict[str, Any]:
+        """Return the fitted attributes that tell of the training."""
+        return {
+            "loss_curve_": self.curve("loss"),
+            "gradient_norm_curve_": self.curve("gradient_norm"),
+            "error_curve_": self.curve("errors"),
+            "nonsubmodular_curve_": self.curve("n_nonsubmodular"),
+            "n_iter_": self.n_iter,
+            "converged_": self.converged,
+            "stop_reason_": self.stop_reason,
+            "best_iter_": self.best_iter,
+            "duality_gap_": self.gap,
+            "voters_": self.voters,
+            "validation_scores_": np.array(self.validation_scores),
+            "coef_path_": np.array(self.coef_path),
+            "gradient_path_": np.array(self.gradient_path),
+        }
 
     def summary(self) -> str:
         """The latest entry as text, for a progress bar."""

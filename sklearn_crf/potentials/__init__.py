@@ -9,5 +9,6 @@ from sklearn_crf.potentials._linear import LinearPotentials
 from sklearn_crf.potentials._pairwise_tables import PAIRWISE_FORMS, PairwiseForm, PairwiseTables, pairwise_form
 from sklearn_crf.potentials._sparse import SparsePotentials, with_feature_columns
 from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials, with_edge_columns
+from sklearn_crf.potentials._weight_layout import WeightLayout
 
 __all__ = ["PairwiseTables"]

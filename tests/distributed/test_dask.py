@@ -39,7 +39,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 ESTIMATORS = {
     "exact": TRWCRF(),
-    "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
+    "relaxation": TRWCRF(learning=Relaxation(tol=1e-4)),
     "pma": DRFClassifier(inference="trw"),
     "margins": M3NClassifier(max_iter=10),
     "spa": DRFClassifier(inference="map", max_iter=5),

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 ESTIMATORS = {
     "exact": TRWCRF(),
-    "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4), max_iter=20),
+    "relaxation": TRWCRF(learning=Relaxation(tol=1e-4), max_iter=20),
     "margins": M3NClassifier(max_iter=10),
     "contrastive": ContrastiveCRF(pairwise=PairwiseTables(C=0.1), max_iter=20, random_state=0),
 }

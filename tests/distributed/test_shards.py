@@ -11,7 +11,7 @@ from small_shards import LosesShards, Watching, weights
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
 from sklearn_crf.distributed import LocalExecutor
-from sklearn_crf.learning import SPA, GrowingSets, MaxMargin, Relaxation, SharedPiecesTraining
+from sklearn_crf.learning import ContrastiveTraining, MaxMargin, Relaxation, SharedPiecesTraining
 from sklearn_crf.objectives import GibbsGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
 
@@ -24,32 +24,34 @@ PARTS = [(X[:4], Y[:4]), (X[4:6], Y[4:6], np.array([1.0, 2.0])), (X[6:], Y[6:])]
 
 ESTIMATORS = {
     "exact": TRWCRF(),
-    "relaxation": TRWCRF(formulation=Relaxation(tol=1e-4)),
-    "softmax margin": TRWCRF(formulation=Relaxation(cost="hamming")),
-    "piecewise": TRWCRF(formulation="piecewise"),
-    "optimized shares": TRWCRF(formulation=SharedPiecesTraining("optimized")),
-    "pseudolikelihood": TRWCRF(formulation="pseudolikelihood", edge_features="difference"),
+    "relaxation": TRWCRF(learning=Relaxation(tol=1e-4)),
+    "softmax margin": TRWCRF(learning=Relaxation(cost="hamming")),
+    "piecewise": TRWCRF(learning="piecewise"),
+    "optimized shares": TRWCRF(learning=SharedPiecesTraining(shares="optimized")),
+    "pseudolikelihood": TRWCRF(learning="pseudolikelihood", edge_features="difference"),
     "pma": DRFClassifier(),
     "pma by bp": DRFClassifier(inference="bp", max_iter=10),
     "pl": DRFClassifier(learning="pl", pairwise=PairwiseTables(C=0.5)),
     "spa": DRFClassifier(inference="map", max_iter=5),
-    "spa bundle": DRFClassifier(inference="map", learning=SPA(solver="bundle"), max_iter=5),
+    "spa bundle": DRFClassifier(inference="map", learning="spa", solver="bundle", max_iter=5),
     "margins": M3NClassifier(max_iter=20),
     "margins by one slack": M3NClassifier(solver="one_slack", max_iter=20),
     "margins by subgradients": M3NClassifier(solver="subgradient", max_iter=10),
-    "margins of the relaxation": M3NClassifier(formulation="lp", max_iter=5),
-    "smoothed margins": M3NClassifier(formulation="smoothed", max_iter=5),
+    "margins of the relaxation": M3NClassifier(learning="relaxed_margin", max_iter=5),
+    "smoothed margins": M3NClassifier(learning="smoothed_margin", max_iter=5),
     "associative margins": M3NClassifier(pairwise="associative", edge_features="constant"),
     "cd": DRFClassifier(learning="cd", max_iter=5, random_state=0),
     "contrastive": ContrastiveCRF(random_state=0, max_iter=50),
-    "contrastive on sets seen": ContrastiveCRF(sets=GrowingSets("observed", generator=None)),
+    "contrastive on sets seen": ContrastiveCRF(learning=ContrastiveTraining(init="observed", generator=None)),
     "contrastive on draws": ContrastiveCRF(
-        sets=GrowingSets("gpl", GibbsGenerator(2, persistent=True), are_drawn=True, max_rounds=3),
+        learning=ContrastiveTraining(
+            init="gpl", generator=GibbsGenerator(2, persistent=True), are_drawn=True, max_rounds=3
+        ),
         pairwise=PairwiseTables(C=0.1),
         random_state=0,
     ),
     "contrastive on violated sets": ContrastiveCRF(
-        sets=GrowingSets("empty", ["icm_mv", "map"], n_new=2, max_rounds=2),
+        learning=ContrastiveTraining(init="empty", generator=["icm_mv", "map"], n_new=2, max_rounds=2),
         pairwise=PairwiseTables(C=1),
         random_state=0,
     ),
@@ -125,8 +127,8 @@ def test_classes_are_collected_from_all_shards():
 
 WEIGHTED = {
     "pl": DRFClassifier(learning="pl", class_weight="balanced"),
-    "pseudolikelihood": TRWCRF(formulation="pseudolikelihood", class_weight={0: 3.0}),
-    "margins": M3NClassifier(formulation="smoothed", max_iter=5, class_weight="balanced"),
+    "pseudolikelihood": TRWCRF(learning="pseudolikelihood", class_weight={0: 3.0}),
+    "margins": M3NClassifier(learning="smoothed_margin", max_iter=5, class_weight="balanced"),
 }
 
 
@@ -227,7 +229,7 @@ def test_fitted_estimators_are_plain():
     assert not any(shard.cache or shard.memory for shard in shards._shards)
 
 
-@pytest.mark.parametrize("field", [TRWCRF(tol=1e-6), ContrastiveCRF(sets=GrowingSets(generator=None))])
+@pytest.mark.parametrize("field", [TRWCRF(tol=1e-6), ContrastiveCRF(learning=ContrastiveTraining(generator=None))])
 def test_warm_start_goes_on(field):
     shards = Shards.from_arrays(PARTS)
     crf = clone(field).set_params(warm_start=True).fit(shards)
@@ -320,15 +322,19 @@ def test_what_takes_no_shards_says_so():
         ContrastiveCRF(solver="sgd").fit(shards)
     weighted = MostViolated(MostViolated("icm", "weighted"), "hamming")
     with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) counts labels in memory, not in Shards"):
-        ContrastiveCRF(sets=GrowingSets(generator=["map", weighted])).fit(shards)
-    for crf in (TRWCRF(solver="sgd"), TRWCRF(formulation="joint"), TRWCRF(formulation="dual", fit_intercept=False)):
+        ContrastiveCRF(learning=ContrastiveTraining(generator=["map", weighted])).fit(shards)
+    for crf in (
+        TRWCRF(solver="sgd"),
+        TRWCRF(learning="joint_relaxation"),
+        TRWCRF(learning="dual_relaxation", fit_intercept=False),
+    ):
         with pytest.raises(ValueError, match="such as 'lbfgs'"):
             crf.fit(shards)
-    for options in ({"solver": "frank_wolfe"}, {"formulation": "joint"}, {"formulation": "dual"}):
+    for options in ({"solver": "frank_wolfe"}, {"learning": "joint"}, {"learning": "dual"}):
         with pytest.raises(ValueError, match="goes from example to example, which Shards do not allow"):
             M3NClassifier(**options).fit(shards)
     with pytest.raises(ValueError, match="cost='weighted' counts labels in memory"):
-        M3NClassifier(formulation=MaxMargin(cost="weighted")).fit(shards)
+        M3NClassifier(learning=MaxMargin(cost="weighted")).fit(shards)
     with pytest.raises(ValueError, match="Shards bring y and sample_weight along"):
         TRWCRF().fit(shards, Y)
     with pytest.raises(ValueError, match="at least one shard"):
@@ -362,9 +368,9 @@ def test_sets_of_single_examples_go_to_their_shards():
     blocks = [[[0, 1, k], [5, 9]] for k in range(2, 11)]
     flipped = np.concatenate((Y, (Y + 1) % 3))
     given_weight = np.arange(1.0, 10.0)[np.newaxis]
-    sets = GrowingSets("gpl", None, blocks=blocks, given=[flipped], given_weight=given_weight)
+    sets = ContrastiveTraining(init="gpl", generator=None, blocks=blocks, given=[flipped], given_weight=given_weight)
     parts = [(X[:4], Y[:4]), (X[4:6], Y[4:6]), (X[6:], Y[6:])]
-    crf = ContrastiveCRF(sets=sets, tol=1e-8)
+    crf = ContrastiveCRF(learning=sets, tol=1e-8)
     in_memory, sharded = clone(crf).fit(X, Y), clone(crf).fit(Shards.from_arrays(parts))
     np.testing.assert_allclose(weights(sharded), weights(in_memory), atol=1e-6)
     assert sharded.n_assignments_ == in_memory.n_assignments_ == 9 * 17
@@ -374,7 +380,7 @@ def test_sets_that_do_not_fit_the_shards():
     shards = Shards.from_arrays(PARTS)
 
     def fit(shards=shards, **options):
-        ContrastiveCRF(sets=GrowingSets(**options)).fit(shards)
+        ContrastiveCRF(learning=ContrastiveTraining(**options)).fit(shards)
 
     with pytest.raises(ValueError, match="blocks holds lists for 2 examples, but X has 9"):
         fit(init="gpl", blocks=[[[0, 1]], [[2]]])

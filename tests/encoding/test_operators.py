@@ -45,11 +45,11 @@ def examples(make=aslinearoperator, n_classes=2, chains=False, typed=False):
 
 ESTIMATORS = {
     "relaxation": TRWCRF(edge_features="constant"),
-    "pseudolikelihood": TRWCRF(formulation="pseudolikelihood", edge_features="constant"),
-    "piecewise": TRWCRF(formulation="piecewise", edge_features="constant"),
+    "pseudolikelihood": TRWCRF(learning="pseudolikelihood", edge_features="constant"),
+    "piecewise": TRWCRF(learning="piecewise", edge_features="constant"),
     "drf": DRFClassifier(edge_features="constant"),
     "drf pl": DRFClassifier(learning="pl", edge_features="constant"),
-    "smoothed margin": M3NClassifier(formulation="smoothed", edge_features="constant"),
+    "smoothed margin": M3NClassifier(learning="smoothed_margin", edge_features="constant"),
     "one slack": M3NClassifier(solver="one_slack", edge_features="constant"),
     "contrastive": ContrastiveCRF(edge_features="constant", random_state=0),
 }

@@ -7,9 +7,8 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.estimators import _classifier
 from sklearn_crf.inference.exact import _chains
-from sklearn_crf.learning import Relaxation
+from sklearn_crf.learning import Relaxation, _labeler
 from sklearn_crf.potentials import PairwiseTables
 
 
@@ -30,14 +29,14 @@ def without_models(monkeypatch):
         quick = make(*args, **options)
         return quick and (lambda batch: labelled.append(quick(batch)) or labelled[-1])
 
-    make = _classifier.labels_of_chains
-    monkeypatch.setattr(_classifier, "labels_of_chains", counted)
+    make = _labeler.labels_of_chains
+    monkeypatch.setattr(_labeler, "labels_of_chains", counted)
     return labelled
 
 
 def by_models(method, X, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_classifier, "labels_of_chains", lambda *args, **options: None)
+        patch.setattr(_labeler, "labels_of_chains", lambda *args, **options: None)
         return method(X)
 
 
@@ -108,7 +107,7 @@ def test_batches_whose_scores_range_too_widely_have_models(inference, without_mo
     "field",
     [
         TRWCRF(edge_features="difference"),
-        TRWCRF(formulation=Relaxation(temperature=0.5)),
+        TRWCRF(learning=Relaxation(temperature=0.5)),
         TRWCRF(inference="bp"),
     ],
     ids=["edge features", "temperature", "other inference"],

@@ -10,7 +10,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example
-from sklearn_crf.learning import GrowingSets, Relaxation
+from sklearn_crf.learning import ContrastiveTraining, Relaxation
 from sklearn_crf.objectives import MapGenerator
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -18,14 +18,14 @@ WEIGHT = np.array([0.3, 2.0])
 # Losses that are sums over nodes, or have a cost of nodes.
 OF_NODES = {
     "drf": DRFClassifier(learning="pl"),
-    "trw_pl": TRWCRF(formulation="pseudolikelihood"),
-    "trw_pieces": TRWCRF(formulation="piecewise"),
-    "trw_costs": TRWCRF(formulation=Relaxation(cost="hamming"), max_iter=30),
-    "contrastive": ContrastiveCRF(sets=GrowingSets(generator="icm_mv"), random_state=0, max_iter=30),
+    "trw_pl": TRWCRF(learning="pseudolikelihood"),
+    "trw_pieces": TRWCRF(learning="piecewise"),
+    "trw_costs": TRWCRF(learning=Relaxation(cost="hamming"), max_iter=30),
+    "contrastive": ContrastiveCRF(learning=ContrastiveTraining(generator="icm_mv"), random_state=0, max_iter=30),
 }
 
 
-@pytest.mark.parametrize("field", [DRFClassifier(), TRWCRF(), TRWCRF(formulation="piecewise")], ids=str)
+@pytest.mark.parametrize("field", [DRFClassifier(), TRWCRF(), TRWCRF(learning="piecewise")], ids=str)
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 0.3, 2: 4.0}], ids=str)
 def test_of_plain_rows_is_that_of_logistic_regression(field, class_weight):
     X, y = make_classification(200, 5, n_informative=4, n_redundant=0, n_classes=3, weights=[0.7, 0.2], random_state=0)
@@ -77,10 +77,10 @@ def test_rows_without_a_label_count_for_nothing():
 JOINT = {
     "drf": DRFClassifier(**TIGHT),
     "drf spa": DRFClassifier(learning="spa", inference="map", max_iter=20),
-    "trw": TRWCRF(formulation=Relaxation(tol=1e-10), **TIGHT),
-    "trw loopy": TRWCRF(formulation="loopy", **TIGHT),
-    "shared pieces": TRWCRF(formulation="shared_pieces", **TIGHT),
-    "contrastive": ContrastiveCRF(sets=GrowingSets(generator=MapGenerator()), random_state=0, **TIGHT),
+    "trw": TRWCRF(learning=Relaxation(tol=1e-10), **TIGHT),
+    "trw loopy": TRWCRF(learning="loopy", **TIGHT),
+    "shared pieces": TRWCRF(learning="shared_pieces", **TIGHT),
+    "contrastive": ContrastiveCRF(learning=ContrastiveTraining(generator=MapGenerator()), random_state=0, **TIGHT),
 }
 
 
@@ -163,7 +163,7 @@ def test_contrastive_rows_are_logistic_regression(class_weight, n_classes):
 
 def test_pieces_of_nodes_are_weighed():
     X, y = noisy_blobs(4, 6)
-    field = TRWCRF(formulation="piecewise", pairwise="potts", class_weight="balanced", **TIGHT).fit(X, y)
+    field = TRWCRF(learning="piecewise", pairwise="potts", class_weight="balanced", **TIGHT).fit(X, y)
     # Nodes and edges are apart: nodes are those of the weighed logistic regression.
     rows = LogisticRegression(class_weight="balanced", **TIGHT).fit(X.reshape(-1, X.shape[-1]), y.ravel())
     assert_allclose(field.coef_, rows.coef_, atol=1e-4)
@@ -173,11 +173,11 @@ def test_pieces_of_nodes_are_weighed():
 
 
 @pytest.mark.parametrize(
-    "field", [DRFClassifier(), TRWCRF(), ContrastiveCRF(), TRWCRF(formulation="shared_pieces")], ids=str
+    "field", [DRFClassifier(), TRWCRF(), ContrastiveCRF(), TRWCRF(learning="shared_pieces")], ids=str
 )
 def test_joint_likelihoods_name_what_takes_weights_of_nodes(field):
     X, y = noisy_blobs(2, 4)
-    message = f"node_weight weighs nodes, but the loss of {type(field).__name__}.*use sample_weight or class_weight"
+    message = "node_weight weighs nodes, but the loss of learning=.*use sample_weight or class_weight"
     with pytest.raises(ValueError, match=message):
         field.fit(X, y, node_weight=np.ones(y.shape))
 

@@ -17,9 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import ContrastiveCRF, Example
-from sklearn_crf.estimators import contrastive
 from sklearn_crf.inference import ICM, AutoMap, TRWMessagePassing
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining, _contrastive_training
 from sklearn_crf.objectives import EmpiricalRisk, Generator
 from sklearn_crf.objectives.contrastive import _contrastive_sets
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
@@ -95,8 +94,8 @@ def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, are_drawn, most
         return found
 
     monkeypatch.setattr(EmpiricalRisk, "value_grad", value_grad)
-    sets = GrowingSets(generator="gibbs" if are_drawn else "map", are_drawn=are_drawn, max_rounds=3)
-    ContrastiveCRF(sets=sets, random_state=0).fit(X, y, sample_weight=weight)
+    sets = ContrastiveTraining(generator="gibbs" if are_drawn else "map", are_drawn=are_drawn, max_rounds=3)
+    ContrastiveCRF(learning=sets, random_state=0).fit(X, y, sample_weight=weight)
     assert len(seen) > 10
     for found, expected in seen:
         assert found.value == pytest.approx(expected.value, rel=1e-9)
@@ -454,7 +453,7 @@ def test_what_needs_one_lattice_or_all_labels_says_so():
     with pytest.raises(ValueError, match=r"blocks='rows' needs lattices of two axes or more, X\[0\]"):
         contrastive_crf(init="gpl", blocks="rows").fit(X, y)
     y[1] = np.where(np.arange(len(y[1])) == 0, -1, y[1])
-    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but contrastive learning needs"):
+    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but learning='contrastive' needs"):
         contrastive_crf(missing_label=-1).fit(X, y)
 
 
@@ -502,25 +501,25 @@ def test_small_data_are_trained_without_the_penalty_too():
 @pytest.mark.parametrize("noise", [0.5, 0.7, 1.0])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_large_data_are_labelled_by_what_is_right_more_often(monkeypatch, noise, n_classes):
-    rights, own = {}, ContrastiveCRF._score_of_training
+    rights, own = {}, _contrastive_training._score_of_training
 
-    def recorded(self, risk, examples, inference=None):
-        score = own(self, risk, examples, inference)
+    def recorded(risk, labeler):
+        score = own(risk, labeler)
 
         def noted(coef):
-            rights.setdefault(inference, []).append(score(coef))
-            return rights[inference][-1]
+            rights.setdefault(labeler.decoding.rule, []).append(score(coef))
+            return rights[labeler.decoding.rule][-1]
 
         return noted
 
-    monkeypatch.setattr(ContrastiveCRF, "_score_of_training", recorded)
-    monkeypatch.setattr(contrastive, "_NODES_TO_TRAIN_TWICE", 0)
+    monkeypatch.setattr(_contrastive_training, "_score_of_training", recorded)
+    monkeypatch.setattr(_contrastive_training, "_NODES_TO_TRAIN_TWICE", 0)
     y = drowned_squares()[1]
     y[:, 4:8, 4:8] = n_classes - 1
     X = y[..., np.newaxis] + np.random.default_rng(1).normal(scale=noise, size=(*y.shape, 1))
     model = contrastive_crf(random_state=0, max_rounds=2).fit(X, y)
     # Four penalties by marginals, then the weights of the best by best labelings.
-    assert model.inference_ == ("map" if rights["map"][0] > max(rights[None][:4]) else "trw")
+    assert model.inference_ == ("map" if rights["map"][0] > max(rights["mpm"][:4]) else "trw")
     # Probabilities are those of marginals whatever labels, also from a copy.
     trees = TRWMessagePassing("chains", max_iter=500, tol=1e-2)
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X, inference=trees))

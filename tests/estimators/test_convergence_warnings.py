@@ -9,7 +9,13 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.learning import LBFGS, PL, SGD, SPA, GradientSteps, GrowingSets
+from sklearn_crf.learning import (
+    LBFGS,
+    SGD,
+    ContrastiveTraining,
+    GradientSteps,
+    SaddlePointTraining,
+)
 
 RNG = np.random.default_rng(0)
 Y = np.kron(RNG.integers(2, size=(4, 2, 2)), np.ones((1, 3, 3), dtype=int))
@@ -19,21 +25,21 @@ SMALL_STEPS = SGD(step_size=1.0, step_schedule="sqrt", batch_size=1)
 # Of each the estimator, and a number of iterations that is enough.
 FIELDS = {
     "exact": (TRWCRF(), 200),
-    "relaxation": (TRWCRF(formulation="relaxation"), 200),
-    "joint": (TRWCRF(formulation="joint", tol=0.01), 200),
-    "reparameterization": (TRWCRF(formulation="reparameterization", tol=0.01), 200),
-    "dual": (TRWCRF(formulation="dual", fit_intercept=False, tol=0.05), 200),
-    "piecewise": (TRWCRF(formulation="piecewise"), 200),
-    "pseudolikelihood": (TRWCRF(formulation="pseudolikelihood"), 200),
-    "l1": (TRWCRF(formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5)), 1000),
-    "sgd": (TRWCRF(formulation="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.01), 100),
+    "relaxation": (TRWCRF(learning="relaxation"), 200),
+    "joint": (TRWCRF(learning="joint_relaxation", tol=0.01), 200),
+    "reparameterization": (TRWCRF(learning="reparameterization", tol=0.01), 200),
+    "dual": (TRWCRF(learning="dual_relaxation", fit_intercept=False, tol=0.05), 200),
+    "piecewise": (TRWCRF(learning="piecewise"), 200),
+    "pseudolikelihood": (TRWCRF(learning="pseudolikelihood"), 200),
+    "l1": (TRWCRF(learning="pseudolikelihood", solver=LBFGS(l1_ratio=0.5)), 1000),
+    "sgd": (TRWCRF(learning="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.01), 100),
     "pma": (DRFClassifier(), 200),
-    "pl by steps": (DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=0.01), 1000),
-    "spa by bundle": (DRFClassifier(learning=SPA(solver="bundle"), inference="map"), 400),
-    "sets": (ContrastiveCRF(sets=GrowingSets(generator=None)), 200),
+    "pl by steps": (DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=0.01), 1000),
+    "spa by bundle": (DRFClassifier(learning="spa", solver="bundle", inference="map"), 400),
+    "sets": (ContrastiveCRF(learning=ContrastiveTraining(generator=None)), 200),
     "rounds": (ContrastiveCRF(random_state=0), 500),
     "sets by sgd": (
-        ContrastiveCRF(sets=GrowingSets(generator=None), solver=SMALL_STEPS, random_state=0, tol=0.01),
+        ContrastiveCRF(learning=ContrastiveTraining(generator=None), solver=SMALL_STEPS, random_state=0, tol=0.01),
         300,
     ),
     "bundle": (M3NClassifier(solver="bmrm", edge_features="constant"), 1000),
@@ -112,7 +118,7 @@ def test_steps_that_never_beat_one_class_for_all_nodes_are_warned_of():
     y = np.zeros((2, 12, 12), dtype=int)
     y[:, 4:8, 4:8] = 1
     x = y[..., np.newaxis] + np.random.default_rng(0).normal(scale=3.0, size=(*y.shape, 1))
-    field = DRFClassifier(learning=SPA(init="zeros", step_size=1e-3), inference="map", max_iter=8)
+    field = DRFClassifier(learning=SaddlePointTraining(init="zeros", step_size=1e-3), inference="map", max_iter=8)
     messages = caught_in_fit(field, (x, y))
     assert field.error_curve_.min() >= y.sum()
     assert len(messages) == 1

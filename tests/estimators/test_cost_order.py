@@ -5,7 +5,7 @@ import pytest
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, RegressionTreeFieldClassifier
 from sklearn_crf.encoding import in_class_order
-from sklearn_crf.learning import Exact, GrowingSets, MaxMargin
+from sklearn_crf.learning import ContrastiveTraining, Exact, MaxMargin
 from sklearn_crf.objectives import MostViolated
 
 NAMES = ["sea", "land", "air"]  # sorted: air, land, sea
@@ -29,10 +29,10 @@ def test_order():
 
 ESTIMATORS = {
     "DRFClassifier": lambda cost, classes: DRFClassifier(cost=cost, classes=classes),
-    "M3NClassifier": lambda cost, classes: M3NClassifier(formulation=MaxMargin(cost=cost), classes=classes),
-    "TRWCRF": lambda cost, classes: TRWCRF(formulation=Exact(cost=cost), classes=classes),
+    "M3NClassifier": lambda cost, classes: M3NClassifier(learning=MaxMargin(cost=cost), classes=classes),
+    "TRWCRF": lambda cost, classes: TRWCRF(learning=Exact(cost=cost), classes=classes),
     "ContrastiveCRF": lambda cost, classes: ContrastiveCRF(
-        sets=GrowingSets(generator=MostViolated("icm", cost)), classes=classes, random_state=0
+        learning=ContrastiveTraining(generator=MostViolated("icm", cost)), classes=classes, random_state=0
     ),
     "RegressionTreeFieldClassifier": lambda cost, classes: RegressionTreeFieldClassifier(
         loss="multinomial", cost=cost, classes=classes, random_state=0

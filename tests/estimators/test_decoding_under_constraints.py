@@ -9,11 +9,11 @@ from model_strategies import random_model
 from numpy.testing import assert_array_equal
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.estimators import _classifier
-from sklearn_crf.estimators._batch_labels import labels_of_most_gain
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import JunctionTree
 from sklearn_crf.large_images import predict_in_tiles
+from sklearn_crf.learning import _labeler
+from sklearn_crf.learning._batch_labels import labels_of_most_gain
 from sklearn_crf.models import PairwiseModel, factor_graph_of, score
 from sklearn_crf.potentials import PairwiseTables
 
@@ -134,7 +134,7 @@ def test_no_layout_and_no_classifier_predicts_what_is_forbidden(name, layout):
     field = FIELDS[name].set_params(pairwise=pairwise).fit(X, [CLASSES[y] for y in Y])
     Z, _ = make(np.random.default_rng(1), n)
     for options in ({}, {"inference": "mpm"}, {"inference": "map"}):
-        if "inference" not in options or field._has_distribution or options["inference"] == "map":
+        if "inference" not in options or field._kind.has_distribution or options["inference"] == "map":
             assert count_broken(field.models(Z), field.predict(Z, **options)) == 0
 
 
@@ -157,7 +157,7 @@ def test_chains_are_decoded_by_viterbi_on_marginals(kind, cost, with_evidence, m
         n_changed += np.any(columns != gain.argmax(axis=1))
     assert n_changed
     # The kernel of chains and the models of batches label alike.
-    monkeypatch.setattr(_classifier, "labels_of_chains", lambda *args, **options: None)
+    monkeypatch.setattr(_labeler, "labels_of_chains", lambda *args, **options: None)
     for found, expected in zip(field.predict(X, evidence=evidence), predicted, strict=True):
         assert_array_equal(found, expected)
 

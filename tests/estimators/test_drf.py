@@ -21,8 +21,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ICM, BruteForce, LoopyBP, TreeInference
-from sklearn_crf.learning import PL
+from sklearn_crf.inference import ICM, BruteForce, LoopyBP
+from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.preprocessing import NodeTransformer
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -402,10 +402,12 @@ def test_wrong_width_and_unknown_label_afterwards():
         drf_classifier().predict(X)
 
 
-def test_exact_learning_refuses_cycles():
+def test_exact_learning_of_graphs_with_cycles_is_by_junction_trees():
     X, y = noisy_blobs(3)
-    with pytest.raises(ValueError, match=r"^learning='likelihood' needs exact marginals, and X has graphs with cycles"):
-        drf_classifier(learning="likelihood", inference=TreeInference()).fit(X, y)
+    field = drf_classifier(learning="likelihood", tol=1e-6).fit(X, y)
+    exact = drf_classifier(learning="pma", inference="junction_tree", tol=1e-6).fit(X, y)
+    assert field.learning_ == "exact"
+    assert_allclose(field.coef_, exact.coef_, atol=1e-4)
 
 
 def test_solver_that_does_not_suit_the_inference():
@@ -470,7 +472,7 @@ def test_probabilities_of_an_arbitrary_scale_are_warned_of(learning):
     inference = "map" if learning == "spa" else "mpm"
     field = drf_classifier(learning=learning, inference=inference, init="zeros", max_iter=100).fit(X, y)
     for method in (field.predict_proba, field.predict_log_proba):
-        with pytest.warns(UserWarning, match=f"Steps of {learning.upper()} from init='zeros' .* TemperatureScaling"):
+        with pytest.warns(UserWarning, match=f"Steps of learning='{learning}' from init='zeros' .* TemperatureScaling"):
             method(X)
     anchored = drf_classifier(learning=learning, inference=inference, max_iter=100).fit(X, y)
     with warnings.catch_warnings():
@@ -482,7 +484,7 @@ def test_probabilities_of_an_arbitrary_scale_are_warned_of(learning):
 @pytest.mark.parametrize("make", [noisy_blobs, chains])
 def test_pseudolikelihood_of_edges_alone(make):
     X, y = make(8)
-    field = DRFClassifier(learning=PL(fixed_nodes=True), tol=1e-8).fit(X, y)
+    field = DRFClassifier(learning=PseudolikelihoodTraining(fixed_nodes=True), tol=1e-8).fit(X, y)
     rows = np.concatenate([np.reshape(x, (-1, np.shape(x)[-1])) for x in X])
     labels = np.concatenate([np.ravel(part) for part in y])
     logistic = LogisticRegression(tol=1e-8, max_iter=1000).fit(rows, labels)

@@ -10,7 +10,11 @@ from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier
-from sklearn_crf.learning import CD, PMA, SPA, GrowingSets
+from sklearn_crf.learning import (
+    ContrastiveDivergenceTraining,
+    ContrastiveTraining,
+    SaddlePointTraining,
+)
 
 WEIGHTS = ("coef_", "intercept_", "edge_coef_")
 
@@ -32,7 +36,7 @@ def penalised(field, weights, start, X, y):
 
 def test_the_bundle_minimises_the_convex_objective():
     X, y = noisy_blobs(3, 5)
-    field = DRFClassifier(C=0.05, learning=SPA(solver="bundle"), inference="map", max_iter=500).fit(X, y)
+    field = DRFClassifier(C=0.05, learning="spa", solver="bundle", inference="map", max_iter=500).fit(X, y)
     start, found, gap = field.coef_path_[0], flat(field), field.duality_gap_
     # The scale of the weights is that of the start.
     assert_allclose(start @ (found - start), 0, atol=1e-9 * (start @ start))
@@ -49,11 +53,11 @@ def test_the_bundle_minimises_the_convex_objective():
 
 def test_it_ends_with_a_proof_below_the_steps():
     X, y = noisy_blobs(8)
-    bundle = DRFClassifier(learning=SPA(solver="bundle"), inference="map").fit(X, y)
+    bundle = DRFClassifier(learning="spa", solver="bundle", inference="map").fit(X, y)
     assert bundle.converged_
     assert bundle.stop_reason_.startswith("CONVERGENCE")
     assert 0 <= bundle.duality_gap_ <= 2e-3 * bundle.loss_curve_.min() + 1e-3
-    steps = DRFClassifier(learning=SPA(), inference="map").fit(X, y)
+    steps = DRFClassifier(learning=SaddlePointTraining(), inference="map").fit(X, y)
     assert not steps.converged_
     assert np.isnan(steps.duality_gap_)
     assert bundle.score(X, y) >= steps.score(X, y) - 0.01
@@ -61,7 +65,7 @@ def test_it_ends_with_a_proof_below_the_steps():
 
 def test_too_few_planes_are_a_warning_with_the_gap():
     X, y = noisy_blobs(8)
-    field = DRFClassifier(learning=SPA(solver="bundle"), inference="map", max_iter=3)
+    field = DRFClassifier(learning="spa", solver="bundle", inference="map", max_iter=3)
     with pytest.warns(ConvergenceWarning, match=r"duality gap of .* increase max_iter") as caught:
         field.fit(X, y)
     assert caught[0].filename == __file__
@@ -73,14 +77,16 @@ def test_labels_that_the_nodes_alone_get_right_need_no_plane():
     y[:, 2:4, 2:4] = 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        field = DRFClassifier(learning=SPA(solver="bundle"), inference="map").fit(y[..., np.newaxis].astype(float), y)
+        field = DRFClassifier(learning="spa", solver="bundle", inference="map").fit(y[..., np.newaxis].astype(float), y)
     assert field.converged_
     assert field.duality_gap_ == 0
 
 
 def test_without_a_scale_there_are_steps():
     X, y = noisy_blobs(3, 6)
-    field = DRFClassifier(learning=SPA(solver="bundle", init="zeros"), inference="map", max_iter=20).fit(X, y)
+    field = DRFClassifier(
+        learning=SaddlePointTraining(init="zeros"), solver="bundle", inference="map", max_iter=20
+    ).fit(X, y)
     assert np.isnan(field.duality_gap_)
 
 
@@ -91,14 +97,14 @@ def test_without_a_scale_there_are_steps():
     "field",
     [
         DRFClassifier(learning="pl"),
-        DRFClassifier(learning=PMA(solver="gradient"), inference="junction_tree", max_iter=5),
-        DRFClassifier(learning=SPA(), inference="map", max_iter=30),
-        DRFClassifier(learning=CD(), max_iter=5, random_state=0),
-        DRFClassifier(learning=SPA(batch_size=2), inference="map", max_iter=5, random_state=0),
-        DRFClassifier(learning=SPA(select="voted"), inference="map", max_iter=30),
+        DRFClassifier(learning="pma", solver="gradient", inference="junction_tree", max_iter=5),
+        DRFClassifier(learning=SaddlePointTraining(), inference="map", max_iter=30),
+        DRFClassifier(learning=ContrastiveDivergenceTraining(), max_iter=5, random_state=0),
+        DRFClassifier(learning=SaddlePointTraining(batch_size=2), inference="map", max_iter=5, random_state=0),
+        DRFClassifier(learning=SaddlePointTraining(select="voted"), inference="map", max_iter=30),
         TRWCRF(),
-        TRWCRF(formulation="dual", fit_intercept=False),
-        ContrastiveCRF(sets=GrowingSets(generator=None)),
+        TRWCRF(learning="dual_relaxation", fit_intercept=False),
+        ContrastiveCRF(learning=ContrastiveTraining(generator=None)),
     ],
     ids=str,
 )
@@ -117,6 +123,6 @@ def test_fits_say_how_they_ended(field):
 
 def test_the_best_iteration_is_the_one_whose_weights_are_kept():
     X, y = noisy_blobs(6)
-    field = DRFClassifier(learning=SPA(step_size=0.41), inference="map", max_iter=40).fit(X, y)
+    field = DRFClassifier(learning=SaddlePointTraining(step_size=0.41), inference="map", max_iter=40).fit(X, y)
     assert_allclose(field.coef_path_[field.best_iter_], flat(field))
     assert field.error_curve_[field.best_iter_] == field.error_curve_.min()

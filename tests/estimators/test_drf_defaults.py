@@ -15,7 +15,7 @@ from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
 from sklearn_crf.encoding import Batch
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
-from sklearn_crf.learning import PMA
+from sklearn_crf.learning import PseudoMarginalTraining
 from sklearn_crf.learning._few_labels import risk_near_labels
 from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.learning._training import _risk_of_nodes, _without_edges
@@ -211,8 +211,8 @@ def test_far_components_do_not_matter():
     whole = Example(X, Graph(30, edges))
     part = Example(X[:6], Graph(6, edges[(edges < 6).all(axis=1)]))
     options = {"missing_label": -1, "tol": 1e-9}
-    first = DRFClassifier(learning=PMA(reach=5), **options).fit([whole], [y])
-    second = DRFClassifier(learning=PMA(reach=None), **options).fit([part], [y[:6]])
+    first = DRFClassifier(learning=PseudoMarginalTraining(reach=5), **options).fit([whole], [y])
+    second = DRFClassifier(learning=PseudoMarginalTraining(reach=None), **options).fit([part], [y[:6]])
     assert_allclose(first.coef_, second.coef_, atol=1e-6)
     assert_allclose(first.edge_coef_, second.edge_coef_, atol=1e-6)
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 from sklearn_crf.potentials import PairwiseTables
 
 C, EDGE_C = 0.5, 0.02
@@ -30,10 +30,10 @@ FIELDS = [
     DRFClassifier(learning="pl"),
     DRFClassifier(learning="pma", inference="junction_tree"),
     TRWCRF(),
-    TRWCRF(formulation="joint", max_iter=500),
-    TRWCRF(formulation="dual", fit_intercept=False, tol=1e-6, random_state=0),
-    TRWCRF(formulation="piecewise"),
-    ContrastiveCRF(sets=GrowingSets(generator=None)),
+    TRWCRF(learning="joint_relaxation", max_iter=500),
+    TRWCRF(learning="dual_relaxation", fit_intercept=False, tol=1e-6, random_state=0),
+    TRWCRF(learning="piecewise"),
+    ContrastiveCRF(learning=ContrastiveTraining(generator=None)),
     M3NClassifier(tol=1e-6),
     M3NClassifier(solver="bmrm", tol=1e-6),
 ]

@@ -25,7 +25,7 @@ from sklearn_crf import (
     Spatial,
 )
 from sklearn_crf.inference import DenseMeanField, GraphCut, LoopyBP, TRWMessagePassing
-from sklearn_crf.learning import GrowingSets, Relaxation
+from sklearn_crf.learning import ContrastiveTraining, Relaxation
 from sklearn_crf.objectives import MapGenerator
 from sklearn_crf.rtf import Cascade, FieldSolver, Splits
 
@@ -62,9 +62,9 @@ ESTIMATORS = {
         {"C": [0.01, 1.0], "learning": ["pma", "pl"]},
     ),
     "TRWCRF": (
-        TRWCRF(formulation=Relaxation(), inference=TRWMessagePassing(max_iter=30), max_iter=5),
+        TRWCRF(learning=Relaxation(), inference=TRWMessagePassing(max_iter=30), max_iter=5),
         lambda: noisy_blobs(6, side=5),
-        {"C": [0.01, 1.0], "formulation__entropy": ["trw", "trivial"]},
+        {"C": [0.01, 1.0], "learning__entropy": ["trw", "trivial"]},
     ),
     "TRWCRF on chains": (TRWCRF(classes=[0, 1, 2]), chains, {"C": [0.01, 1.0], "inference": ["auto", "map"]}),
     "M3NClassifier": (
@@ -79,10 +79,11 @@ ESTIMATORS = {
     ),
     "ContrastiveCRF": (
         ContrastiveCRF(
-            sets=GrowingSets(generator=MapGenerator(LoopyBP(schedule="residual")), max_rounds=3), random_state=0
+            learning=ContrastiveTraining(generator=MapGenerator(LoopyBP(schedule="residual")), max_rounds=3),
+            random_state=0,
         ),
         lambda: noisy_blobs(6),
-        {"C": [0.01, 1.0], "sets__generator": ["map", None]},
+        {"C": [0.01, 1.0], "learning__generator": ["map", None]},
     ),
     "MultiConditionalMFA": (MultiConditionalMFA(n_factors=1, random_state=0), iris, {"alpha": [0.1, 1.0]}),
     "RegressionTreeField": (RegressionTreeField("mse", **QUICK_TREES), clean_blobs, {"max_depth": [0, 1]}),

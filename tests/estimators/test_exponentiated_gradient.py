@@ -1,4 +1,4 @@
-"""Exponentiated gradient on duals: against the primal problem, alone and as a formulation of TRWCRF."""
+"""Exponentiated gradient on duals: against the primal problem, alone and as a learning of TRWCRF."""
 
 import warnings
 
@@ -97,7 +97,7 @@ def test_the_callback_stops_it():
     assert found.success
 
 
-# As a formulation ----------------------------------------------------------------------------------------------------
+# As a learning ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -106,8 +106,8 @@ def test_the_callback_stops_it():
 def test_the_dual_reaches_the_weights_of_the_primal(n_classes, entropy, options):
     X, y = graphs(n_classes=n_classes, n=3)
     options = {"entropy": entropy, "fit_intercept": False, **options}
-    primal = fitted(X, y, formulation="relaxation", **options)
-    dual = fitted(X, y, formulation="dual", random_state=0, **options)
+    primal = fitted(X, y, learning="relaxation", **options)
+    dual = fitted(X, y, learning="dual_relaxation", random_state=0, **options)
     assert_allclose(dual.loss_curve_[-1], primal.loss_curve_[-1], rtol=1e-6)
     assert_allclose(dual.coef_, primal.coef_, atol=1e-5)
     assert_allclose(dual.edge_coef_, primal.edge_coef_, atol=1e-5)
@@ -119,7 +119,7 @@ def test_the_dual_is_exact_on_chains(weights):
     options = {"weights": weights, "fit_intercept": False, "C": 0.5, "tol": 1e-7, "inner_tol": 1e-9}
     weight = np.arange(8) % 3
     exact = trw_crf(max_iter=500, **options).fit(X, y, sample_weight=weight)
-    dual = trw_crf(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y, sample_weight=weight)
+    dual = trw_crf(learning="dual_relaxation", max_iter=500, random_state=0, **options).fit(X, y, sample_weight=weight)
     one, other = (sp.csr_matrix(model.coef_).toarray() for model in (exact, dual))
     assert_allclose(one, other, atol=1e-5)
     assert_allclose(dual.edge_coef_, exact.edge_coef_, atol=1e-5)
@@ -127,7 +127,7 @@ def test_the_dual_is_exact_on_chains(weights):
 
 def test_a_warm_start_in_the_dual_stays():
     X, y = graphs(n=3)
-    model = trw_crf(formulation="dual", fit_intercept=False, warm_start=True, **TIGHT).fit(X, y)
+    model = trw_crf(learning="dual_relaxation", fit_intercept=False, warm_start=True, **TIGHT).fit(X, y)
     best = model.loss_curve_[-1]
     assert_allclose(model.fit(X, y).loss_curve_, best, rtol=1e-7)
 
@@ -135,7 +135,8 @@ def test_a_warm_start_in_the_dual_stays():
 def test_the_dual_does_not_depend_on_threads():
     X, y = graphs(n=4)
     models = [
-        trw_crf(formulation="dual", fit_intercept=False, random_state=0, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2)
+        trw_crf(learning="dual_relaxation", fit_intercept=False, random_state=0, n_jobs=n_jobs).fit(X, y)
+        for n_jobs in (1, 2)
     ]
     assert_array_equal(models[0].coef_, models[1].coef_)
 
@@ -145,7 +146,7 @@ def test_forbidden_pairs_stay_forbidden_in_the_dual():
     y = [np.sort(labels) for labels in y]
     options = {"forbidden": [[1, 0], [2, 0], [2, 1]], "fit_intercept": False, "tol": 1e-6, "inner_tol": 1e-9}
     exact = trw_crf(max_iter=500, **options).fit(X, y)
-    dual = trw_crf(formulation="dual", max_iter=500, random_state=0, **options).fit(X, y)
+    dual = trw_crf(learning="dual_relaxation", max_iter=500, random_state=0, **options).fit(X, y)
     assert_allclose(dual.coef_, exact.coef_, atol=1e-4)
 
 
@@ -162,13 +163,13 @@ def test_what_the_dual_refuses(options, message):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):
-        trw_crf(formulation="dual", **options).fit(X, y)
+        trw_crf(learning="dual_relaxation", **options).fit(X, y)
 
 
 def test_too_few_epochs_are_named():
     X, y = graphs(n=3)
     with pytest.warns(ConvergenceWarning, match="increase max_iter, or decrease C"):
-        trw_crf(formulation="dual", fit_intercept=False, max_iter=1, tol=1e-9).fit(X, y)
+        trw_crf(learning="dual_relaxation", fit_intercept=False, max_iter=1, tol=1e-9).fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        trw_crf(formulation="dual", fit_intercept=False, max_iter=300).fit(X, y)
+        trw_crf(learning="dual_relaxation", fit_intercept=False, max_iter=300).fit(X, y)

@@ -36,7 +36,7 @@ def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("formulation", "entropy", "cycle"),
+    ("learning", "entropy", "cycle"),
     [
         ("exact", "trw", False),
         ("exact", "trw", True),
@@ -46,27 +46,27 @@ def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
         ("loopy", "trw", False),
         ("piecewise", "trw", True),
         ("pseudolikelihood", "trw", True),
-        ("auto", "trw", False),
+        ("likelihood", "trw", False),
     ],
 )
-def test_factors_of_two_nodes_are_edges(formulation, entropy, cycle):
-    model = trw_crf(C=0.5, formulation=formulation, entropy=entropy, **TIGHT)
+def test_factors_of_two_nodes_are_edges(learning, entropy, cycle):
+    model = trw_crf(C=0.5, learning=learning, entropy=entropy, **TIGHT)
     X, y = graphs(cycle=cycle)
     # Which trees cover a graph depends on the order of its edges.
-    F, _ = graphs(cycle=cycle, as_factors=True, shuffle=(formulation, entropy, cycle) != ("relaxation", "trw", True))
+    F, _ = graphs(cycle=cycle, as_factors=True, shuffle=(learning, entropy, cycle) != ("relaxation", "trw", True))
     plain, factors = clone(model).fit(X, y), clone(model).fit(F, y)
     assert len(factors.factor_states_["edge"]) == 9
     assert_allclose(factors.loss_curve_[-1], plain.loss_curve_[-1], rtol=1e-7)
     assert_allclose(factors.coef_, plain.coef_, atol=1e-5)
     assert_allclose(factors.factor_coef_["edge"][0, :-1], plain.edge_coef_.ravel(), atol=1e-5)
     assert factors.factor_coef_["edge"][0, -1] == 0
-    assert factors.formulation_ == plain.formulation_
+    assert factors.learning_ == plain.learning_
     for found, expected in zip(factors.predict_proba(F), plain.predict_proba(X), strict=True):
         assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("formulation", ["exact", "relaxation", "pseudolikelihood"])
-def test_the_order_of_nodes_and_factors_means_nothing(formulation):
+@pytest.mark.parametrize("learning", ["exact", "relaxation", "pseudolikelihood"])
+def test_the_order_of_nodes_and_factors_means_nothing(learning):
     X, y = factor_examples(4)
     rng = np.random.default_rng(0)
     moved, labels = [], []
@@ -76,7 +76,7 @@ def test_the_order_of_nodes_and_factors_means_nothing(formulation):
         factors = {name: (place[found.scope][::-1], found.features) for name, found in x.factors.items()}
         moved.append(Example(x.node_features[order], place[x.edges], factors=factors))
         labels.append(truth[order])
-    model = trw_crf(formulation=formulation, entropy="trivial", **TIGHT)
+    model = trw_crf(learning=learning, entropy="trivial", **TIGHT)
     one, other = clone(model).fit(X, y), clone(model).fit(moved, labels)
     for name in ("triple", "ends"):
         assert_allclose(other.factor_coef_[name], one.factor_coef_[name], atol=1e-5)
@@ -84,16 +84,16 @@ def test_the_order_of_nodes_and_factors_means_nothing(formulation):
 
 def test_other_solvers():
     X, y = factor_examples(6)
-    model = trw_crf(formulation="relaxation", entropy="trivial", solver="sgd", max_iter=20, random_state=0).fit(X, y)
+    model = trw_crf(learning="relaxation", entropy="trivial", solver="sgd", max_iter=20, random_state=0).fit(X, y)
     assert model.loss_curve_[-1] < model.loss_curve_[0]
-    few = trw_crf(formulation="pseudolikelihood", l1_ratio=1.0, C=0.1).fit(X, y)
+    few = trw_crf(learning="pseudolikelihood", l1_ratio=1.0, C=0.1).fit(X, y)
     assert (few.factor_coef_["triple"] == 0).any()
 
 
 def test_bounds_are_ordered():
     X, y = factor_examples(4)
     least = [
-        trw_crf(formulation=name, entropy="trivial", **TIGHT).fit(X, y).loss_curve_[-1]
+        trw_crf(learning=name, entropy="trivial", **TIGHT).fit(X, y).loss_curve_[-1]
         for name in ("exact", "relaxation", "piecewise")
     ]
     assert least[0] < least[1] < least[2]
@@ -102,16 +102,16 @@ def test_bounds_are_ordered():
 def test_on_forests_the_tree_reweighted_relaxation_is_exact():
     X, y = factor_examples(6, longest=3)
     X = [Example(x.node_features, [], factors={"triple": x.factors["triple"].scope}) for x in X]
-    exact = trw_crf(formulation="exact", **TIGHT).fit(X, y)
-    relaxed = trw_crf(formulation="relaxation", **TIGHT).fit(X, y)
+    exact = trw_crf(learning="exact", **TIGHT).fit(X, y)
+    relaxed = trw_crf(learning="relaxation", **TIGHT).fit(X, y)
     assert not relaxed.has_cycles_
     assert_allclose(relaxed.factor_coef_["triple"], exact.factor_coef_["triple"], atol=1e-5)
 
 
-@pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_threads_and_sparse_features_change_nothing(formulation):
+@pytest.mark.parametrize("learning", FORMULATIONS)
+def test_threads_and_sparse_features_change_nothing(learning):
     X, y = factor_examples(6)
-    model = trw_crf(formulation=formulation, entropy="trivial", max_iter=8)
+    model = trw_crf(learning=learning, entropy="trivial", max_iter=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         one, two = clone(model).fit(X, y), clone(model).set_params(n_jobs=2).fit(X, y)
@@ -131,7 +131,7 @@ def test_many_sparse_features():
     ]
     y = [rng.randint(3, size=4) for _ in X]
     few = [x._with(node_features=x.node_features[:, :500]) for x in X]
-    model = trw_crf(formulation="exact", edge_features="constant", tol=1e-7)
+    model = trw_crf(learning="exact", edge_features="constant", tol=1e-7)
     assert clone(model).fit(X, y).loss_curve_[-1] < clone(model).fit(few, y).loss_curve_[-1]
 
 
@@ -142,7 +142,7 @@ def test_sparse_features_of_edges():
         features = np.random.default_rng(x.n_nodes).normal(size=(x.graph.n_edges, 2))
         dense.append(x._with(edge_features=features))
         sparse.append(x._with(edge_features=sp.csr_matrix(features)))
-    model = trw_crf(formulation="pseudolikelihood", weights="all", **TIGHT)
+    model = trw_crf(learning="pseudolikelihood", weights="all", **TIGHT)
     one, other = clone(model).fit(dense, y), clone(model).fit(sparse, y)
     assert_allclose(other.factor_coef_["triple"], one.factor_coef_["triple"], atol=1e-5)
     for a, b in zip(other.predict_proba(sparse), one.predict_proba(dense), strict=True):
@@ -151,11 +151,11 @@ def test_sparse_features_of_edges():
 
 def test_weights_are_repetition():
     X, y = factor_examples(3)
-    twice = trw_crf(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X + X[:1], y + y[:1])
-    weighted = trw_crf(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[2, 1, 1])
+    twice = trw_crf(learning="exact", classes=[0, 1, 2], **TIGHT).fit(X + X[:1], y + y[:1])
+    weighted = trw_crf(learning="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[2, 1, 1])
     assert_allclose(weighted.factor_coef_["triple"], twice.factor_coef_["triple"], atol=1e-5)
-    none = trw_crf(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[1, 1, 0])
-    without = trw_crf(formulation="exact", classes=[0, 1, 2], **TIGHT).fit(X[:2], y[:2])
+    none = trw_crf(learning="exact", classes=[0, 1, 2], **TIGHT).fit(X, y, sample_weight=[1, 1, 0])
+    without = trw_crf(learning="exact", classes=[0, 1, 2], **TIGHT).fit(X[:2], y[:2])
     assert_array_equal(none.factor_states_["triple"], without.factor_states_["triple"])
     assert_allclose(none.factor_coef_["triple"], without.factor_coef_["triple"], atol=1e-5)
 
@@ -163,7 +163,7 @@ def test_weights_are_repetition():
 @pytest.fixture(scope="module")
 def fitted():
     X, y = factor_examples(10)
-    return trw_crf(formulation="exact", tol=1e-3).fit(X, y), X, y
+    return trw_crf(learning="exact", tol=1e-3).fit(X, y), X, y
 
 
 @pytest.mark.parametrize("inference", [MPLP(), AD3(), NormProductBP(), JunctionTree(), LoopyBP(), "map", "mpm"])
@@ -239,17 +239,17 @@ def test_pickles_and_grid_search(fitted):
     again = pickle.loads(pickle.dumps(model))
     for a, b in zip(again.predict(X), model.predict(X), strict=True):
         assert_array_equal(a, b)
-    search = GridSearchCV(trw_crf(formulation="pseudolikelihood"), {"C": [0.01, 1]}, cv=2, n_jobs=2)
+    search = GridSearchCV(trw_crf(learning="pseudolikelihood"), {"C": [0.01, 1]}, cv=2, n_jobs=2)
     search.fit(X, y)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_warm_start_takes_over_what_it_knows():
     X, y = factor_examples(6)
-    model = trw_crf(formulation="pseudolikelihood", warm_start=True, **TIGHT).fit(X, y)
+    model = trw_crf(learning="pseudolikelihood", warm_start=True, **TIGHT).fit(X, y)
     n_iter = model.n_iter_
     assert model.fit(X, y).n_iter_ < n_iter / 3
-    cold = trw_crf(formulation="pseudolikelihood", **TIGHT).fit(X[:4], y[:4])
+    cold = trw_crf(learning="pseudolikelihood", **TIGHT).fit(X[:4], y[:4])
     assert_allclose(model.fit(X[:4], y[:4]).factor_coef_["triple"], cold.factor_coef_["triple"], atol=1e-5)
     with pytest.raises(ValueError, match="type 'triple' have nodes of"):
         model.fit([Example(x.node_features, x.graph, factors={"triple": [[0, 1]]}) for x in X], y)
@@ -272,7 +272,7 @@ def test_label_spaces():
             )
         )
         y.append(labels)
-    model = trw_crf(formulation="exact").fit(X, y)
+    model = trw_crf(learning="exact").fit(X, y)
     assert_array_equal(model.factor_shapes_["mixed"], [2, 4, 2])
     assert model.score(X, y) > 0.9
     assert model.predict_proba(X)[0][3:, 2:].max() == 0
@@ -281,10 +281,10 @@ def test_label_spaces():
 @pytest.mark.parametrize("cost", [None, "hamming"])
 def test_costs_and_temperature(cost):
     X, y = factor_examples(3)
-    model = trw_crf(formulation="exact", cost=cost, temperature=0.5, C=1, **TIGHT).fit(X, y)
+    model = trw_crf(learning="exact", cost=cost, temperature=0.5, C=1, **TIGHT).fit(X, y)
     if cost is None:
         # The loss at T is T times the likelihood of scores divided by T.
-        plain = trw_crf(formulation="exact", C=2, **TIGHT).fit(X, y)
+        plain = trw_crf(learning="exact", C=2, **TIGHT).fit(X, y)
         assert_allclose(model.factor_coef_["triple"], 0.5 * plain.factor_coef_["triple"], atol=1e-5)
     assert model.score(X, y) > 0.6
 
@@ -293,7 +293,7 @@ def test_examples_too_short_for_factors():
     X, y = factor_examples(4)
     short = Example(np.ones((2, 3)), [[0, 1]], factors={"triple": [[t, t + 1, t + 2] for t in range(0)]})
     assert not short.has_factors
-    model = trw_crf(formulation="relaxation", entropy="trivial").fit([*X, short], [*y, np.array([0, 1])])
+    model = trw_crf(learning="relaxation", entropy="trivial").fit([*X, short], [*y, np.array([0, 1])])
     assert model.predict([short, X[0]])[0].shape == (2,)
 
 
@@ -344,26 +344,26 @@ def test_bad_input(fitted):
     with pytest.raises(ValueError, match=r"X\[0\] has factors of type 'triple' with nodes of \[3, 3\] states"):
         model.predict([other])
     with pytest.raises(ValueError, match=r"X\[1\] has factors of type 'triple'.*others of that type have \[3, 3, 3\]"):
-        trw_crf(formulation="exact", classes=[0, 1, 2]).fit([x, other], [y[0], y[0]])
+        trw_crf(learning="exact", classes=[0, 1, 2]).fit([x, other], [y[0], y[0]])
     mixed = Example(np.ones((3, 1)), [], n_states=[3, 3, 2], factors={"pair": [[0, 1], [1, 2]]})
     with pytest.raises(ValueError, match=r"X\[0\] has two factors of type 'pair' whose nodes have"):
         trw_crf(classes=[0, 1, 2]).fit([mixed], [np.array([0, 2, 1])])
 
 
-@pytest.mark.parametrize("formulation", ["joint", "dual", "reparameterization", "edge_probabilities", "mean_field"])
-def test_formulations_for_edges_alone(formulation):
+@pytest.mark.parametrize(
+    "learning", ["joint_relaxation", "dual_relaxation", "reparameterization", "edge_probabilities", "mean_field"]
+)
+def test_formulations_for_edges_alone(learning):
     X, y = factor_examples(2)
-    with pytest.raises(
-        ValueError, match=f"formulation='{formulation}' is for nodes and edges alone.*take one of exact"
-    ):
-        trw_crf(formulation=formulation, fit_intercept=False).fit(X, y)
+    with pytest.raises(ValueError, match=f"learning='{learning}' is for nodes and edges alone.*take 'exact'"):
+        trw_crf(learning=learning, fit_intercept=False).fit(X, y)
 
 
 def test_refusals(fitted):
     model, X, y = fitted
     with pytest.raises(ValueError, match=r"entropy='trw' is about spanning trees of edges, but X\[0\] has factors"):
-        trw_crf(formulation="relaxation").fit(X, y)
-    with pytest.raises(ValueError, match=r"X\[0\] has factors besides nodes and edges, which DRFClassifier does not"):
+        trw_crf(learning="relaxation").fit(X, y)
+    with pytest.raises(ValueError, match="learning='pma' is for nodes and edges alone"):
         drf_classifier().fit(X, y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not take"):
         model.predict_edge_proba(X)

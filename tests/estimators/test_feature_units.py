@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
-from sklearn_crf.learning import LBFGS, PL, GradientSteps, GrowingSets
+from sklearn_crf.learning import LBFGS, ContrastiveTraining, GradientSteps, PseudolikelihoodTraining
 from sklearn_crf.potentials import PairwiseTables
 
 RNG = np.random.default_rng(0)
@@ -17,12 +17,12 @@ Y = np.kron(RNG.integers(2, size=(6, 3, 3)), np.ones((1, 3, 3), dtype=int))
 X = Y[..., np.newaxis] + 0.6 * RNG.normal(size=(*Y.shape, 2))
 
 FIELDS = {
-    "exact": TRWCRF(C=0.1, formulation="exact", tol=1e-7),
-    "pseudolikelihood": TRWCRF(C=0.1, formulation="pseudolikelihood", tol=1e-7),
-    "l1": TRWCRF(C=0.1, formulation="pseudolikelihood", solver=LBFGS(l1_ratio=0.5), tol=1e-7, max_iter=1000),
+    "exact": TRWCRF(C=0.1, learning="exact", tol=1e-7),
+    "pseudolikelihood": TRWCRF(C=0.1, learning="pseudolikelihood", tol=1e-7),
+    "l1": TRWCRF(C=0.1, learning="pseudolikelihood", solver=LBFGS(l1_ratio=0.5), tol=1e-7, max_iter=1000),
     "pma": DRFClassifier(C=0.1, tol=1e-7),
     "pl": DRFClassifier(C=0.1, learning="pl", tol=1e-7),
-    "contrastive": ContrastiveCRF(C=0.1, sets=GrowingSets(generator=None), tol=1e-7),
+    "contrastive": ContrastiveCRF(C=0.1, learning=ContrastiveTraining(generator=None), tol=1e-7),
     "margin": M3NClassifier(C=0.1),
 }
 
@@ -60,7 +60,7 @@ def test_large_units_reach_the_optimum(name, unit):
     assert np.mean(field.predict(unit * X) == reference.predict(X)) > 0.99
 
 
-@pytest.mark.parametrize("learning", ["spa", "cd", PL(solver=GradientSteps())])
+@pytest.mark.parametrize("learning", ["spa", "cd", PseudolikelihoodTraining(solver=GradientSteps())])
 def test_steps_do_not_depend_on_a_shift(learning):
     field = DRFClassifier(learning=learning, inference="map", random_state=0, max_iter=60)
     with warnings.catch_warnings():
@@ -70,7 +70,7 @@ def test_steps_do_not_depend_on_a_shift(learning):
 
 
 def test_minute_features_are_warned_of():
-    field = TRWCRF(formulation="exact")
+    field = TRWCRF(learning="exact")
     with pytest.warns(UserWarning, match=r"Features \[0, 1\] range over less than 0.001.*increase C") as caught:
         field.fit(1e-6 * X, Y)
     assert caught[0].filename == __file__
@@ -84,7 +84,7 @@ def test_paths_and_starts_are_in_units_of_X():
     field = DRFClassifier(learning="pl").fit(X + 1e3, Y)
     weights = np.concatenate([np.ravel(part) for part in (field.coef_, field.intercept_, field.edge_coef_)])
     np.testing.assert_allclose(field.coef_path_[-1], weights, rtol=1e-12)
-    again = DRFClassifier(learning=PL(init=weights), max_iter=1)
+    again = DRFClassifier(learning=PseudolikelihoodTraining(init=weights), max_iter=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         again.fit(X + 1e3, Y)
@@ -97,7 +97,7 @@ def test_paths_and_starts_are_in_units_of_X():
 
 
 def test_warm_start_goes_on_where_it_was():
-    field = TRWCRF(formulation="pseudolikelihood", warm_start=True).fit(X + 1e4, Y)
+    field = TRWCRF(learning="pseudolikelihood", warm_start=True).fit(X + 1e4, Y)
     assert field.fit(X + 1e4, Y).n_iter_ <= 2
 
 
@@ -110,15 +110,15 @@ def test_all_weights_of_the_path_are_in_units_of_X():
 
 def test_shards_choose_the_same_units():
     parts = [(X[:2] + 1e4, Y[:2]), (X[2:] + 1e4, Y[2:])]
-    whole = TRWCRF(formulation="pseudolikelihood", tol=1e-7).fit(X + 1e4, Y)
-    field = TRWCRF(formulation="pseudolikelihood", tol=1e-7).fit(Shards.from_arrays(parts))
+    whole = TRWCRF(learning="pseudolikelihood", tol=1e-7).fit(X + 1e4, Y)
+    field = TRWCRF(learning="pseudolikelihood", tol=1e-7).fit(Shards.from_arrays(parts))
     np.testing.assert_allclose(field.coef_, whole.coef_, atol=1e-4)
     np.testing.assert_allclose(field.loss_curve_[-1], whole.loss_curve_[-1], rtol=1e-8)
 
 
 def test_partial_fit_says_what_to_do():
     with pytest.warns(ConvergenceWarning, match=r"far from 0.*StandardScaler.*or use fit") as caught:
-        TRWCRF(formulation="pseudolikelihood").partial_fit(X + 1e4, Y, classes=[0, 1])
+        TRWCRF(learning="pseudolikelihood").partial_fit(X + 1e4, Y, classes=[0, 1])
     assert caught[0].filename == __file__
 
 

@@ -7,10 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, DRFClassifier
 from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.estimators import trw
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWMessagePassing
-from sklearn_crf.learning import PMA
+from sklearn_crf.learning import MaximumLikelihood, PseudoMarginalTraining, Relaxation
 from sklearn_crf.learning._few_labels import coarse_risk, risk_of_few_labels
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
@@ -116,30 +115,32 @@ def test_weights_of_a_coarse_lattice_label_the_whole():
     y = np.full((1, 60, 60), -1)
     y[0, 25:35, 30:40], y[0, 2:10, 5:55] = 1, 0
     options = {"missing_label": -1, "edge_features": "constant"}
-    whole, coarse = (DRFClassifier(learning=PMA(reach=None, max_nodes=n), **options).fit(X, y) for n in (None, 1000))
+    whole, coarse = (
+        DRFClassifier(learning=PseudoMarginalTraining(reach=None, max_nodes=n), **options).fit(X, y)
+        for n in (None, 1000)
+    )
     assert not np.array_equal(whole.edge_coef_, coarse.edge_coef_)
     for field in (whole, coarse):
         assert np.mean(field.predict(X)[0] == truth) > 0.97
-    again = DRFClassifier(learning=PMA(reach=None, max_nodes=1000), n_jobs=3, **options).fit(X, y)
+    again = DRFClassifier(learning=PseudoMarginalTraining(reach=None, max_nodes=1000), n_jobs=3, **options).fit(X, y)
     assert_array_equal(again.coef_, coarse.coef_)
     assert_array_equal(again.edge_coef_, coarse.edge_coef_)
 
 
-@pytest.mark.parametrize("formulation", ["auto", "relaxation"])
-def test_a_relaxation_chosen_automatically_sees_large_images_at_a_coarser_scale(formulation, monkeypatch):
-    monkeypatch.setattr(trw, "_MAX_NODES", 250)
+@pytest.mark.parametrize("learning", [MaximumLikelihood(max_nodes=250), Relaxation()])
+def test_a_relaxation_chosen_automatically_sees_large_images_at_a_coarser_scale(learning):
     rng = np.random.default_rng(0)
     truth = np.repeat(np.repeat(np.add.outer(np.arange(15), np.arange(15)) > 14, 2, axis=0), 2, axis=1).astype(int)
     X = truth[..., None] + 0.5 * rng.normal(size=(30, 30, 2))
     # Every label is that of all four pixels of a block.
     y = np.where(np.arange(30)[:, None] % 12 < 4, truth, -1)
     options = {"missing_label": -1, "edge_features": "constant", "C": 10.0}
-    found = TRWCRF(formulation=formulation, **options).fit(X[None], y[None])
-    assert found.formulation_ == "relaxation"
+    found = TRWCRF(learning=learning, **options).fit(X[None], y[None])
+    assert found.learning_ == "relaxation"
     blocks = X.reshape(15, 2, 15, 2, 2).mean(axis=(1, 3))
-    alone = TRWCRF(formulation="relaxation", **options).fit(blocks[None], y[None, ::2, ::2])
+    alone = TRWCRF(learning="relaxation", **options).fit(blocks[None], y[None, ::2, ::2])
     by_pixel, by_block = (field.edge_coef_[0, 0] @ [1, -1, -1, 1] for field in (found, alone))
-    assert (abs(by_pixel / np.sqrt(2) - by_block) < 0.1 * by_block) == (formulation == "auto")
+    assert (abs(by_pixel / np.sqrt(2) - by_block) < 0.1 * by_block) == isinstance(learning, MaximumLikelihood)
     assert np.mean(found.predict(X[None])[0] == truth) > 0.9
 
 
@@ -202,6 +203,6 @@ def test_exact_formulations_see_all_nodes():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4, 30, 2)), np.full((4, 30), -1)
     y[:, :2] = rng.integers(2, size=(4, 2))
-    automatic, exact = (TRWCRF(formulation=name, missing_label=-1).fit(X, y) for name in ("auto", "exact"))
-    assert automatic.formulation_ == "exact"
+    automatic, exact = (TRWCRF(learning=name, missing_label=-1).fit(X, y) for name in ("likelihood", "exact"))
+    assert automatic.learning_ == "exact"
     assert_array_equal(automatic.coef_, exact.coef_)

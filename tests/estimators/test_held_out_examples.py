@@ -12,23 +12,37 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import DRFClassifier
 from sklearn_crf.inference import LoopyBP
-from sklearn_crf.learning import CD, MMA, PL, PMA, SGD, SPA, GradientSteps, LearningRule, MaximumLikelihood
+from sklearn_crf.learning import (
+    SGD,
+    ContrastiveDivergenceTraining,
+    GradientSteps,
+    Learning,
+    MaximumLikelihood,
+    MaximumMarginalTraining,
+    PseudolikelihoodTraining,
+    PseudoMarginalTraining,
+    SaddlePointTraining,
+)
 
 X, Y = noisy_blobs(10, side=7, noise=0.8)
 X_VAL, Y_VAL = noisy_blobs(5, side=7, noise=0.8, seed=1)
 BP = LoopyBP(max_iter=20)
 FIELDS = {
-    "pma": DRFClassifier(learning=PMA(), inference=BP, max_iter=30),
+    "pma": DRFClassifier(learning=PseudoMarginalTraining(), inference=BP, max_iter=30),
     "pma, trw": DRFClassifier(max_iter=30),
-    "pma, steps": DRFClassifier(learning=PMA(solver=GradientSteps(step_size=1.0)), max_iter=30),
-    "pma, sgd": DRFClassifier(learning=PMA(solver=SGD(step_size=0.5)), max_iter=15, random_state=0),
-    "pl": DRFClassifier(learning=PL(), inference="map", max_iter=30),
-    "spa": DRFClassifier(learning=SPA(step_size=0.5), inference="map", max_iter=30),
-    "spa, batches": DRFClassifier(learning=SPA(batch_size=2), inference="map", max_iter=15, random_state=0),
-    "spa, bundle": DRFClassifier(learning=SPA(solver="bundle"), inference="map", max_iter=30),
-    "spa, votes": DRFClassifier(learning=SPA(select="voted"), inference="map", max_iter=30),
-    "mma": DRFClassifier(learning=MMA(step_size=0.5), inference=BP, max_iter=30),
-    "cd": DRFClassifier(learning=CD(step_size=0.5), inference="map", max_iter=30, random_state=0),
+    "pma, steps": DRFClassifier(learning="pma", solver=GradientSteps(step_size=1.0), max_iter=30),
+    "pma, sgd": DRFClassifier(learning="pma", solver=SGD(step_size=0.5), max_iter=15, random_state=0),
+    "pl": DRFClassifier(learning=PseudolikelihoodTraining(), inference="map", max_iter=30),
+    "spa": DRFClassifier(learning=SaddlePointTraining(step_size=0.5), inference="map", max_iter=30),
+    "spa, batches": DRFClassifier(
+        learning=SaddlePointTraining(batch_size=2), inference="map", max_iter=15, random_state=0
+    ),
+    "spa, bundle": DRFClassifier(learning="spa", solver="bundle", inference="map", max_iter=30),
+    "spa, votes": DRFClassifier(learning=SaddlePointTraining(select="voted"), inference="map", max_iter=30),
+    "mma": DRFClassifier(learning=MaximumMarginalTraining(step_size=0.5), inference=BP, max_iter=30),
+    "cd": DRFClassifier(
+        learning=ContrastiveDivergenceTraining(step_size=0.5), inference="map", max_iter=30, random_state=0
+    ),
 }
 
 
@@ -61,7 +75,7 @@ def test_forests_and_maximum_likelihood():
 
 
 def test_patience_ends_training():
-    rule = SPA(step_size=0.5, n_iter_no_change=2)
+    rule = SaddlePointTraining(step_size=0.5, n_iter_no_change=2)
     field = DRFClassifier(learning=rule, inference="map").fit(X, Y, X_val=X_VAL, y_val=Y_VAL)
     scores = field.validation_scores_
     first_best = int(np.argmax(scores))
@@ -75,14 +89,14 @@ def test_patience_ends_training():
 
 def test_lbfgs_stops_where_it_is_told_to():
     # The accuracy of marginals of a convex bound is raised once L-BFGS is done, unless examples held out have ended it.
-    rule = PMA(n_iter_no_change=1)
+    rule = PseudoMarginalTraining(n_iter_no_change=1)
     field = DRFClassifier(learning=rule).fit(X, Y, X_val=X_VAL, y_val=Y_VAL)
     assert field.n_iter_ == np.argmax(field.validation_scores_) + 2
     assert field.stop_reason_.startswith("STOP: no better validation score")
 
 
 def test_a_share_of_the_examples_is_held_out():
-    rule = SPA(early_stopping=True, validation_fraction=0.3)
+    rule = SaddlePointTraining(early_stopping=True, validation_fraction=0.3)
     field = DRFClassifier(learning=rule, inference="map", max_iter=20, random_state=3).fit(X, Y)
     order = np.random.RandomState(3).permutation(10)
     held_out, kept = np.sort(order[:3]), np.sort(order[3:])
@@ -100,7 +114,7 @@ def test_a_share_of_the_examples_is_held_out():
 
 def test_node_weights_are_cut_with_their_examples():
     weight = np.random.default_rng(0).random(Y.shape)
-    rule = PL(early_stopping=True, validation_fraction=0.3)
+    rule = PseudolikelihoodTraining(early_stopping=True, validation_fraction=0.3)
     field = DRFClassifier(learning=rule, inference="map", random_state=3).fit(X, Y, node_weight=weight)
     order = np.random.RandomState(3).permutation(10)
     held_out, kept = np.sort(order[:3]), np.sort(order[3:])
@@ -121,7 +135,9 @@ def test_threads_change_nothing(name):
 def test_nothing_is_held_out_by_default():
     field = DRFClassifier(learning="pl").fit(X, Y)
     assert field.validation_scores_.shape == (0,)
-    assert_array_equal(field.coef_, DRFClassifier(learning=PL(early_stopping=False)).fit(X, Y).coef_)
+    assert_array_equal(
+        field.coef_, DRFClassifier(learning=PseudolikelihoodTraining(early_stopping=False)).fit(X, Y).coef_
+    )
 
 
 def test_unlabelled_held_out_nodes_and_rows_of_sparse_features():
@@ -130,49 +146,49 @@ def test_unlabelled_held_out_nodes_and_rows_of_sparse_features():
     field = DRFClassifier(inference="map", missing_label=-1, max_iter=10).fit(X, Y, X_val=X_VAL, y_val=partly)
     assert field.validation_scores_.max() == pytest.approx(field.score(X_VAL, partly))
     rows, labels = csr_matrix(np.hstack((X.reshape(-1, 1), 1 - X.reshape(-1, 1)))), Y.ravel()
-    rule = PMA(early_stopping=True, validation_fraction=0.2)
+    rule = PseudoMarginalTraining(early_stopping=True, validation_fraction=0.2)
     plain = DRFClassifier(learning=rule, random_state=0).fit(rows, labels)
     assert len(plain.validation_scores_) == plain.n_iter_
 
 
 def test_warnings_of_inference_on_held_out_examples_are_left_out():
-    rule = PL(n_iter_no_change=50)
+    rule = PseudolikelihoodTraining(n_iter_no_change=50)
     field = DRFClassifier(learning=rule, inference=LoopyBP(max_iter=1), n_jobs=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         field.fit(X, Y, X_val=X_VAL, y_val=Y_VAL)
 
 
-class UsersRule(LearningRule):
-    def objective(self, decoding):
-        return PL().objective(decoding)
+class UsersLearning(Learning):
+    def objective(self, plan, data):
+        return PseudolikelihoodTraining().objective(plan, data)
 
-    def solver_for(self, problem, start):
+    def solver(self, solver, plan, encoded, potentials=None):
         return GradientSteps(step_size=1.0)
 
 
 def test_rules_of_users_take_held_out_examples():
-    field = quiet_fit(DRFClassifier(learning=UsersRule(), max_iter=5), X, Y, X_val=X_VAL, y_val=Y_VAL)
+    field = quiet_fit(DRFClassifier(learning=UsersLearning(), max_iter=5), X, Y, X_val=X_VAL, y_val=Y_VAL)
     assert len(field.validation_scores_) == 5
 
 
 @pytest.mark.parametrize(
     ("rule", "options", "message"),
     [
-        (SPA(early_stopping="yes"), {}, "early_stopping"),
-        (SPA(validation_fraction=0), {}, "validation_fraction"),
-        (PMA(validation_fraction=1.0), {}, "validation_fraction"),
-        (CD(n_iter_no_change=0), {}, "n_iter_no_change"),
-        (PL(), {"X_val": X_VAL}, "X_val and y_val must be passed together"),
-        (PL(early_stopping=False), {"X_val": X_VAL, "y_val": Y_VAL}, "early_stopping=False"),
-        (PL(), {"X_val": X_VAL, "y_val": Y_VAL[:3]}, "X_val and y_val"),
-        (PL(), {"X_val": X_VAL[..., [0, 0]], "y_val": Y_VAL}, "X_val and y_val.*2 features"),
-        (PL(), {"X_val": X_VAL, "y_val": Y_VAL + 5}, "y_val"),
-        (PL(), {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)}, "y_val has no labelled node"),
+        (SaddlePointTraining(early_stopping="yes"), {}, "early_stopping"),
+        (SaddlePointTraining(validation_fraction=0), {}, "validation_fraction"),
+        (PseudoMarginalTraining(validation_fraction=1.0), {}, "validation_fraction"),
+        (ContrastiveDivergenceTraining(n_iter_no_change=0), {}, "n_iter_no_change"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL}, "X_val and y_val must be passed together"),
+        (PseudolikelihoodTraining(early_stopping=False), {"X_val": X_VAL, "y_val": Y_VAL}, "early_stopping=False"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL[:3]}, "X_val and y_val"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL[..., [0, 0]], "y_val": Y_VAL}, "X_val and y_val.*2 features"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": Y_VAL + 5}, "y_val"),
+        (PseudolikelihoodTraining(), {"X_val": X_VAL, "y_val": np.full_like(Y_VAL, -1)}, "y_val has no labelled node"),
     ],
 )
 def test_what_cannot_be_meant_is_an_error(rule, options, message):
-    field = DRFClassifier(learning=PL(), missing_label=-1).fit(X, Y)
+    field = DRFClassifier(learning=PseudolikelihoodTraining(), missing_label=-1).fit(X, Y)
     before = dict(vars(field))
     with pytest.raises(ValueError, match=message):
         field.set_params(learning=rule).fit(X, Y, **options)
@@ -182,7 +198,7 @@ def test_what_cannot_be_meant_is_an_error(rule, options, message):
 
 
 def test_errors_of_the_split():
-    field = DRFClassifier(learning=PL(early_stopping=True))
+    field = DRFClassifier(learning=PseudolikelihoodTraining(early_stopping=True))
     with pytest.raises(ValueError, match="X has one alone"):
         field.fit(X[:1], Y[:1])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

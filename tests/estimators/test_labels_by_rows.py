@@ -10,7 +10,7 @@ from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, Junct
 from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts import _alpha_expansion, _lattice_rows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
-from sklearn_crf.learning import PL
+from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.potentials import PairwiseTables
 
@@ -34,7 +34,7 @@ def small_parts(monkeypatch):
 
 def fitted(X, y, **options):
     """A field whose edges prefer equal labels."""
-    field = DRFClassifier(learning=PL(fixed_nodes=True), **options).fit(X, y)
+    field = DRFClassifier(learning=PseudolikelihoodTraining(fixed_nodes=True), **options).fit(X, y)
     field.edge_coef_ = np.abs(field.edge_coef_)
     return field
 

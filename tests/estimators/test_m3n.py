@@ -198,7 +198,7 @@ def test_the_gap_counts_what_inference_cannot_prove():
     X, y = noisy_blobs(6)
     proven = m3n_classifier(tol=1e-3, random_state=0, pairwise="associative", edge_features="constant").fit(X, y)
     assert proven.duality_gap_ <= 1.1e-3 * proven.loss_curve_[-1]
-    assert (proven.converged_, proven.learning_, proven.inference_) == (True, "max_margin", "AutoMap")
+    assert (proven.converged_, proven.learning_, proven.inference_) == (True, "max_margin", "map")
     assert proven.stop_reason_ == "CONVERGENCE: duality gap within tol"
     with pytest.warns(ConvergenceWarning, match="take an inference that proves more of its labelings") as caught:
         unproven = m3n_classifier(random_state=0, inference="icm", tol=0.1).fit(X, y)
@@ -435,7 +435,7 @@ def test_bad_data():
     X, y = noisy_blobs(3)
     partial = y.copy()
     partial[1, 2, 2] = -1
-    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but training by margins"):
+    with pytest.raises(ValueError, match=r"y\[1\] has unlabelled nodes, but learning='max_margin'"):
         m3n_classifier(missing_label=-1).fit(X, partial)
     assert m3n_classifier(missing_label=-1, inference=ICM(), random_state=0, tol=0.1).fit(X, y).score(X, partial) > 0.5
     with pytest.raises(ValueError, match="pairwise='associative' needs edge features that are not negative, found -"):
@@ -468,7 +468,7 @@ def test_the_default_has_a_finite_and_true_gap_for_many_states():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = m3n_classifier(max_iter=20, **options).fit(X, y)
-        relaxed = m3n_classifier(formulation="lp", tol=1e-3, max_iter=100, **options).fit(X, y)
+        relaxed = m3n_classifier(learning="relaxed_margin", tol=1e-3, max_iter=100, **options).fit(X, y)
     assert np.isfinite(model.duality_gap_)
     # Planes of labelings are below the relaxed hinges, and those are below the bounds.
     assert model.dual_curve_[-1] <= relaxed.dual_curve_[-1] + relaxed.duality_gap_

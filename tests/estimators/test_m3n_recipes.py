@@ -30,7 +30,7 @@ from sklearn_crf.learning import JointMargin, SmoothedMargin
 from sklearn_crf.models import PairwiseModel, labeling_statistics
 from sklearn_crf.objectives import RelaxedHinge, StructuredHinge
 
-SMOOTHED = ["smoothed", "reparameterization", "joint"]
+SMOOTHED = ["smoothed_margin", "reparameterized_margin", "joint_margin"]
 OPTIONS = {
     "C": 0.1,
     "edge_features": "constant",
@@ -62,10 +62,10 @@ def fitted(X, y, **options):
 def test_every_entropy_smooths_the_same_programme(entropy):
     """The smoothed objective falls to that of the linear relaxation, and the gap bounds how far it is above."""
     X, y = frustrated()
-    relaxed = fitted(X, y, formulation="lp", solver="bmrm", tol=1e-5)
+    relaxed = fitted(X, y, learning="relaxed_margin", solver="bmrm", tol=1e-5)
     values = []
     for temperature in (0.3, 0.03):
-        model = fitted(X, y, formulation=SmoothedMargin(temperature, entropy=entropy), tol=1e-6)
+        model = fitted(X, y, learning=SmoothedMargin(temperature=temperature, entropy=entropy), tol=1e-6)
         values.append(model.loss_curve_[-1])
         assert model.loss_curve_[-1] - model.duality_gap_ <= relaxed.loss_curve_[-1] + 1e-4
         assert model.loss_curve_[-1] >= relaxed.loss_curve_[-1] - relaxed.duality_gap_ - 1e-4
@@ -76,7 +76,7 @@ def test_every_entropy_smooths_the_same_programme(entropy):
 def test_the_joint_problem_with_the_trivial_entropy_is_that_by_messages():
     X, y = frustrated(n_examples=3)
     losses = [
-        fitted(X, y, formulation=kind(0.3, entropy="trivial"), tol=1e-7).loss_curve_[-1]
+        fitted(X, y, learning=kind(0.3, entropy="trivial"), tol=1e-7).loss_curve_[-1]
         for kind in (SmoothedMargin, JointMargin)
     ]
     assert_allclose(losses[1], losses[0], rtol=1e-4)
@@ -85,14 +85,14 @@ def test_the_joint_problem_with_the_trivial_entropy_is_that_by_messages():
 def test_smoothed_margins_say_once_that_they_stopped():
     X, y = frustrated(n_examples=3)
     with pytest.warns(ConvergenceWarning, match="ended with 'STOP: max_iter reached'"):
-        m3n_classifier(**{**OPTIONS, "max_iter": 2}, formulation="joint").fit(X, y)
+        m3n_classifier(**{**OPTIONS, "max_iter": 2}, learning="joint_margin").fit(X, y)
 
 
 @pytest.mark.parametrize("numbers", [CountingNumbers(-1.0, 1.0), CountingNumbers(np.ones(9), 1.0)])
 def test_counting_numbers_that_are_no_entropy_of_every_example(numbers):
     X, y = frustrated(n_examples=2)
     with pytest.raises(ValueError, match="neither of them negative"):
-        fitted(X, y, formulation=SmoothedMargin(entropy=numbers))
+        fitted(X, y, learning=SmoothedMargin(entropy=numbers))
 
 
 # The relaxed hinge --------------------------------------------------------------------------------------------------
@@ -143,11 +143,11 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
 # Formulations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("formulation", ["lp", "dual", *SMOOTHED])
-def test_on_trees_formulations_agree_with_the_exact_optimum(formulation):
+@pytest.mark.parametrize("learning", ["relaxed_margin", "dual_margin", *SMOOTHED])
+def test_on_trees_formulations_agree_with_the_exact_optimum(learning):
     X, y = chains(4)
     exact = fitted(X, y, solver="bmrm", tol=1e-7)
-    model = fitted(X, y, formulation=formulation, temperature=1e-3, tol=1e-4)
+    model = fitted(X, y, learning=learning, temperature=1e-3, tol=1e-4)
     optimum = exact.loss_curve_.min()
     entropy = OPTIONS["C"] * 1e-3 * sum(len(part) for part in y) * np.log(3)
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
@@ -157,13 +157,13 @@ def test_on_trees_formulations_agree_with_the_exact_optimum(formulation):
 
 @pytest.fixture(scope="module")
 def relaxed_optimum():
-    return fitted(*frustrated(), formulation="lp", inference=LinearProgram(), solver="bmrm", tol=1e-6)
+    return fitted(*frustrated(), learning="relaxed_margin", inference=LinearProgram(), solver="bmrm", tol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["bmrm", "cutting_plane", "frank_wolfe"])
 @pytest.mark.parametrize("inference", [AD3(tol=1e-6), LinearProgram(), IncMP()], ids=lambda own: type(own).__name__)
 def test_solvers_agree_on_the_relaxed_optimum(relaxed_optimum, inference, solver):
-    model = fitted(*frustrated(), formulation="lp", inference=inference, solver=solver, tol=1e-2)
+    model = fitted(*frustrated(), learning="relaxed_margin", inference=inference, solver=solver, tol=1e-2)
     optimum = relaxed_optimum.loss_curve_.min()
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
     assert optimum <= model.loss_curve_.min() + model.duality_gap_ + 1e-6
@@ -174,7 +174,7 @@ def test_solvers_agree_on_the_relaxed_optimum(relaxed_optimum, inference, solver
 @pytest.mark.parametrize("solver", ["auto", "bmrm", "one_slack"])
 def test_shares_of_edges_without_temperature_have_the_relaxed_optimum(relaxed_optimum, solver):
     X, y = frustrated()
-    model = fitted(X, y, formulation="reparameterization", temperature=0, solver=solver, tol=1e-2)
+    model = fitted(X, y, learning="reparameterized_margin", temperature=0, solver=solver, tol=1e-2)
     optimum = relaxed_optimum.loss_curve_.min()
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
     assert optimum <= model.dual_curve_[-1] + model.duality_gap_ + 1e-9
@@ -185,23 +185,23 @@ def test_shares_of_edges_without_temperature_have_the_relaxed_optimum(relaxed_op
 def test_the_dual_programme_has_the_relaxed_optimum(intercept_scaling):
     X, y = frustrated()
     options = {"intercept_scaling": intercept_scaling, "inference": LinearProgram()}
-    model = fitted(X, y, formulation="dual", tol=1e-2, **options)
-    optimum = fitted(X, y, formulation="lp", solver="bmrm", tol=1e-6, **options).loss_curve_.min()
+    model = fitted(X, y, learning="dual_margin", tol=1e-2, **options)
+    optimum = fitted(X, y, learning="relaxed_margin", solver="bmrm", tol=1e-6, **options).loss_curve_.min()
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-5)
     assert optimum * (1 - 1e-6) <= model.loss_curve_[-1]
     assert model.duality_gap_ <= 0.011 * optimum
     assert np.all(np.diff(model.dual_curve_) >= 0)
 
 
-@pytest.mark.parametrize("formulation", ["lp", "dual", *SMOOTHED])
-def test_without_edges_and_with_weights_formulations_agree(formulation):
+@pytest.mark.parametrize("learning", ["relaxed_margin", "dual_margin", *SMOOTHED])
+def test_without_edges_and_with_weights_formulations_agree(learning):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30)
     X, weight = np.eye(3)[y] + rng.normal(size=(30, 3)), rng.uniform(0.5, 2, size=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         optimum = m3n_classifier(tol=1e-7).fit(X, y, weight).loss_curve_.min()
-        options = {"formulation": formulation, "temperature": 1e-3, "tol": 1e-3, "random_state": 0}
+        options = {"learning": learning, "temperature": 1e-3, "tol": 1e-3, "random_state": 0}
         model = m3n_classifier(**options).fit(X, y, weight)
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-6)
     assert optimum * (1 - 1e-6) <= model.loss_curve_.min() <= optimum * (1 + 1e-2)
@@ -214,17 +214,17 @@ def test_the_dual_programme_comes_back_from_vertices(random_state):
     y = rng.integers(3, size=30)
     X = np.eye(3)[y] + rng.normal(size=(30, 3))
     weight = rng.uniform(0.5, 2, size=30)
-    model = m3n_classifier(formulation="dual", tol=1e-3, max_iter=200, random_state=random_state)
+    model = m3n_classifier(learning="dual_margin", tol=1e-3, max_iter=200, random_state=random_state)
     model.fit(X, y, weight)
     assert model.n_iter_ < 150
     assert 0 <= model.duality_gap_ <= 1.001e-3 * model.loss_curve_[-1]
 
 
-@pytest.mark.parametrize("formulation", SMOOTHED)
+@pytest.mark.parametrize("learning", SMOOTHED)
 @pytest.mark.parametrize("temperature", [0.5, 0.05])
-def test_temperature_adds_no_more_than_entropy(relaxed_optimum, formulation, temperature):
+def test_temperature_adds_no_more_than_entropy(relaxed_optimum, learning, temperature):
     X, y = frustrated()
-    model = fitted(X, y, formulation=formulation, temperature=temperature, tol=1e-4)
+    model = fitted(X, y, learning=learning, temperature=temperature, tol=1e-4)
     optimum, entropy = relaxed_optimum.loss_curve_.min(), OPTIONS["C"] * temperature * y.size * np.log(2)
     assert optimum * (1 - 1e-5) <= model.loss_curve_[-1] <= (optimum + entropy) * (1 + 1e-2)
     assert model.dual_curve_[-1] <= optimum * (1 + 1e-5)
@@ -236,7 +236,7 @@ def test_temperature_adds_no_more_than_entropy(relaxed_optimum, formulation, tem
 
 def test_formulations_at_one_temperature_are_one_problem():
     X, y = frustrated()
-    first, *others = (fitted(X, y, formulation=name, temperature=0.2, tol=1e-6) for name in SMOOTHED)
+    first, *others = (fitted(X, y, learning=name, temperature=0.2, tol=1e-6) for name in SMOOTHED)
     for model in others:
         assert_allclose(model.loss_curve_[-1], first.loss_curve_[-1], rtol=1e-4)
         assert_allclose(model.coef_, first.coef_, atol=1e-2)
@@ -245,15 +245,15 @@ def test_formulations_at_one_temperature_are_one_problem():
 
 def test_the_relaxation_is_above_the_exact_problem():
     options = {"C": 10.0, "solver": "bmrm", "tol": 1e-5}
-    relaxed = fitted(*frustrated(), formulation="lp", inference=LinearProgram(), **options)
+    relaxed = fitted(*frustrated(), learning="relaxed_margin", inference=LinearProgram(), **options)
     exact = fitted(*frustrated(), inference=BruteForce(), **options)
     assert relaxed.dual_curve_[-1] >= exact.loss_curve_.min() * (1 + 3e-4)
 
 
-@pytest.mark.parametrize("formulation", SMOOTHED)
-def test_bounded_weights_stay_within_their_bounds(formulation):
+@pytest.mark.parametrize("learning", SMOOTHED)
+def test_bounded_weights_stay_within_their_bounds(learning):
     X, y = frustrated()
-    model = fitted(X, y, formulation=formulation, pairwise="associative", temperature=0.2, tol=1e-5)
+    model = fitted(X, y, learning=learning, pairwise="associative", temperature=0.2, tol=1e-5)
     optimum = fitted(X, y, pairwise="associative", inference=BruteForce(), solver="bmrm", tol=1e-6).loss_curve_.min()
     assert model.edge_coef_.min() >= 0
     # Associative models of two states are tight.
@@ -307,13 +307,22 @@ def test_weighted_cost_is_balanced_classes():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"formulation": "lp", "inference": ICM()}, "formulation='lp' needs an inference with fractional solutions"),
-        ({"formulation": "lp", "solver": "lbfgs"}, "solver='lbfgs' does not go with formulation='lp'"),
-        ({"formulation": "smoothed", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='smoothed'"),
-        ({"formulation": "dual", "solver": "bmrm"}, "solver='bmrm' does not go with formulation='dual'"),
-        ({"formulation": "dual", "pairwise": "associative"}, "formulation='dual' has no bounds on weights"),
-        ({"formulation": "smoothed", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
-        ({"formulation": "smoothed", "temperature": -1.0}, "'temperature' parameter"),
+        (
+            {"learning": "relaxed_margin", "inference": ICM()},
+            "learning='relaxed_margin' needs an inference with fractional solutions",
+        ),
+        (
+            {"learning": "relaxed_margin", "solver": "lbfgs"},
+            "solver='lbfgs' does not go with learning='relaxed_margin'",
+        ),
+        (
+            {"learning": "smoothed_margin", "solver": "bmrm"},
+            "solver='bmrm' does not go with learning='smoothed_margin'",
+        ),
+        ({"learning": "dual_margin", "solver": "bmrm"}, "solver='bmrm' does not go with learning='dual_margin'"),
+        ({"learning": "dual_margin", "pairwise": "associative"}, "learning='dual_margin' has no bounds on weights"),
+        ({"learning": "smoothed_margin", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
+        ({"learning": "smoothed_margin", "temperature": -1.0}, "'temperature' parameter"),
     ],
     ids=str,
 )

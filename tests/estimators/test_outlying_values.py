@@ -9,7 +9,12 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Shards
 from sklearn_crf.encoding import encode_X, make_batches
-from sklearn_crf.learning import LBFGS, PL, PMA, SGD, SPA, GradientSteps, GrowingSets
+from sklearn_crf.learning import (
+    LBFGS,
+    SGD,
+    ContrastiveTraining,
+    GradientSteps,
+)
 from sklearn_crf.potentials import FeatureBulk
 
 SHAPES = {"rows": (400,), "chains": (50, 8), "images": (6, 8, 8)}
@@ -49,12 +54,12 @@ def least_loss(field, X, y, side):
 
 FIELDS = {
     "exact": lambda: TRWCRF(),
-    "relaxation": lambda: TRWCRF(formulation="relaxation"),
+    "relaxation": lambda: TRWCRF(learning="relaxation"),
     "l1": lambda: TRWCRF(solver=LBFGS(l1_ratio=0.5)),
-    "pseudolikelihood": lambda: TRWCRF(formulation="pseudolikelihood"),
+    "pseudolikelihood": lambda: TRWCRF(learning="pseudolikelihood"),
     "drf": lambda: DRFClassifier(),
     "pl": lambda: DRFClassifier(learning="pl"),
-    "contrastive": lambda: ContrastiveCRF(sets=GrowingSets(generator=None)),
+    "contrastive": lambda: ContrastiveCRF(learning=ContrastiveTraining(generator=None)),
 }
 
 
@@ -79,7 +84,7 @@ def test_edge_probabilities_see_through_outliers():
     X, y = (part[:16] for part in noisy("chains"))
     losses = []
     for size in (30.0, 1e6, 1e9):
-        field, has_warned = fitted(TRWCRF(formulation="edge_probabilities"), with_outliers(X, y, size, "right"), y)
+        field, has_warned = fitted(TRWCRF(learning="edge_probabilities"), with_outliers(X, y, size, "right"), y)
         assert field.converged_ != has_warned
         if field.converged_:
             losses.append(field.loss_curve_[-1])
@@ -156,8 +161,8 @@ def test_rows_of_outliers_are_never_a_false_claim(seed):
     "field",
     [
         TRWCRF(solver="sgd", random_state=0, max_iter=40),
-        DRFClassifier(learning=PMA(solver=GradientSteps(step_size=1.0)), tol=2e-3, max_iter=1000),
-        DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=2e-3, max_iter=1000),
+        DRFClassifier(learning="pma", solver=GradientSteps(step_size=1.0), tol=2e-3, max_iter=1000),
+        DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=2e-3, max_iter=1000),
     ],
     ids=["sgd", "pma", "pl"],
 )
@@ -177,9 +182,9 @@ SLOW_STEPS = [(0.1, 5), (1e-3, 30), (0.1, 30), (1.0, 30)]
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **options: TRWCRF(formulation="pseudolikelihood", **options),
-        lambda **options: ContrastiveCRF(sets=GrowingSets(generator=None), **options),
-        lambda solver, **options: DRFClassifier(learning=PL(solver=solver), **options),
+        lambda **options: TRWCRF(learning="pseudolikelihood", **options),
+        lambda **options: ContrastiveCRF(learning=ContrastiveTraining(generator=None), **options),
+        lambda solver, **options: DRFClassifier(learning="pl", solver=solver, **options),
     ],
     ids=["trw", "contrastive", "drf"],
 )
@@ -199,20 +204,20 @@ def test_stochastic_steps_claim_to_converge_only_near_the_optimum(make, layout, 
 
 def test_slow_steps_and_outliers_are_told_apart():
     X, y = noisy("chains")
-    slow = DRFClassifier(learning=PL(solver=SGD(step_size=1e-4)), random_state=0)
+    slow = DRFClassifier(learning="pl", solver=SGD(step_size=1e-4), random_state=0)
     with pytest.warns(ConvergenceWarning, match="increase max_iter or step_size"):
         slow.fit(X, y)
     assert slow.stop_reason_ == "STOP: the objective still falls where the steps are too short"
     X, y = noisy("rows")
-    steps = DRFClassifier(learning=PL(solver=GradientSteps(step_size=1.0)), tol=2e-3, max_iter=1000)
+    steps = DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=2e-3, max_iter=1000)
     with pytest.warns(ConvergenceWarning, match="outlying values"):
         steps.fit(with_outliers(X, y, 1e6, "right"), y)
 
 
 def test_starts_without_edges_see_through_outliers():
     X, y = noisy("images")
-    expected = DRFClassifier(learning=SPA(solver="bundle")).fit(X, y).score(X, y)
-    found = DRFClassifier(learning=SPA(solver="bundle")).fit(with_outliers(X, y, 1e9, "right"), y)
+    expected = DRFClassifier(learning="spa", solver="bundle").fit(X, y).score(X, y)
+    found = DRFClassifier(learning="spa", solver="bundle").fit(with_outliers(X, y, 1e9, "right"), y)
     assert found.score(X, y) > expected - 0.03
 
 
@@ -228,7 +233,7 @@ def test_shards_see_through_outliers():
 
 def test_rounds_that_never_end_are_no_convergence():
     X, y = noisy("chains")
-    field, _ = fitted(ContrastiveCRF(sets=GrowingSets(max_rounds=1), random_state=0), X, y)
+    field, _ = fitted(ContrastiveCRF(learning=ContrastiveTraining(max_rounds=1), random_state=0), X, y)
     assert not field.converged_
     assert field.stop_reason_ == "STOP: max_rounds reached while the sets still grew"
 

@@ -14,7 +14,7 @@ Y = np.cumsum(RNG.random((120, 6)) < 0.3, axis=1) % 3
 X = (RNG.normal(size=(3, 4))[Y] + RNG.normal(size=(120, 6, 4))) * [1.0, 20.0, 0.05, 1.0]
 ESTIMATORS = {
     "trw": TRWCRF(edge_features="constant", random_state=0),
-    "trw relaxation": TRWCRF(edge_features="constant", formulation="relaxation", random_state=0),
+    "trw relaxation": TRWCRF(edge_features="constant", learning="relaxation", random_state=0),
     "drf": DRFClassifier(edge_features="constant", random_state=0),
     "drf pl": DRFClassifier(edge_features="constant", learning="pl", class_weight={1: 2.0}, random_state=0),
     "drf spa": DRFClassifier(edge_features="constant", inference="map", random_state=0),

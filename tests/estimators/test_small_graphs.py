@@ -26,7 +26,7 @@ def small_graphs(n_graphs=30, n_classes=3, n_features=20, seed=0):
 @pytest.mark.parametrize("options", [{}, {"pairwise": "potts"}, {"edge_features": "difference"}])
 def test_small_graphs_are_predicted_together_with_the_bits_of_each_alone(options):
     X, y = small_graphs()
-    crf = TRWCRF(max_iter=5, formulation="relaxation", n_jobs=2, **options).fit(X[:20], y[:20])
+    crf = TRWCRF(max_iter=5, learning="relaxation", n_jobs=2, **options).fit(X[:20], y[:20])
     evidence = [np.where(np.arange(len(labels)) % 9 == 0, labels, -1) for labels in y]
     crf.set_params(missing_label=-1)
     for name in ("predict", "predict_proba"):
@@ -43,7 +43,7 @@ def test_errors_of_small_graphs_name_the_example():
     X, y = small_graphs(20)
     tables = PairwiseTables(forbidden=[(0, 1), (1, 0)])
     y = [np.where(labels == 1, 2, labels) for labels in y]
-    crf = TRWCRF(max_iter=2, formulation="relaxation", pairwise=tables, classes=[0, 1, 2], missing_label=-1).fit(X, y)
+    crf = TRWCRF(max_iter=2, learning="relaxation", pairwise=tables, classes=[0, 1, 2], missing_label=-1).fit(X, y)
     evidence = [np.full(len(labels), -1) for labels in y]
     evidence[11][[0, 1]] = 0, 1
     with pytest.raises(ValueError, match=r"^X\[11\]: .*infeasible"):

@@ -38,10 +38,10 @@ def test_unknown_states_at_prediction():
         trw_crf().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
 
 
-@pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood", "joint", "dual"])
-def test_formulations_without_missing_labels(formulation):
-    model = trw_crf(formulation=formulation, missing_label=-1, fit_intercept=False)
-    message = rf"y\[1\] has unlabelled nodes, but formulation='{formulation}' needs a label for every node"
+@pytest.mark.parametrize("learning", ["piecewise", "pseudolikelihood", "joint_relaxation", "dual_relaxation"])
+def test_formulations_without_missing_labels(learning):
+    model = trw_crf(learning=learning, missing_label=-1, fit_intercept=False)
+    message = rf"y\[1\] has unlabelled nodes, but learning='{learning}' needs a label for every node"
     with pytest.raises(ValueError, match=message):
         model.fit(X, [Y[0], np.array([2, -1, 1])])
 
@@ -78,7 +78,7 @@ def test_sparse_features_of_edges_after_dense_ones():
 
 def test_best_labelings_of_what_they_cannot_be_found_for():
     triples = [Example(x, [[0, 1]], factors={"triple": [[0, 1, 2]]}) for x in X]
-    model = trw_crf(formulation="exact").fit(triples, Y)
+    model = trw_crf(learning="exact").fit(triples, Y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors besides nodes and edges, which predict_topk does not"):
         model.predict_topk(triples)
     with pytest.raises(ValueError, match=r"k must lie in 1 to .*, got 0"):
@@ -113,7 +113,7 @@ def test_what_is_no_features_and_no_cost():
         trw_crf(cost=[[1.0] * len(y) for y in Y]).fit(X, Y)
 
 
-@pytest.mark.parametrize("options", [{"solver": "sgd"}, {"formulation": "dual", "fit_intercept": False}])
+@pytest.mark.parametrize("options", [{"solver": "sgd"}, {"learning": "dual_relaxation", "fit_intercept": False}])
 def test_an_inner_problem_that_does_not_converge_is_named_once(options):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=(3, 3, 3))
@@ -122,7 +122,7 @@ def test_an_inner_problem_that_does_not_converge_is_named_once(options):
         warnings.simplefilter("always")
         trw_crf(C=100, inner_max_iter=1, inner_tol=1e-12, max_iter=3, random_state=0, **options).fit(images, y)
     assert [warning.category for warning in caught] == [ConvergenceWarning]
-    assert "increase the max_iter of the formulation" in str(caught[0].message)
+    assert "increase the max_iter of the learning" in str(caught[0].message)
 
 
 def test_approximations_without_a_consistent_gradient_name_what_there_is_to_change():
@@ -131,6 +131,6 @@ def test_approximations_without_a_consistent_gradient_name_what_there_is_to_chan
     images = 2 * np.eye(3)[y] + rng.normal(size=(3, 3, 3, 3))
     with pytest.warns(
         ConvergenceWarning,
-        match="increase the max_iter of the formulation, decrease C, or take formulation='relaxation'",
+        match="increase the max_iter of the learning, decrease C, or take learning='relaxation'",
     ):
-        trw_crf(C=100, formulation="mean_field", inner_max_iter=1, max_iter=20).fit(images, y)
+        trw_crf(C=100, learning="mean_field", inner_max_iter=1, max_iter=20).fit(images, y)

@@ -224,12 +224,12 @@ def test_unlabelled_nodes_are_summed_out():
         assert model.score(X, y) > 0.8
 
 
-@pytest.mark.parametrize("formulation", ["exact", "loopy", "pseudolikelihood"])
-def test_formulations_agree_where_they_must(formulation):
+@pytest.mark.parametrize("learning", ["exact", "loopy", "pseudolikelihood"])
+def test_formulations_agree_where_they_must(learning):
     X, y = sparse_chains(n=60)
-    model = trw_crf(formulation=formulation, **TIGHT).fit(X, y)
+    model = trw_crf(learning=learning, **TIGHT).fit(X, y)
     exact = trw_crf(**TIGHT).fit(X, y)
-    if formulation == "pseudolikelihood":
+    if learning == "pseudolikelihood":
         assert np.abs(model.edge_coef_ - exact.edge_coef_).max() > 1e-3
     else:
         assert_allclose(model.coef_, exact.coef_, atol=1e-4)
@@ -240,7 +240,7 @@ def test_exact_on_cycles_by_junction_trees():
     rng = np.random.default_rng(0)
     X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]]) for _ in range(12)]
     y = [rng.integers(2, size=4) for _ in X]
-    model = trw_crf(formulation="exact", **TIGHT).fit(X, y)
+    model = trw_crf(learning="exact", **TIGHT).fit(X, y)
     reference = drf_classifier(
         learning="likelihood", inference=BruteForce(), pairwise="full", edge_features="constant", **TIGHT
     ).fit(X, y)
@@ -338,7 +338,7 @@ def test_two_label_spaces_in_one_graph(weights):
             )
         )
         y.append(np.concatenate([first, second]))
-    model = trw_crf(formulation="exact", weights=weights, fit_intercept=False, C=0.5, **TIGHT).fit(X, y)
+    model = trw_crf(learning="exact", weights=weights, fit_intercept=False, C=0.5, **TIGHT).fit(X, y)
     potentials = model._fitted_potentials()
     total = 0.0
     for x, labels, proba in zip(X, y, model.predict_proba(X), strict=True):
@@ -370,15 +370,15 @@ def test_labels_that_were_never_seen_are_named():
 
 def test_labels_beyond_the_states_of_a_node_are_named():
     x = Example(np.eye(3), [[0, 1], [1, 2]], n_states=[2, 2, 3])
-    for formulation in ("exact", "piecewise", "pseudolikelihood"):
+    for learning in ("exact", "piecewise", "pseudolikelihood"):
         with pytest.raises(ValueError, match=r"y\[1\] gives node 0 the label 2, but the node has only the first 2"):
-            trw_crf(formulation=formulation).fit([x, x], [np.array([0, 1, 2]), np.array([2, 1, 0])])
+            trw_crf(learning=learning).fit([x, x], [np.array([0, 1, 2]), np.array([2, 1, 0])])
 
 
 def test_dual_steps_have_no_free_intercepts():
     X, y = sparse_chains(n=4)
     with pytest.raises(ValueError, match="fit_intercept=False and l1_ratio=0, since every weight has the penalty"):
-        trw_crf(formulation="dual").fit(X, y)
+        trw_crf(learning="dual_relaxation").fit(X, y)
 
 
 def two_class_images(n_features):
@@ -420,6 +420,7 @@ def test_threads_have_as_many_batches_of_taggers(n, sizes, monkeypatch):
     monkeypatch.setattr(_training_examples, "_MOST_STATISTICS", 40)
     X = [sp.csr_matrix(np.ones((1, 3)))] * 20 * n
     y = [np.array([i % 2]) for i in range(20 * n)]
-    examples = _training_examples.TrainingExamples(trw_crf(), X, y, None, None, None)
-    assert len(range(0, 20 * n, examples._packing(trw_crf())["max_nodes"])) == sizes
-    assert examples._packing(trw_crf(solver="sgd"))["max_nodes"] == 1
+    for field, expected in ((trw_crf(), sizes), (trw_crf(solver="sgd"), 20 * n)):
+        learning = field._learning()
+        examples = field._read(learning, X, y, None, None)
+        assert len(range(0, 20 * n, examples._packing(field._plan(learning, examples))["max_nodes"])) == expected

@@ -1,4 +1,4 @@
-"""TRWCRF on graphs with cycles: relaxations bound the likelihood, formulations of one relaxation agree."""
+"""TRWCRF on graphs with cycles: relaxations bound the likelihood, ways of one relaxation agree."""
 
 import copy
 import warnings
@@ -25,12 +25,12 @@ from sklearn_crf.inference import (
     edge_shared_bound,
     edge_shares_of,
 )
-from sklearn_crf.learning import LBFGS, Relaxation
+from sklearn_crf.learning import LBFGS, Facts, Relaxation
 from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 
-NAMES = ["relaxation", "reparameterization", "joint"]
+NAMES = ["relaxation", "reparameterization", "joint_relaxation"]
 
 
 def weights_of(model):
@@ -40,7 +40,7 @@ def weights_of(model):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_formulations_of_one_relaxation_agree(n_classes):
     X, y = graphs(n_classes=n_classes, n=3)
-    models = [fitted(X, y, formulation=name, pairwise="potts") for name in NAMES]
+    models = [fitted(X, y, learning=name, pairwise="potts") for name in NAMES]
     for other in models[1:]:
         assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
         for name in ("coef_", "edge_coef_"):
@@ -53,7 +53,7 @@ def test_formulations_of_one_relaxation_agree(n_classes):
 @pytest.mark.parametrize("entropy", ["trivial", "factors"])
 def test_formulations_of_entropies_of_edges_agree(edges, entropy):
     X, y = graphs(edges, n=3)
-    models = [fitted(X, y, formulation=name, entropy=entropy) for name in ("relaxation", "joint")]
+    models = [fitted(X, y, learning=name, entropy=entropy) for name in ("relaxation", "joint_relaxation")]
     assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
     assert_allclose(models[1].coef_, models[0].coef_, atol=1e-5)
 
@@ -104,8 +104,8 @@ def test_edge_probabilities_learned_with_the_weights_are_those_of_the_nested_pro
     weights = [1.0, 2.0, 0.5]
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        fit = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y, weights)
-        relaxed = trw_crf(formulation="relaxation", tol=1e-5).fit(X, y, weights)
+        fit = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y, weights)
+        relaxed = trw_crf(learning="relaxation", tol=1e-5).fit(X, y, weights)
     assert fit.converged_
     assert fit.loss_curve_[-1] < relaxed.loss_curve_[-1] - 1e-3
 
@@ -139,11 +139,11 @@ def test_edge_probabilities_learned_with_the_weights_are_those_of_the_nested_pro
 
 
 @pytest.mark.parametrize(
-    ("formulation", "risk_of"), [("joint", JointRisk), ("edge_probabilities", EdgeProbabilityRisk)]
+    ("learning", "risk_of"), [("joint_relaxation", JointRisk), ("edge_probabilities", EdgeProbabilityRisk)]
 )
-def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(formulation, risk_of):
+def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(learning, risk_of):
     X, y = graphs(n=2)
-    fit = trw_crf(formulation=formulation, max_iter=1, **{"inner_tol": 1e-12} if formulation != "joint" else {})
+    fit = trw_crf(learning=learning, max_iter=1, **{"inner_tol": 1e-12} if learning != "joint_relaxation" else {})
     seen = []
     original = risk_of.value_grad
 
@@ -158,7 +158,7 @@ def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(formul
     risk = seen[0]
     coef = np.random.default_rng(0).normal(size=risk.potentials.n_coef)
     directions = np.eye(len(coef))
-    if formulation == "edge_probabilities":
+    if learning == "edge_probabilities":
         # From equal weights towards a tree from all others of its example.
         n_weights = len(weights_of(fit))
         coef[n_weights:] = risk.project(0 * coef)[n_weights:]
@@ -176,7 +176,7 @@ def test_joint_risks_are_differentiated_by_weights_and_the_other_unknowns(formul
 def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
     """Messages that always converge take over; an interrupted fit with warm starts goes on to the same optimum."""
     X, y = graphs(n=3)
-    fit = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
+    fit = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
     with pytest.MonkeyPatch.context() as patch:
         original = TRWMessagePassing.marginals
         patch.setattr(
@@ -184,9 +184,9 @@ def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
             "marginals",
             lambda self, *args, **options: original(self, *args, **options)._replace(converged=False),
         )
-        other = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
+        other = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=2000).fit(X, y)
     assert_allclose(other.loss_curve_[-1], fit.loss_curve_[-1], rtol=1e-4)
-    stopped = trw_crf(formulation="edge_probabilities", tol=1e-5, max_iter=5, warm_start=True)
+    stopped = trw_crf(learning="edge_probabilities", tol=1e-5, max_iter=5, warm_start=True)
     with pytest.warns(ConvergenceWarning, match="increase max_iter"):
         stopped.fit(X, y)
     again = stopped.set_params(max_iter=2000).fit(X, y)
@@ -196,12 +196,12 @@ def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"formulation": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
-        ({"formulation": "joint", "solver": "sgd"}, "solver='lbfgs'"),
-        ({"formulation": "edge_probabilities", "solver": "sgd"}, "solver='lbfgs'"),
-        ({"formulation": "edge_probabilities", "solver": LBFGS(l1_ratio=0.5)}, "l1_ratio=0"),
-        ({"formulation": "edge_probabilities", "missing_label": -1}, "label for every node"),
-        ({"formulation": "joint", "missing_label": -1}, "label for every node"),
+        ({"learning": "edge_probabilities", "entropy": "trivial"}, "entropy='trw'"),
+        ({"learning": "joint_relaxation", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"learning": "edge_probabilities", "solver": "sgd"}, "solver='lbfgs'"),
+        ({"learning": "edge_probabilities", "solver": LBFGS(l1_ratio=0.5)}, "l1_ratio=0"),
+        ({"learning": "edge_probabilities", "missing_label": -1}, "label for every node"),
+        ({"learning": "joint_relaxation", "missing_label": -1}, "label for every node"),
     ],
 )
 def test_what_formulations_refuse(options, message):
@@ -214,7 +214,7 @@ def test_what_formulations_refuse(options, message):
 def test_relaxations_are_ordered():
     X, y = graphs()
     least = {
-        (name, entropy): fitted(X, y, formulation=name, entropy=entropy).loss_curve_[-1]
+        (name, entropy): fitted(X, y, learning=name, entropy=entropy).loss_curve_[-1]
         for name, entropy in [("exact", "trw"), ("relaxation", "trw"), ("relaxation", "trivial"), ("piecewise", "trw")]
     }
     assert list(least.values()) == sorted(least.values())
@@ -223,44 +223,44 @@ def test_relaxations_are_ordered():
 
 def test_on_trees_the_reweighted_entropy_is_exact_and_the_trivial_one_is_not():
     X, y = graphs([[0, 1], [1, 2], [1, 3]])
-    exact = fitted(X, y, formulation="exact")
-    assert trw_crf().fit(X, y).formulation_ == "exact"
+    exact = fitted(X, y, learning="exact")
+    assert trw_crf().fit(X, y).learning_ == "exact"
     for name in NAMES:
-        model = fitted(X, y, formulation=name)
+        model = fitted(X, y, learning=name)
         assert_allclose(weights_of(model), weights_of(exact), atol=1e-5)
-    for options in ({"formulation": "relaxation", "entropy": "trivial"}, {"formulation": "piecewise"}):
+    for options in ({"learning": "relaxation", "entropy": "trivial"}, {"learning": "piecewise"}):
         assert np.abs(weights_of(fitted(X, y, **options)) - weights_of(exact)).max() > 1e-2
 
 
 def test_narrow_cycles_are_trained_exactly_by_default():
     X, y = graphs()
     model = trw_crf().fit(X, y)
-    assert model.formulation_ == "exact"
+    assert model.learning_ == "exact"
     assert model.has_cycles_
     assert model.score(X, y) > 0.8
-    assert_allclose(model.loss_curve_[-1], trw_crf(formulation="exact").fit(X, y).loss_curve_[-1], rtol=1e-4)
+    assert_allclose(model.loss_curve_[-1], trw_crf(learning="exact").fit(X, y).loss_curve_[-1], rtol=1e-4)
 
 
 def test_wide_graphs_are_relaxed_by_default():
     rng = np.random.default_rng(0)
     y = rng.integers(2, size=(2, 14, 14))
     X = y[..., None] + rng.normal(size=(2, 14, 14, 1))
-    assert trw_crf(max_iter=3, tol=10).fit(X, y).formulation_ == "relaxation"
+    assert trw_crf(max_iter=3, tol=10).fit(X, y).learning_ == "relaxation"
     narrow = trw_crf(max_iter=20, tol=1e-2).fit(X[:, :4], y[:, :4])
-    assert narrow.formulation_ == "exact"
+    assert narrow.learning_ == "exact"
     # What is too wide for exact inference is predicted all the same.
     wide = rng.normal(size=(1, 40, 40, 1))
     assert_allclose(narrow.predict_proba(wide).sum(axis=-1), 1)
 
 
-@pytest.mark.parametrize("formulation", ["relaxation", "piecewise", "loopy", "mean_field", "pseudolikelihood"])
-def test_images(formulation):
+@pytest.mark.parametrize("learning", ["relaxation", "piecewise", "loopy", "mean_field", "pseudolikelihood"])
+def test_images(learning):
     rng = np.random.default_rng(0)
     y = np.zeros((6, 6, 6), dtype=int)
     y[:, 1:5, 2:] = 1
     y ^= rng.random(y.shape) < 0.1
     X = y[..., None] + rng.normal(scale=0.5, size=(*y.shape, 1))
-    model = trw_crf(formulation=formulation, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
+    model = trw_crf(learning=learning, pairwise="ising", inference="map", max_iter=50, C=0.1).fit(X, y)
     assert model.score(X, y) > max(y.mean(), 1 - y.mean()) + 0.1
 
 
@@ -364,9 +364,9 @@ def test_damping_comes_before_the_fallback_and_stays():
 
 def test_prediction_falls_back_as_training_does():
     X, y = graphs()
-    model = fitted(X, y, formulation="relaxation", pairwise="potts")
+    model = fitted(X, y, learning="relaxation", pairwise="potts")
     model.edge_coef_ = 8.0 * model.edge_coef_
-    rough = clone(model).set_params(formulation=Relaxation(max_iter=2, tol=1e-12))
+    rough = clone(model).set_params(learning=Relaxation(max_iter=2, tol=1e-12))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         chosen = rough.fit(X, y)._decoding().inference
@@ -387,21 +387,21 @@ def test_prediction_falls_back_as_training_does():
 
 
 def test_the_inner_problem_follows_the_gradient_by_default_alone():
-    accurate, given = TRWCRF(tol=1e-5)._formulation(False), TRWCRF(formulation=Relaxation(tol=1e-5))._formulation(False)
-    objective = accurate.likelihood(True, False)
+    accurate, given = Relaxation().for_fit("auto", None, 1e-5), Relaxation(tol=1e-5).for_fit("auto", None, 1e-4)
+    objective = accurate.bound(Facts())
     assert not objective.is_settled
     while objective.settle():
         pass
     assert objective.inference.tol == pytest.approx(1e-4)
-    assert accurate.inference(True, False).tol == pytest.approx(1e-4)
-    assert given.likelihood(True, False).is_settled
-    assert given.likelihood(True, False).inference.tol == 1e-5
+    assert accurate.automatic_inference(Facts()).inference.tol == pytest.approx(1e-4)
+    assert given.bound(Facts()).is_settled
+    assert given.bound(Facts()).inference.tol == 1e-5
 
 
 def test_an_inner_problem_that_does_not_converge_is_named():
     X, y = graphs(n=3)
-    with pytest.warns(ConvergenceWarning, match="increase the max_iter of the formulation"):
-        trw_crf(formulation="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="increase the max_iter of the learning"):
+        trw_crf(learning="reparameterization", inner_max_iter=1, inner_tol=1e-12, max_iter=3).fit(X, y)
 
 
 @pytest.mark.parametrize("entropy", ["trw", "trivial"])
@@ -410,20 +410,20 @@ def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
     rng = np.random.default_rng(0)
     X, y, weight = rng.normal(size=(20, 2)), np.arange(20) % 3, 1.0 + np.arange(20) % 4
     joint, plain = (
-        trw_crf(formulation=formulation, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
-        for formulation in ("joint", "relaxation")
+        trw_crf(learning=learning, entropy=entropy, tol=1e-8).fit(X, y, sample_weight=weight)
+        for learning in ("joint_relaxation", "relaxation")
     )
     assert_allclose(joint.coef_, plain.coef_, atol=1e-6)
     assert_allclose(joint.loss_curve_[-1], plain.loss_curve_[-1])
     assert joint.error_curve_[-1] == plain.error_curve_[-1]
 
 
-@pytest.mark.parametrize("formulation", ["piecewise", "pseudolikelihood"])
-def test_missing_labels_are_rejected_where_they_must_be(formulation):
+@pytest.mark.parametrize("learning", ["piecewise", "pseudolikelihood"])
+def test_missing_labels_are_rejected_where_they_must_be(learning):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0])
     with pytest.raises(ValueError, match="label for every node"):
-        trw_crf(formulation=formulation, missing_label=-1).fit(X, y)
+        trw_crf(learning=learning, missing_label=-1).fit(X, y)
     assert np.isfinite(trw_crf(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
 
 
@@ -431,12 +431,12 @@ def test_grid_search_over_strength_and_entropy():
     X, y = graphs(n=8)
     grid = {
         "C": [0.01, 1.0],
-        "formulation__entropy": ["trw", "trivial"],
-        "formulation__temperature": [0.5, 1.0],
+        "learning__entropy": ["trw", "trivial"],
+        "learning__temperature": [0.5, 1.0],
     }
-    search = GridSearchCV(TRWCRF(formulation=Relaxation(), tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
+    search = GridSearchCV(TRWCRF(learning=Relaxation(), tol=1e-3), grid, cv=2, n_jobs=2).fit(X, y)
     assert np.all(np.isfinite(search.cv_results_["mean_test_score"]))
-    assert search.best_estimator_.formulation_ == "relaxation"
+    assert search.best_estimator_.learning_ == "relaxation"
 
 
 def test_defaults_are_silent_and_as_good_as_a_tight_inner_problem():
@@ -450,6 +450,6 @@ def test_defaults_are_silent_and_as_good_as_a_tight_inner_problem():
         warnings.simplefilter("error")
         plain = TRWCRF().fit(X, y)
         probabilities = plain.predict_proba(X)
-    tight = TRWCRF(formulation=Relaxation(tol=1e-7, max_iter=20_000), tol=1e-6, max_iter=300).fit(X, y)
+    tight = TRWCRF(learning=Relaxation(tol=1e-7, max_iter=20_000), tol=1e-6, max_iter=300).fit(X, y)
     assert_allclose(plain.loss_curve_[-1], tight.loss_curve_[-1], rtol=1e-4)
     assert_allclose(probabilities, tight.predict_proba(X), atol=0.02)

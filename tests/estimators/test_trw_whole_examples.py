@@ -79,8 +79,8 @@ def test_relaxations_bound_the_likelihood_from_below():
 
 
 def test_probabilities_of_edges():
-    for formulation, data in (("auto", chains()), ("loopy", cycles()), ("exact", cycles())):
-        fitted = trw_crf(formulation=formulation).fit(*data)
+    for learning, data in (("likelihood", chains()), ("loopy", cycles()), ("exact", cycles())):
+        fitted = trw_crf(learning=learning).fit(*data)
         edges, nodes = fitted.predict_edge_proba(data[0]), fitted.predict_proba(data[0])
         for x, pairs, single in zip(data[0], edges, nodes, strict=True):
             ends = (
@@ -91,7 +91,7 @@ def test_probabilities_of_edges():
             assert pairs.shape == (len(ends), *[len(fitted.classes_)] * 2)
             assert_allclose(pairs.sum(axis=2), single[ends[:, 0]], atol=1e-3)
             assert_allclose(pairs.sum(axis=1), single[ends[:, 1]], atol=1e-3)
-    fitted = trw_crf(formulation="mean_field").fit(*cycles())
+    fitted = trw_crf(learning="mean_field").fit(*cycles())
     with pytest.raises(ValueError, match="MeanField gives no marginals of edges"):
         fitted.predict_edge_proba(cycles()[0])
 
@@ -109,7 +109,7 @@ def test_topk_are_the_best_labelings():
         assert_array_equal(found[0], first)
         assert found.shape == (len(values), x.shape[0])
     with pytest.raises(ValueError, match="without cycles"):
-        trw_crf(formulation="exact").fit(*cycles()).predict_topk(cycles()[0])
+        trw_crf(learning="exact").fit(*cycles()).predict_topk(cycles()[0])
 
 
 @pytest.mark.parametrize("estimator", [TRWCRF, DRFClassifier])
@@ -161,7 +161,7 @@ def test_certificates_enclose_the_best_scores(rule):
     rng = np.random.default_rng(0)
     X = [Example(rng.normal(size=(4, 2)), [[0, 1], [1, 2], [2, 3], [0, 3]][: 3 + i % 2]) for i in range(8)]
     y = [rng.integers(2, size=4) for _ in X]
-    model = trw_crf(C=5.0, inference=rule, formulation="pseudolikelihood").fit(X, y)
+    model = trw_crf(C=5.0, inference=rule, learning="pseudolikelihood").fit(X, y)
     found, mplp = model.certify(X), model.certify(X, inference=MPLP())
     assert_allclose(found.gaps, found.bounds - found.scores)
     assert_allclose(found.scores, -model.energy(X, model.predict(X)))

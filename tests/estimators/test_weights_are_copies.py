@@ -18,9 +18,8 @@ from sklearn_crf import (
     MultiConditionalMFA,
 )
 from sklearn_crf.learning import (
-    PL,
+    ContrastiveTraining,
     Exact,
-    GrowingSets,
     MaxMargin,
     PiecewiseTraining,
     PseudolikelihoodTraining,
@@ -32,15 +31,15 @@ TIGHT = {"tol": 1e-10, "max_iter": 3000}
 COPIES = np.array([1, 3, 2, 1, 4, 2, 1, 3])
 FIELDS = {
     "drf": DRFClassifier(**TIGHT),
-    "drf pl": DRFClassifier(learning=PL(), **TIGHT),
-    "trw": TRWCRF(formulation=Relaxation(tol=1e-12), **TIGHT),
-    "trw exact": TRWCRF(formulation=Exact(), **TIGHT),
-    "trw pl": TRWCRF(formulation=PseudolikelihoodTraining(), **TIGHT),
-    "trw pieces": TRWCRF(formulation=PiecewiseTraining(), **TIGHT),
-    "trw costs": TRWCRF(formulation=Exact(cost="hamming"), **TIGHT),
-    "contrastive": ContrastiveCRF(sets=GrowingSets(generator=None), random_state=0, **TIGHT),
-    "m3n": M3NClassifier(formulation=MaxMargin(), solver="bmrm", tol=1e-7, max_iter=3000),
-    "m3n weighted": M3NClassifier(formulation=MaxMargin(cost="weighted"), solver="bmrm", tol=1e-7, max_iter=3000),
+    "drf pl": DRFClassifier(learning=PseudolikelihoodTraining(), **TIGHT),
+    "trw": TRWCRF(learning=Relaxation(tol=1e-12), **TIGHT),
+    "trw exact": TRWCRF(learning=Exact(), **TIGHT),
+    "trw pl": TRWCRF(learning=PseudolikelihoodTraining(), **TIGHT),
+    "trw pieces": TRWCRF(learning=PiecewiseTraining(), **TIGHT),
+    "trw costs": TRWCRF(learning=Exact(cost="hamming"), **TIGHT),
+    "contrastive": ContrastiveCRF(learning=ContrastiveTraining(generator=None), random_state=0, **TIGHT),
+    "m3n": M3NClassifier(learning=MaxMargin(), solver="bmrm", tol=1e-7, max_iter=3000),
+    "m3n weighted": M3NClassifier(learning=MaxMargin(cost="weighted"), solver="bmrm", tol=1e-7, max_iter=3000),
 }
 CLASS_WEIGHTS = {"none": None, "balanced": "balanced", "dict": {0: 0.4, 2: 3.0}}
 
@@ -137,7 +136,7 @@ def test_violated_sets_weigh_copies(class_weight):
     X, y = lattices((5,))(np.random.default_rng(0))
     generator = MostViolated(MapGenerator(), "weighted")
     field = ContrastiveCRF(
-        sets=GrowingSets(generator=generator, max_round_iter=None),
+        learning=ContrastiveTraining(generator=generator, max_round_iter=None),
         class_weight=CLASS_WEIGHTS[class_weight],
         random_state=0,
         **TIGHT,

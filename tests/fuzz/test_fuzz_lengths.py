@@ -37,7 +37,7 @@ from sklearn_crf.inference import (
     Labeling,
     Marginals,
 )
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 from sklearn_crf.objectives import Generator, Loss, MapGenerator, Objective
 
 
@@ -208,10 +208,10 @@ OWN = [
     lambda seed: DRFClassifier(learning="mma", inference=Garbage(seed), max_iter=2),
     lambda seed: M3NClassifier(inference=Garbage(seed), max_iter=2),
     lambda seed: DRFClassifier(learning=GarbageObjective(seed), max_iter=2),
-    lambda seed: TRWCRF(formulation=GarbageObjective(seed), max_iter=2),
+    lambda seed: TRWCRF(learning=GarbageObjective(seed), max_iter=2),
     lambda seed: DRFClassifier(learning="pl", edge_features=GarbageFeatures(seed), max_iter=2),
-    lambda seed: ContrastiveCRF(sets=GrowingSets(generator=GarbageGenerator(seed), max_rounds=2)),
-    lambda seed: ContrastiveCRF(sets=GrowingSets(generator=MapGenerator(Garbage(seed)), max_rounds=2)),
+    lambda seed: ContrastiveCRF(learning=ContrastiveTraining(generator=GarbageGenerator(seed), max_rounds=2)),
+    lambda seed: ContrastiveCRF(learning=ContrastiveTraining(generator=MapGenerator(Garbage(seed)), max_rounds=2)),
     lambda seed: RegressionTreeField(GarbageLoss(seed), max_depth=0, max_iter=2, filter_bank=None),
 ]
 

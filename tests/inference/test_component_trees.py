@@ -81,13 +81,13 @@ def test_bound_by_trees_is_the_sum_of_those_of_components():
     assert_allclose(inference.marginals(joined).log_z, sum(alone), rtol=1e-6)
 
 
-@pytest.mark.parametrize("formulation", ["relaxation", "piecewise", "pseudolikelihood", "joint"])
-def test_training_in_packs_is_training_of_each(formulation):
+@pytest.mark.parametrize("learning", ["relaxation", "piecewise", "pseudolikelihood", "joint"])
+def test_training_in_packs_is_training_of_each(learning):
     rng = np.random.default_rng(0)
     graphs = [PARTS[k % len(PARTS)] for k in range(8)]
     X = [Example(rng.normal(size=(graph.n_nodes, 2)), graph.edges) for graph in graphs]
     y = [np.append(rng.integers(2, size=graph.n_nodes - 1), [1]) for graph in graphs]
-    model = trw_crf(C=0.3, formulation=formulation, classes=[0, 1], tol=1e-6, inner_tol=1e-7, max_iter=300)
+    model = trw_crf(C=0.3, learning=learning, classes=[0, 1], tol=1e-6, inner_tol=1e-7, max_iter=300)
     packed = model.fit(X, y)
     coef, edge_coef = packed.coef_, packed.edge_coef_
     # Examples of different weights are never packed.

@@ -18,7 +18,7 @@ import sklearn_crf
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, RegressionTreeField
 from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.inference import AlphaExpansion, LoopyBP
-from sklearn_crf.learning import PMA, MaxMargin, OneSlack, Relaxation
+from sklearn_crf.learning import MaxMargin, OneSlack, PseudoMarginalTraining, Relaxation
 from sklearn_crf.pipeline import make_pipeline
 from sklearn_crf.potentials import PairwiseTables
 from sklearn_crf.preprocessing import FilterBank, NodeTransformer
@@ -87,12 +87,14 @@ def real_images(rng):
 
 NESTED = {
     "options of DRFClassifier": (
-        DRFClassifier(learning=PMA(), inference=LoopyBP(), pairwise=PairwiseTables("potts"), max_iter=3),
+        DRFClassifier(
+            learning=PseudoMarginalTraining(), inference=LoopyBP(), pairwise=PairwiseTables("potts"), max_iter=3
+        ),
         images,
     ),
-    "options of TRWCRF": (TRWCRF(formulation=Relaxation(), max_iter=3), images),
+    "options of TRWCRF": (TRWCRF(learning=Relaxation(), max_iter=3), images),
     "options of M3NClassifier": (
-        M3NClassifier(formulation=MaxMargin(), solver=OneSlack(), inference=AlphaExpansion(), max_iter=3),
+        M3NClassifier(learning=MaxMargin(), solver=OneSlack(), inference=AlphaExpansion(), max_iter=3),
         images,
     ),
     "options of RegressionTreeField": (

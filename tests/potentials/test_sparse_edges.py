@@ -1,4 +1,4 @@
-"""Sparse features of edges: against dense ones, by every formulation, and weights for what occurs alone."""
+"""Sparse features of edges: against dense ones, by every learning, and weights for what occurs alone."""
 
 import pickle
 from itertools import pairwise
@@ -108,12 +108,12 @@ def test_all_pairs_are_linear_potentials(name, typed, ones):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    "formulation", ["exact", "relaxation", "joint", "dual", "piecewise", "pseudolikelihood", "loopy", "mean_field"]
+    "learning", ["exact", "relaxation", "joint", "dual", "piecewise", "pseudolikelihood", "loopy", "mean_field"]
 )
-def test_sparse_and_dense_edge_features_train_the_same_field(n_classes, formulation):
-    X, y = fields(8, n_classes=n_classes, cyclic=formulation != "mean_field", typed=True)
-    approximate = formulation in ("loopy", "mean_field")
-    options = {"formulation": formulation, "weights": "all", "fit_intercept": False, "C": 0.3, "max_iter": 300}
+def test_sparse_and_dense_edge_features_train_the_same_field(n_classes, learning):
+    X, y = fields(8, n_classes=n_classes, cyclic=learning != "mean_field", typed=True)
+    approximate = learning in ("loopy", "mean_field")
+    options = {"learning": learning, "weights": "all", "fit_intercept": False, "C": 0.3, "max_iter": 300}
     options |= {"tol": 1e-4 if approximate else 1e-6, "inner_tol": 1e-9}
     sparse, dense = trw_crf(**options).fit(X, y), trw_crf(**options).fit(dense_edges(X), y)
     assert sparse.edge_coef_.shape == (n_classes**2, 12)

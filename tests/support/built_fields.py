@@ -3,10 +3,8 @@
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
 from sklearn_crf import learning as rules
 from sklearn_crf.inference import resolve_inference
-from sklearn_crf.learning._formulations import FORMULATIONS
-from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
-from sklearn_crf.learning._rules import RULES
-from sklearn_crf.learning._stepped_rules import SteppedRule
+from sklearn_crf.learning import LEARNINGS
+from sklearn_crf.learning._steps import SteppedLearning
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
 
@@ -35,11 +33,11 @@ def trw_crf(C=1.0, **options):
     """TRWCRF of flat options."""
     given = _take(options, "entropy", "cost", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
-    formulation = options.get("formulation", "auto")
-    if given and formulation == "auto":
-        formulation = "relaxation"
-    if given and isinstance(formulation, str):
-        options["formulation"] = _accepted(FORMULATIONS[formulation], given)
+    learning = options.get("learning", "likelihood")
+    if given and learning == "likelihood":
+        learning = "relaxation"
+    if given and isinstance(learning, str):
+        options["learning"] = _accepted(LEARNINGS[learning], given)
     steps = _take(options, *_STEPS)
     if steps:
         options["solver"] = rules.SGD(**steps)
@@ -53,9 +51,9 @@ def m3n_classifier(C=1.0, **options):
     """M3NClassifier of flat options."""
     given = _take(options, "cost", "rescaling", "intercept_scaling", "temperature")
     given |= {new: options.pop(old) for old, new in _INNER.items() if old in options}
-    formulation = options.get("formulation", "max_margin")
-    if given and isinstance(formulation, str):
-        options["formulation"] = _accepted(MARGIN_FORMULATIONS[formulation], given)
+    learning = options.get("learning", "max_margin")
+    if given and isinstance(learning, str):
+        options["learning"] = _accepted(LEARNINGS[learning], given)
     _pairwise(options, "auto")
     return M3NClassifier(C, **options)
 
@@ -65,24 +63,23 @@ def drf_classifier(C=1.0, **options):
     given = _take(options, *_STEPS, "select", "n_cycles", "init")
     if "cd_steps" in options:
         given["n_sweeps"] = options.pop("cd_steps")
-    solver = options.pop("solver", "auto")
-    learning = options.get("learning", "auto")
-    if learning == "auto":
+    solver = options.get("solver", "auto")
+    learning = options.get("learning", "coupled")
+    if learning == "coupled":
         decoding = resolve_inference(options.get("inference", "auto"))
         learning = "pma" if decoding.rule == "mpm" else "spa"
     if isinstance(learning, str) and (given or solver != "auto"):
-        kind = RULES[learning]
-        if issubclass(kind, SteppedRule):
+        kind = LEARNINGS[{"pl": "pseudolikelihood"}.get(learning, learning)]
+        if issubclass(kind, SteppedLearning) and solver in ("sgd", "gradient"):
+            del options["solver"]
             if solver == "sgd":
                 given.setdefault("batch_size", 8)
-            elif solver == "gradient":
+            else:
                 given.pop("batch_size", None)
         elif solver in ("gradient", "sgd"):
             make = rules.GradientSteps if solver == "gradient" else rules.SGD
             steps = {"step_schedule": "constant"} | _take(given, *_STEPS, "select", "n_cycles")
-            given["solver"] = _accepted(make, steps)
-        else:
-            given["solver"] = solver
+            options["solver"] = _accepted(make, steps)
         options["learning"] = _accepted(kind, given)
     _pairwise(options, "auto")
     return DRFClassifier(C, **options)
@@ -103,7 +100,7 @@ def contrastive_crf(C=1.0, **options):
         names = [names] if isinstance(names, str) else names
         sets["generator"] = [_generator(name, **generated) for name in names]
     if sets:
-        options["sets"] = rules.GrowingSets(**sets)
+        options["learning"] = rules.ContrastiveTraining(**sets)
     _pairwise(options, "auto")
     return ContrastiveCRF(C, **options)
 

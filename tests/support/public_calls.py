@@ -111,7 +111,7 @@ CALLS = {
         {"X": X, "y": Y, "sample_weight": np.ones(6), "node_weight": np.ones((6, 3, 3))},
     ),
     "fit with costs": (
-        lambda cost: M3NClassifier(formulation=MaxMargin(cost=cost), max_iter=2).fit(X, Y),
+        lambda cost: M3NClassifier(learning=MaxMargin(cost=cost), max_iter=2).fit(X, Y),
         {"cost": 1.0 - np.eye(2)},
     ),
     "fit of a dense field": (

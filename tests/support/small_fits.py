@@ -17,7 +17,7 @@ from sklearn_crf import (
     Spatial,
 )
 from sklearn_crf.inference import DenseMeanField
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 from sklearn_crf.rtf import Splits
 
 
@@ -56,7 +56,9 @@ def dense(**options):
 
 
 def contrastive(**options):
-    return ContrastiveCRF(**{"sets": GrowingSets(max_rounds=3), "random_state": 0, "max_iter": 5, **options})
+    return ContrastiveCRF(
+        **{"learning": ContrastiveTraining(max_rounds=3), "random_state": 0, "max_iter": 5, **options}
+    )
 
 
 def with_defaults(kind, **defaults):

@@ -64,7 +64,7 @@ class DualBlock:
     def __init__(self, risk, i, weight, start, scale=1.0):
         batch, objective = risk.batches[i], risk.objective
         if np.any(batch.labels < 0):
-            raise ValueError("formulation='dual' needs a label for every node: it has no missing labels.")
+            raise ValueError("learning='dual_relaxation' needs a label for every node: it has no missing labels.")
         self._potentials, self._example, self._first = risk.potentials, batch.example, start
         self._temperature = objective.temperature
         self._likelihood = getattr(objective, "likelihood", objective)

@@ -52,7 +52,7 @@ class JointRisk(EmpiricalRisk):
 
     def __init__(self, risk, entropy="trw"):
         if any(np.any(batch.labels < 0) for batch in risk.batches):
-            raise ValueError("formulation='joint' needs a label for every node: it has no missing labels.")
+            raise ValueError("learning='joint_relaxation' needs a label for every node: it has no missing labels.")
         weights = risk.potentials
         super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         start = np.zeros(weights.n_coef)

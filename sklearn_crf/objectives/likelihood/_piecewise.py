@@ -141,7 +141,7 @@ class Piecewise(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
-            raise ValueError("formulation='piecewise' needs a label for every node: pieces have no missing labels.")
+            raise ValueError("learning='piecewise' needs a label for every node: pieces have no missing labels.")
         if node_weight is not None:
             node_weight = check_node_weight(node_weight, len(labels))
         if isinstance(model, FactorGraph) and node_weight is not None:
@@ -201,7 +201,7 @@ class SharedPieces(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
-            raise ValueError("formulation='shared_pieces' needs a label for every node: pieces have no missing labels.")
+            raise ValueError("learning='shared_pieces' needs a label for every node: pieces have no missing labels.")
         free = edge_shared_bound(model, np.zeros(edge_shares_of(model)) if state is None else state).marginals
         return Loss(
             statistics=free.statistics.minus(labeling_statistics(model, labels)),

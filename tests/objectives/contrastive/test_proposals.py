@@ -15,7 +15,7 @@ from scipy.special import expit, logsumexp
 from sklearn_crf import ContrastiveCRF
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import BruteForce
-from sklearn_crf.learning import GrowingSets
+from sklearn_crf.learning import ContrastiveTraining
 from sklearn_crf.models import PairwiseModel, labeling_statistics, score
 from sklearn_crf.objectives import (
     AssignmentSets,
@@ -219,8 +219,8 @@ def test_a_fit_keeps_one_chain_for_each_example():
             return found
 
     X, y = noisy_blobs(3)
-    sets = GrowingSets(generator=Recorded(1, persistent=True), max_rounds=3, n_new=2)
-    options = {"sets": sets, "pairwise": PairwiseTables(C=1.0), "max_iter": 100, "n_jobs": 1}
+    sets = ContrastiveTraining(generator=Recorded(1, persistent=True), max_rounds=3, n_new=2)
+    options = {"learning": sets, "pairwise": PairwiseTables(C=1.0), "max_iter": 100, "n_jobs": 1}
     ContrastiveCRF(**options).fit(X, y)
     starts = [start for _, start, _ in seen]
     assert sum(start is None for start in starts) == 2 * len({labels.tobytes() for labels, _, _ in seen})
@@ -231,8 +231,8 @@ def test_a_fit_keeps_one_chain_for_each_example():
 @pytest.mark.parametrize("generator", [GibbsGenerator(2, True), MostViolated(GibbsGenerator(2, True), "hamming")])
 def test_drawn_sets_are_bit_identical_for_any_n_jobs(generator):
     X, y = noisy_blobs(6)
-    sets = GrowingSets(generator=generator, max_rounds=3, are_drawn=True)
-    one, two = (ContrastiveCRF(sets=sets, max_iter=10, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
+    sets = ContrastiveTraining(generator=generator, max_rounds=3, are_drawn=True)
+    one, two = (ContrastiveCRF(learning=sets, max_iter=10, random_state=0, n_jobs=k).fit(X, y) for k in (1, 2))
     assert_array_equal(one.coef_, two.coef_)
     assert_array_equal(one.edge_coef_, two.edge_coef_)
     assert one.n_assignments_ > 0
@@ -247,8 +247,8 @@ def test_given_sets_have_their_proposals():
     options = {"max_iter": 500, "tol": 1e-8}
 
     def fitted(**sets):
-        sets = GrowingSets(init="empty", generator=None, given=[labelings], **sets)
-        return ContrastiveCRF(sets=sets, **options).fit(X, y)
+        sets = ContrastiveTraining(init="empty", generator=None, given=[labelings], **sets)
+        return ContrastiveCRF(learning=sets, **options).fit(X, y)
 
     constant, plain = fitted(given_log_proposal=[np.zeros(8)]), fitted()
     assert_allclose(constant.coef_, plain.coef_, atol=1e-6)
@@ -256,7 +256,7 @@ def test_given_sets_have_their_proposals():
     counts = 8 * np.arange(8, 16)
     drawn = np.repeat(labelings, counts, axis=0)
     many = ContrastiveCRF(
-        sets=GrowingSets(
+        learning=ContrastiveTraining(
             init="empty", generator=None, given=[drawn], given_log_proposal=[np.log(np.repeat(counts, counts))]
         ),
         **options,
@@ -268,13 +268,16 @@ def test_given_sets_have_their_proposals():
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (GrowingSets(given_log_proposal=[[0.0]]), "an array for each set of given, which has 0, got 1"),
-        (GrowingSets(given=[[[0, 1, 0]]], given_log_proposal=[]), "which has 1, got 0"),
-        (GrowingSets(given=[[[0, 1, 0]]], given_log_proposal=[[0.0, 1.0]]), r"shape \(1,\), one number a labeling"),
-        (GrowingSets(given=[[[0, 1, 0]]], given_log_proposal=[[-np.inf]]), "log_proposal must be finite"),
+        (ContrastiveTraining(given_log_proposal=[[0.0]]), "an array for each set of given, which has 0, got 1"),
+        (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[]), "which has 1, got 0"),
+        (
+            ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[0.0, 1.0]]),
+            r"shape \(1,\), one number a labeling",
+        ),
+        (ContrastiveTraining(given=[[[0, 1, 0]]], given_log_proposal=[[-np.inf]]), "log_proposal must be finite"),
     ],
 )
 def test_bad_proposals_are_named(sets, message):
     y = np.array([[0, 1, 0], [1, 1, 0]])
     with pytest.raises(ValueError, match=message):
-        ContrastiveCRF(sets=sets).fit(y[..., None] * 1.0, y)
+        ContrastiveCRF(learning=sets).fit(y[..., None] * 1.0, y)

@@ -88,7 +88,7 @@ def test_derivatives(objective):
 
 def test_shared_pieces_need_labels():
     model = random_model("cycle", 2, "typed", seed=0)
-    with pytest.raises(ValueError, match="formulation='shared_pieces' needs a label for every node"):
+    with pytest.raises(ValueError, match="learning='shared_pieces' needs a label for every node"):
         SharedPieces().loss_statistics(model, np.full(model.graph.n_nodes, -1, dtype=np.int32))
 
 
@@ -107,8 +107,8 @@ def test_objectives_of_training_are_in_the_order_of_their_bounds():
     options = {"C": 0.3, "tol": 1e-5, "pairwise": "potts"}
     numbers = CountingNumbers(1.0, 1.0)
 
-    def least(formulation):
-        return TRWCRF(formulation=formulation, **options).fit(X, y).loss_curve_[-1]
+    def least(learning):
+        return TRWCRF(learning=learning, **options).fit(X, y).loss_curve_[-1]
 
     exact, shared, pieces = (least(name) for name in ("exact", "shared_pieces", "piecewise"))
     reweighted, trivial, factors, own = (
@@ -137,10 +137,10 @@ def test_shares_optimized_once_lie_between_even_ones_and_the_relaxation(options)
     X, y = graphs(n=4)
     of_estimator = {"C": 0.3, "tol": 1e-6, "pairwise": "potts", "n_jobs": options.pop("n_jobs", None)}
 
-    def fit(formulation):
-        return TRWCRF(formulation=formulation, **of_estimator).fit(X, y)
+    def fit(learning):
+        return TRWCRF(learning=learning, **of_estimator).fit(X, y)
 
-    even, once = (fit(SharedPiecesTraining(shares, **options)) for shares in ("even", "optimized"))
+    even, once = (fit(SharedPiecesTraining(shares=shares, **options)) for shares in ("even", "optimized"))
     trivial = fit(Relaxation(entropy="trivial", tol=1e-8, **options))
     assert trivial.loss_curve_[-1] < once.loss_curve_[-1] < even.loss_curve_[-1]
     assert_allclose(once.loss_curve_[: even.n_iter_], even.loss_curve_)
@@ -152,23 +152,23 @@ def test_shares_optimized_once_lie_between_even_ones_and_the_relaxation(options)
 def test_shares_are_not_optimized_without_iterations_left():
     X, y = graphs(n=3)
     with pytest.warns(ConvergenceWarning, match="max_iter reached"):
-        crf = TRWCRF(formulation=SharedPiecesTraining("optimized"), max_iter=4).fit(X, y)
+        crf = TRWCRF(learning=SharedPiecesTraining(shares="optimized"), max_iter=4).fit(X, y)
     assert not crf.converged_
     assert crf.n_iter_ == 5
 
 
 def test_entropies_that_a_formulation_does_not_take():
     X, y = graphs(n=2)
-    with pytest.raises(ValueError, match="formulation='joint' needs entropy='trw', 'trivial' or 'factors', got Count"):
-        TRWCRF(formulation=JointRelaxation(entropy=CountingNumbers(0.5, 1.0))).fit(X, y)
+    with pytest.raises(ValueError, match="learning='joint_relaxation' needs entropy='trw', 'trivial' or 'f"):
+        TRWCRF(learning=JointRelaxation(entropy=CountingNumbers(0.5, 1.0))).fit(X, y)
     many = Relaxation(entropy=CountingNumbers(np.ones(4), np.ones(4)))
     with pytest.raises(ValueError, match="must have one number for all nodes and one for all factors"):
-        TRWCRF(formulation=many).fit(X, y)
+        TRWCRF(learning=many).fit(X, y)
 
 
 def test_clones_and_predictions_keep_the_entropy():
     X, y = graphs(n=3)
-    model = clone(fitted(X, y, formulation="relaxation", entropy=CountingNumbers(0.5, 1.0)))
+    model = clone(fitted(X, y, learning="relaxation", entropy=CountingNumbers(0.5, 1.0)))
     model.fit(X, y)
-    assert model.formulation.entropy == CountingNumbers(0.5, 1.0)
+    assert model.learning.entropy == CountingNumbers(0.5, 1.0)
     assert_allclose(model.predict_proba(X)[0].sum(axis=1), 1.0)

@@ -8,7 +8,7 @@ from sklearn_crf import DRFClassifier
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, AutoMap, GraphCut
-from sklearn_crf.learning import SPA
+from sklearn_crf.learning import SaddlePointTraining
 from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, SaddlePoint, StructuredHinge
 from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
@@ -211,7 +211,7 @@ def test_fits_have_the_same_bits_for_any_number_of_threads():
     y[:, 3:8, 2:7] = 1
     X = y[..., np.newaxis] + rng.normal(size=(*y.shape, 2))
     X.flags.writeable = False
-    fits = [DRFClassifier(learning=SPA(), n_jobs=n_jobs, max_iter=30).fit(X, y) for n_jobs in (1, 2)]
+    fits = [DRFClassifier(learning=SaddlePointTraining(), n_jobs=n_jobs, max_iter=30).fit(X, y) for n_jobs in (1, 2)]
     assert_array_equal(fits[0].coef_, fits[1].coef_)
     assert_array_equal(fits[0].edge_coef_, fits[1].edge_coef_)
     assert_array_equal(fits[0].loss_curve_, fits[1].loss_curve_)

@@ -40,7 +40,7 @@ def test_gradient_of_weighted_sums():
 
 
 @pytest.mark.parametrize(
-    "field", [DRFClassifier(learning="pl", tol=1e-8), TRWCRF(formulation="pseudolikelihood", tol=1e-8)]
+    "field", [DRFClassifier(learning="pl", tol=1e-8), TRWCRF(learning="pseudolikelihood", tol=1e-8)]
 )
 def test_equal_weights_are_a_larger_C(field):
     X, y = noisy_blobs(3, side=5)

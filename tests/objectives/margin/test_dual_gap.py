@@ -21,8 +21,8 @@ def test_gaps_are_no_less_than_what_the_objective_lacks(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Messages of a coarse tolerance are far from marginals that fit together.
-        model = M3NClassifier(formulation=DualMargin(tol=0.1), max_iter=15, tol=1e-4, **options).fit(X, y)
-        best = M3NClassifier(formulation="lp", tol=1e-5, max_iter=300, **options).fit(X, y)
+        model = M3NClassifier(learning=DualMargin(tol=0.1), max_iter=15, tol=1e-4, **options).fit(X, y)
+        best = M3NClassifier(learning="relaxed_margin", tol=1e-5, max_iter=300, **options).fit(X, y)
     lacks = model.loss_curve_[-1] - best.loss_curve_[-1]
     assert model.duality_gap_ >= lacks - 1e-6 * abs(best.loss_curve_[-1])
 

@@ -25,7 +25,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
     scored_labelings,
 )
-from sklearn_crf.learning._margin_formulations import MARGIN_FORMULATIONS
+from sklearn_crf.learning import LEARNINGS
 from sklearn_crf.models import score
 from sklearn_crf.objectives import SlackRescaledHinge
 from sklearn_crf.objectives.margin import _slack_rescaling as slack_rescaling
@@ -225,9 +225,11 @@ def test_costs_of_nodes_and_disconnected_examples():
     assert_allclose(same.coef_, twice.coef_, rtol=1e-6)
 
 
-@pytest.mark.parametrize("formulation", ["lp", "dual", "smoothed", "reparameterization", "joint"])
-def test_relaxations_have_no_slack_rescaling(formulation):
-    assert "rescaling" not in MARGIN_FORMULATIONS[formulation]().get_params()
+@pytest.mark.parametrize(
+    "learning", ["relaxed_margin", "dual_margin", "smoothed_margin", "reparameterized_margin", "joint_margin"]
+)
+def test_relaxations_have_no_slack_rescaling(learning):
+    assert "rescaling" not in LEARNINGS[learning]().get_params()
 
 
 def test_inference_that_does_not_take_the_model_says_so():

@@ -111,12 +111,12 @@ def test_towards_zero_the_loss_is_the_hinge():
 # The estimator -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("formulation", ["exact", "relaxation", "joint", "pseudolikelihood"])
-def test_a_temperature_alone_is_another_scale_of_the_weights(formulation):
+@pytest.mark.parametrize("learning", ["exact", "relaxation", "joint_relaxation", "pseudolikelihood"])
+def test_a_temperature_alone_is_another_scale_of_the_weights(learning):
     X, y = graphs(n=4)
     # T log Z(w / T) at C and weights w is the likelihood at C T and weights w / T: w^2 / 2 is T^2 (w / T)^2 / 2.
-    cold = fitted(X, y, formulation=formulation, temperature=0.5, C=0.3)
-    warm = fitted(X, y, formulation=formulation, C=0.3 / 0.5)
+    cold = fitted(X, y, learning=learning, temperature=0.5, C=0.3)
+    warm = fitted(X, y, learning=learning, C=0.3 / 0.5)
     assert_allclose(cold.coef_ / 0.5, warm.coef_, atol=1e-4)
     for one, other in zip(cold.predict_proba(X), warm.predict_proba(X), strict=True):
         assert_allclose(one, other, atol=1e-4)
@@ -126,7 +126,7 @@ def test_a_temperature_alone_is_another_scale_of_the_weights(formulation):
 def test_formulations_agree_with_costs():
     X, y = graphs(n=3)
     options = {"cost": "hamming", "temperature": 0.7, "pairwise": "potts"}
-    models = [fitted(X, y, formulation=name, **options) for name in ("relaxation", "joint")]
+    models = [fitted(X, y, learning=name, **options) for name in ("relaxation", "joint_relaxation")]
     assert_allclose(models[0].coef_, models[1].coef_, atol=1e-4)
     assert models[0].loss_curve_[-1] > fitted(X, y, pairwise="potts", temperature=0.7).loss_curve_[-1]
 

@@ -1,7 +1,6 @@
 """Labels of the nodes of a batch: by its model, by scores of some rows at a time, or of chains without a model."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -24,12 +23,12 @@ from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 
-def labels_of(field, potentials, weights, batch, inference, n_threads):
+def labels_of(labeler, potentials, weights, batch, inference, n_threads):
     """The best labels of a batch.
 
     Parameters
     ----------
-    field : FieldClassifier
+    labeler : Labeler
     potentials : LinearPotentials or FactorPotentials
     weights : ndarray of shape (n_coef,)
     batch : Batch
@@ -42,12 +41,12 @@ def labels_of(field, potentials, weights, batch, inference, n_threads):
     """
     graph = batch.example.graph
     if batch.example.is_plain_lattice and LatticeRows.pays(graph):
-        rows = MadeRows(graph, lambda *ends: field._model(potentials, weights, batch.rows(*ends)))
+        rows = MadeRows(graph, lambda *ends: labeler.model(potentials, weights, batch.rows(*ends)))
         with batch.named_in_errors():
-            labels = _labels_by_rows(inference, len(field.classes_), rows, batch.example.has_quick_edges, n_threads)
+            labels = _labels_by_rows(inference, labeler.n_classes, rows, batch.example.has_quick_edges, n_threads)
         if labels is not None:
             return labels
-    model = field._model(potentials, weights, batch)
+    model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         return inference.map(model, n_threads=n_threads).labels
 
@@ -63,12 +62,12 @@ def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
     return None
 
 
-def marginals_of(field, potentials, weights, batch, inference, n_threads):
+def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
     """The model of a batch, and its node marginals.
 
     Parameters
     ----------
-    field : FieldClassifier
+    labeler : Labeler
     potentials : LinearPotentials or FactorPotentials
     weights : ndarray of shape (n_coef,)
     batch : Batch
@@ -80,11 +79,11 @@ def marginals_of(field, potentials, weights, batch, inference, n_threads):
     model : PairwiseModel or FactorGraph
     marginals : ndarray of shape (N, n_classes), float64
     """
-    model = field._model(potentials, weights, batch)
+    model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         unary = inference.node_marginals(model, n_threads=n_threads)
     # Factor graphs have as many columns as some node of theirs has states.
-    missing = len(field.classes_) - unary.shape[1]
+    missing = labeler.n_classes - unary.shape[1]
     unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
     return model, unary.astype(np.float64, copy=False)
 
@@ -185,14 +184,14 @@ def _with_gains(model, gain):
     return union_of_factors(factor_graph_of(PairwiseModel(no_edges, gain, tables, n_states=n_states)), constraints)
 
 
-def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_of=None):
+def labels_of_chains(labeler, batches, potentials, voters, inference, rule, gain_of=None):
     """Labeler of batches of chains that share a table, in two or three calls of kernels for each.
 
     To make their models takes as long as to look for labels, and is Python, which one thread runs at a time.
 
     Parameters
     ----------
-    field : FieldClassifier
+    labeler : Labeler
     batches : list of Batch
     potentials : LinearPotentials or FactorPotentials
     voters : list of ndarray of shape (n_coef,)
@@ -209,14 +208,14 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
         None for a batch that is to be labelled by its model. None in place of the function where all are.
     """
     is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
-    if not (is_linear and batches) or len(voters) > 1 or field._temperature != 1 or batches[0].labels is not None:
+    if not (is_linear and batches) or len(voters) > 1 or labeler.temperature != 1 or batches[0].labels is not None:
         return None
     first = nodes_of(batches[0], 1)
-    labeler = None
+    of_chains = None
     if first is not None:
         of = "map" if rule == "map" else "mpm"
-        labeler = inference.labeler_of_chains(potentials.inference_model(voters[0], first), of)
-    if labeler is None:
+        of_chains = inference.labeler_of_chains(potentials.inference_model(voters[0], first), of)
+    if of_chains is None:
         return None
 
     def use(marginals, ptr):
@@ -231,53 +230,19 @@ def labels_of_chains(field, batches, potentials, voters, inference, rule, gain_o
         with np.errstate(over="ignore", invalid="ignore"):
             unary = potentials.forbid_ends(potentials.unary(voters[0], nodes), ptr[:-1], ptr[1:] - 1)
             if rule == "map":
-                return labeler.labels(unary, ptr)
+                return of_chains.labels(unary, ptr)
             if rule == "mpm" and gain_of is None:
-                labels = labeler.labels(unary, ptr)
+                labels = of_chains.labels(unary, ptr)
             else:
-                marginals = labeler.node_marginals(unary, ptr)
+                marginals = of_chains.node_marginals(unary, ptr)
                 labels = None if marginals is None else use(marginals.astype(np.float64, copy=False), ptr)
         if labels is None or rule == "marginals" or potentials.forbidden is None:
             return labels
-        return labeler.allowed_labels(unary, ptr, labels, gain_of)
+        return of_chains.allowed_labels(unary, ptr, labels, gain_of)
 
     return label
-
-
-def for_each_example(encoded, batches, found, of_nothing):
-    """What was found for each member of the batches, and a function of the shape of each example that has no nodes."""
-    if len(found) == encoded.n_examples:
-        return found
-    results = [None] * encoded.n_examples
-    for i, part in zip(np.concatenate([np.zeros(0, int), *(batch.members for batch in batches)]), found, strict=True):
-        results[i] = part
-    results = [of_nothing(encoded.shapes[i]) if part is None else part for i, part in enumerate(results)]
-    return np.array(results) if isinstance(found, np.ndarray) else results
-
-
-def edges_of_members(batches, parts):
-    """Marginals of the edges of each member of the batches, of those of whole batches."""
-    marginals = []
-    for batch, part in zip(batches, parts, strict=True):
-        # The edges of one member follow those of the member before.
-        first_nodes = batch.example.graph.edges[:, 0]
-        member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
-        ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
-        marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
-    return marginals
-
-
-def model_without_nodes(n_classes):
-    """The model of an example that has no nodes."""
-    return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
 
 
 def given(model, labels):
     """The model clamped to the labels that are known, if any are."""
     return model if labels is None else clamped(model, labels)
-
-
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

@@ -1,6 +1,6 @@
 """
-Five formulations of the relaxed likelihood
-===========================================
+Five ways to relax the likelihood
+=================================
 
 On graphs with cycles the log-partition gives way to a convex bound. Three ways to
 minimise it meet in the same weights; piecewise and pseudolikelihood training have
@@ -66,21 +66,22 @@ X_train, y_train, X_test, y_test = X[:20], y[:20], X[20:], y[20:]
 # ``inference="map"`` the gap says how far predictions can be from these.
 warnings.simplefilter("ignore", ConvergenceWarning)
 models = {}
-for formulation in ("relaxation", "joint", "dual", "piecewise", "pseudolikelihood"):
+RELAXED = ("relaxation", "joint_relaxation", "dual_relaxation")
+for learning in (*RELAXED, "piecewise", "pseudolikelihood"):
     model = TRWCRF(
-        C=0.2, formulation=formulation, fit_intercept=False, max_iter=60, random_state=0
+        C=0.2, learning=learning, fit_intercept=False, max_iter=60, random_state=0
     )
-    models[formulation] = model.fit(X_train, y_train)
+    models[learning] = model.fit(X_train, y_train)
     gaps = model.set_params(inference="map").certify(X_test).gaps
     print(
-        f"{formulation:17s} objective {model.loss_curve_[-1]:7.3f}, "
+        f"{learning:17s} objective {model.loss_curve_[-1]:7.3f}, "
         f"{100 * model.score(X_test, y_test):.1f} % right, "
         f"{np.sum(gaps < 1e-6)} of {len(X_test)} labelings proven best"
     )
 
 _, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-least = min(models[name].loss_curve_.min() for name in ("relaxation", "joint", "dual"))
-for name in ("relaxation", "joint", "dual"):
+least = min(models[name].loss_curve_.min() for name in RELAXED)
+for name in RELAXED:
     axes.semilogy(np.maximum(models[name].loss_curve_ - least, 1e-6), label=name)
 axes.set(xlabel="iterations", title="objective above its least value")
 axes.legend()
@@ -96,7 +97,7 @@ for name, cost in (
     ("likelihood", None),
     ("missing 1 costs 3", [[0, 3, 0, 0], *np.zeros((3, 4))]),
 ):
-    model = TRWCRF(C=0.2, formulation=Exact(cost=cost), fit_intercept=False).fit(
+    model = TRWCRF(C=0.2, learning=Exact(cost=cost), fit_intercept=False).fit(
         X_train, y_train
     )
     rows = [proba[len(proba) // 2 :, 1] for proba in model.predict_proba(X_test)]

@@ -1,0 +1,260 @@
+"""Training of a field by a plan: to its end, or by one pass of stochastic steps over some examples."""
+
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_consistent_length, check_random_state
+
+from sklearn_crf._reports import fit_callbacks, warn_caller
+from sklearn_crf._threads import kept_threads, single_threaded_blas
+from sklearn_crf.encoding import encode_y, make_batches, partial_fit_classes, summable_weight, validate_sample_weight
+from sklearn_crf.estimators._training_examples import (
+    TrainingExamples,
+    require_allowed,
+    require_node_losses,
+    training_potentials,
+)
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.learning import (
+    ONLINE_BATCH_SIZE,
+    Facts,
+    HeldOutScores,
+    initial_weights,
+    online_pass,
+    restore_units,
+    right_nodes,
+)
+from sklearn_crf.model_selection import take_examples
+from sklearn_crf.potentials import FeatureScaling
+
+
+def train(field, data, plan, held_out, X, y):
+    """Train by a plan; the estimator is as it was."""
+    potentials, scaling = data.potentials, data.scaling
+    objective = plan.learning.objective(plan, data)
+    require_node_losses(plan, data, objective)
+    risk = data.risk(plan, objective)
+    former = _former_weights(field, data.encoded, data.labels, potentials)
+    callbacks = fit_callbacks(field, X, y, plan.learning.n_iterations(plan))
+    with single_threaded_blas(), kept_threads(field.n_jobs), callbacks as iteration:
+
+        def fitted_now(coef):
+            of_input = {"n_features_in_": data.encoded.n_features, "lattice_ndim_": data.encoded.lattice_ndim}
+            return of_input | field._attributes(data, plan, scaling.outer(potentials, coef))
+
+        def make_start(init):
+            start = initial_weights(init if former is None else former, risk, run)
+            is_given = former is not None or isinstance(init, np.ndarray)
+            return scaling.inner(potentials, start) if is_given else start
+
+        run = plan.run(
+            lambda coef: iteration(lambda: fitted_now(coef)),
+            outer_gradient=partial(scaling.outer_gradient, potentials),
+        )
+        if held_out is not None:
+            run = run._replace(held_out=held_out.scores(field, data.encoded, fitted_now, potentials.n_coef))
+        record = plan.learning.train(risk, plan, data, make_start, run)
+    restore_units(record, scaling, potentials)
+    return record
+
+
+# Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.
+_COUNTS = {
+    "n_features": "features",
+    "n_node_types": "types of nodes",
+    "n_edge_types": "types of edges",
+    "n_edge_features": "edge features",
+}
+
+
+def _former_weights(field, encoded, labels, potentials):
+    """Flat weights of the last fit for a warm start; None for a cold one."""
+    if not (field.warm_start and hasattr(field, "coef_")):
+        return None
+    if not np.array_equal(field.classes_, labels.classes_):
+        raise ValueError(
+            f"warm_start=True needs the classes of the former fit, {field.classes_.tolist()}, got "
+            f"{labels.classes_.tolist()}: name those that y misses by classes."
+        )
+    found = field._fitted_potentials(encoded)
+    for name, what in _COUNTS.items():
+        before, now = getattr(found, name), getattr(potentials, name)
+        if before != now:
+            raise ValueError(f"warm_start=True needs as many {what} as the former fit had, {before}, got {now}.")
+    if type(found) is not type(potentials):
+        raise ValueError(
+            "warm_start=True needs X of the kind of the former fit: features of nodes and edges sparse or dense as "
+            "they were, and factors only if there were some."
+        )
+    return field._flat_weights(potentials)
+
+
+def partial_fit(field, X, y, classes, sample_weight):
+    """One pass over X; sets the fitted attributes of the field at its end."""
+    classes = partial_fit_classes(field, classes)
+    is_first = not hasattr(field, "classes_")
+    former = getattr(field, "partial_fit_state_", None)
+    learning = field._learning()
+    _check_parameters(field, learning)
+    examples = TrainingExamples(field._reader(learning), X, y, sample_weight, None, classes, reset=is_first)
+    plan = field._plan(learning, examples)
+    # Later calls may bring what does not occur in this one.
+    plan = replace(plan, layout=plan.layout._replace(seen_only=False))
+    layout = plan.layout
+    is_rows = examples.encoded.layout == "nodes"
+    examples.batch(plan, packing={"max_nodes": ONLINE_BATCH_SIZE if is_rows else 1})
+    _check_examples(field, examples.encoded)
+    if is_first:
+        potentials = training_potentials(layout, examples.encoded, classes, examples.batches)
+    else:
+        potentials = layout.fitted_potentials(field, examples.encoded)
+        potentials.check(examples.encoded, type(field).__name__)
+        require_allowed(layout, examples.batches, classes)
+    examples.potentials = potentials
+    _warn_of_units(field, examples.batches, potentials)
+    facts = plan.facts_of(examples.batches, potentials)
+    plan = plan.on(facts if former is None else Facts.joined([Facts(*former["facts"]), facts]), examples.encoded, None)
+    plan.learning.check_batches(examples.batches, plan)
+    objective = plan.learning.objective(plan, examples)
+    require_node_losses(plan, examples, objective)
+    # One pass has no gradient of all examples, by which an inner problem could become more accurate.
+    objective.settle(0.0)
+    risk = examples.risk(plan, objective)
+    start = np.zeros(potentials.n_coef) if is_first else field._flat_weights(potentials)
+    has_penalty = objective.smooth if plan.learning.has_penalty is None else plan.learning.has_penalty
+    bounded = plan.bounded(potentials)
+    with single_threaded_blas():
+        state = online_pass(
+            risk,
+            former,
+            start,
+            C=plan.C if has_penalty else None,
+            edge_C=plan.edge_C,
+            n_together=1 if is_rows else ONLINE_BATCH_SIZE,
+            rng=plan.rng,
+            project=(lambda coef: np.where(bounded, np.maximum(coef, 0.0), coef)) if bounded.any() else None,
+        )
+    # Everything that can fail has happened: only now does the estimator change.
+    if is_first:
+        examples.encoded.record(field)
+    vars(field).update(field._attributes(examples, plan, state["average"]), classes_=classes)
+    if hasattr(field, "voters_"):
+        field.voters_ = None
+    field.partial_fit_state_ = {**state, "facts": tuple(plan.facts)}
+
+
+def _check_parameters(field, learning):
+    if field.weights == "seen":
+        raise ValueError("partial_fit cannot know which features later calls bring: use weights='all'.")
+    if learning.early_stopping is True:
+        raise ValueError("early_stopping=True is for fit: partial_fit makes one pass over what it is given.")
+    if field.class_weight == "balanced":
+        raise ValueError(
+            "class_weight='balanced' is not for partial_fit, which sees a part of the examples at a time: pass a dict "
+            "of weights."
+        )
+
+
+def _check_examples(field, encoded):
+    if encoded.has_factors or encoded.has_sparse_edges:
+        what = "factors besides nodes and edges" if encoded.has_factors else "sparse edge features"
+        raise ValueError(f"partial_fit of {type(field).__name__} takes no {what}: use fit.")
+
+
+def _warn_of_units(field, batches, potentials):
+    # The scale of features does not matter to steps of adaptive length.
+    scaling = FeatureScaling.for_training(FeatureScaling.moments(batches, potentials), field.C, field.fit_intercept)
+    if not scaling.is_identity and scaling.center.any():
+        warn_caller(
+            "Some features are far from 0, so that the steps of partial_fit do not get far: centre X, as with "
+            "NodeTransformer(StandardScaler()), or use fit, which does so itself.",
+            ConvergenceWarning,
+        )
+
+
+class HeldOutExamples(NamedTuple):
+    """Examples that training does not see, which choose one of its iterates."""
+
+    X: object
+    y: object
+    weight: np.ndarray | None
+    n_iter_no_change: int
+
+    def scores(self, field, encoded, fitted_now, n_coef):
+        """Their scores at every iterate; ``fitted_now`` gives the fitted attributes of flat weights."""
+        fitted = copy(field)
+        encoded.record(fitted)
+        vars(fitted).update(fitted_now(np.zeros(n_coef)))
+        try:
+            own, batches, potentials, _ = fitted._prepare(self.X)
+            options = {"missing_label": fitted.missing_label, "classes": fitted.classes_, "name": "y_val"}
+            # A label that training did not have is never predicted: its nodes are errors.
+            known = encode_y(self.y, own, allow_unknown=True, **options).labels
+        except ValueError as error:
+            raise ValueError(f"X_val and y_val, the examples held out: {error}") from error
+        truth = make_batches(own, known)
+        n_classes = len(fitted.classes_)
+        if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
+            raise ValueError(
+                "y_val has no labelled node of a class of the training labels: there is nothing to choose the weights "
+                "by."
+            )
+        weight, labeler = summable_weight(self.weight), fitted._labeler()
+
+        def score(coef):
+            vars(fitted).update(fitted_now(coef))
+            with convergence_left_to_caller():
+                columns = labeler.columns(batches, potentials, [fitted._flat_weights(potentials)])
+            right, total = right_nodes(columns, truth, weight)
+            return right / total
+
+        return HeldOutScores(score, self.n_iter_no_change)
+
+
+def held_out_examples(field, learning, X, y, sample_weight, node_weight, X_val, y_val):
+    """The training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
+    given = X, y, sample_weight, node_weight
+    if (X_val is None) != (y_val is None):
+        raise ValueError("X_val and y_val must be passed together.")
+    if X_val is not None:
+        if learning.early_stopping is False:
+            raise ValueError(
+                "X_val and y_val choose among the iterates of training, which needs early_stopping='auto' of the "
+                f"learning, and learning={learning.name!r} has early_stopping=False."
+            )
+        return given, HeldOutExamples(X_val, y_val, None, learning.n_iter_no_change)
+    if learning.early_stopping is not True:
+        return given, None
+    X, y, weights, held_out = split_examples(X, y, (sample_weight, node_weight), learning, field.random_state)
+    return (X, y, *weights), held_out
+
+
+def split_examples(X, y, weights, learning, random_state):
+    """Training examples, weights of these, and :class:`HeldOutExamples`, a random part of them."""
+    # weights: tuple of sequences with an entry for each example, or None; the first is that of examples
+    if y is None:
+        raise ValueError(
+            "early_stopping=True holds out a part of X and y, got y=None: with Shards pass X_val and y_val."
+        )
+    check_consistent_length(X, y, *weights)
+    n_examples = X.shape[0] if hasattr(X, "shape") else len(X)
+    if n_examples < 2:
+        raise ValueError(
+            "early_stopping=True holds out a part of the examples, but X has one alone: pass X_val and y_val."
+        )
+    n_held_out = min(max(1, round(learning.validation_fraction * n_examples)), n_examples - 1)
+    order = check_random_state(random_state).permutation(n_examples)
+    held_out, kept = np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
+    weight = validate_sample_weight(weights[0], n_examples)
+    part = HeldOutExamples(
+        take_examples(X, held_out),
+        take_examples(y, held_out),
+        None if weight is None else weight[held_out],
+        learning.n_iter_no_change,
+    )
+    weights = tuple(None if values is None else take_examples(values, kept) for values in weights)
+    return take_examples(X, kept), take_examples(y, kept), weights, part

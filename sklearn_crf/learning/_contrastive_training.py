@@ -1,0 +1,298 @@
+"""Contrastive learning: sets of labelings among which the truth is to be probable, and what extends them."""
+
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._options import options
+from sklearn_crf.encoding import in_class_order
+from sklearn_crf.inference import ICM, AutoMap, LoopyBP, NamedInference, convergence_left_to_caller
+from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_rounds
+from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
+from sklearn_crf.learning._labeler import right_nodes
+from sklearn_crf.learning._learning import Learning
+from sklearn_crf.learning._likelihood import trees_of_layout
+from sklearn_crf.learning._margins import map_inference
+from sklearn_crf.learning._solvers import LBFGS, SGD
+from sklearn_crf.learning._training import HeldOutScores, cost_matrix
+from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator, MostViolated
+
+# Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
+_PATIENCE, _NODES_TO_LABEL = 5, 100_000
+
+# Up to so many nodes a second training, whose edges have the penalty of the nodes, takes little time.
+_NODES_TO_TRAIN_TWICE = 20_000
+
+# Change of messages at which tree-reweighted inference stops, as of PseudoMarginalTraining.
+_PREDICTION_TOL = 1e-2
+
+# Sub-objectives to begin with.
+_INITS = ("pl", "gpl", "observed", "empty")
+
+# Generators of labelings by name; those that end in "mv" look for violated constraints.
+_GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
+_BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
+
+
+@options
+class ContrastiveTraining(Learning):
+    r"""The truth is to be probable among sets of labelings, which grow.
+
+    Parameters
+    ----------
+    init : {"pl", "gpl", "observed", "empty"}, default="pl"
+        Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
+        one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
+    generator : str, Generator, list or None, default="map"
+        What finds further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
+        random labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and
+        "gibbs_mv" add the number of errors to the scores (most violated constraints). Or a
+        :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
+        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
+    blocks : {"rows", "columns"}, int or list, default=2
+        Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
+        arrays of nodes. Nodes are numbered in the order of the labels.
+    given : list of array-like of shape (m, \\*lattice), optional
+        Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
+    given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
+        :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
+    given_log_proposal : list of array-like of shape (m,), optional
+        Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant: labelings weigh
+        its inverse. See :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
+    generated_weight : float or "n_nodes", default=1.0
+        :math:`w_j` of the set of an example that collects generated labelings: one in the paper. Pseudolikelihood has a
+        term for each node; "n_nodes" weighs the set as much.
+    are_drawn : bool, default=False
+        Whether generated labelings weigh the inverse of their probability under the weights that generated them. Those
+        of a persistent :class:`~sklearn_crf.objectives.GibbsGenerator` are draws, and the set is then an estimate of
+        the likelihood near these weights.
+    n_new : int, default=1
+        Labelings of each example, generator and round.
+    max_rounds : int, default=10
+        Most rounds of generation; for stochastic gradient descent, epochs with generation.
+    max_round_iter : int or None, default=10
+        Most iterations of L-BFGS in a round that is followed by generation. The last round has ``max_iter`` of the
+        estimator, and so does the one after a round cut short that found nothing new; None gives it to all rounds.
+
+    Examples
+    --------
+    >>> from sklearn_crf import ContrastiveCRF
+    >>> from sklearn_crf.learning import ContrastiveTraining
+    >>> ContrastiveCRF(learning=ContrastiveTraining(generator="icm")).set_params(
+    ...     learning__max_rounds=5
+    ... ).learning
+    ContrastiveTraining(generator='icm', max_rounds=5)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "init": [StrOptions(set(_INITS))],
+        "generator": [StrOptions(set(_GENERATORS)), Generator, list, None],
+        "blocks": [StrOptions({"rows", "columns"}), Interval(Integral, 1, None, closed="left"), list],
+        "given": [list, None],
+        "given_weight": ["array-like", None],
+        "given_log_proposal": [list, None],
+        "are_drawn": ["boolean"],
+        "generated_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"n_nodes"})],
+        "n_new": [Interval(Integral, 1, None, closed="left")],
+        "max_rounds": [Interval(Integral, 0, None, closed="left")],
+        "max_round_iter": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    name = "contrastive"
+    needs_labels = True
+    takes_parts = False
+    early_stopping = False
+    of_examples = True
+    init: str = "pl"
+    generator: str | Generator | list | None = "map"
+    blocks: str | int | list = 2
+    given: list | None = None
+    given_weight: Any = None
+    given_log_proposal: list | None = None
+    generated_weight: float | str = 1.0
+    are_drawn: bool = False
+    n_new: int = 1
+    max_rounds: int = 10
+    max_round_iter: int | None = 10
+
+    # Choices -------------------------------------------------------------------------------------------------------
+
+    def for_fit(self, inference, classes, tol):
+        for item in self._items():
+            while isinstance(item, MostViolated):
+                item.set_params(cost=in_class_order(item.cost, classes))
+                item = item.generator
+        return self
+
+    def depends_on_width(self, inference):
+        return True
+
+    def automatic_inference(self, facts, in_training=False):
+        if facts.chosen == "map":
+            return NamedInference(AutoMap(bounded=True), "map")
+        if facts.exact_is_affordable:
+            return super().automatic_inference(facts, in_training)
+        return trees_of_layout(facts, _PREDICTION_TOL)
+
+    def fallback(self, facts):
+        return trees_of_layout(facts, _PREDICTION_TOL).inference if facts.chosen == "map" else None
+
+    def solver(self, solver, plan, encoded, potentials=None):
+        found = LBFGS() if isinstance(solver, str) and solver == "auto" else super().solver(solver, plan, encoded)
+        if not isinstance(found, LBFGS | SGD):
+            raise ValueError(f"solver={solver!r} does not go with learning='contrastive': take 'lbfgs' or 'sgd'.")
+        return found
+
+    def packing(self, plan, encoded):
+        # The objective looks labelings up, whatever their graphs; generators run on members.
+        n_nodes = 1 if plan.solver.is_stochastic else 4096
+        return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
+
+    def n_iterations(self, plan):
+        return plan.max_iter if plan.solver.is_stochastic else self.max_rounds + 1
+
+    def weighs_nodes(self, plan):
+        return self.has_costs
+
+    # Checks and sets -----------------------------------------------------------------------------------------------
+
+    def check_labels(self, labels):
+        self.generators(labels)
+        if self.given_weight is not None and not self.given:
+            raise ValueError("given_weight weighs the sets that given names, but there are none.")
+        n_given = len(self.given or [])
+        if self.given_log_proposal is not None and len(self.given_log_proposal) != n_given:
+            raise ValueError(
+                f"given_log_proposal must hold an array for each set of given, which has {n_given}, got "
+                f"{len(self.given_log_proposal)}."
+            )
+
+    def check_shards(self, solver):
+        if isinstance(solver, SGD) or (isinstance(solver, str) and solver == "sgd"):
+            raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
+        for item in self._items():
+            while isinstance(item, MostViolated):
+                if isinstance(item.cost, str) and item.cost == "weighted":
+                    raise ValueError(
+                        "MostViolated(cost='weighted') counts labels in memory, not in Shards: pass the matrix of "
+                        "costs."
+                    )
+                item = item.generator
+
+    def _items(self):
+        several = self.generator if isinstance(self.generator, list) else [self.generator]
+        return [item for item in several if item is not None]
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether a generator looks for labelings by what errors cost at each node."""
+        return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
+
+    def generators(self, labels) -> list[Generator]:
+        """Generators of further labelings, as objects.
+
+        Parameters
+        ----------
+        labels : EncodedLabels
+
+        Returns
+        -------
+        list of Generator
+        """
+        return [_generator(item, labels) for item in self._items()]
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    def objective(self, plan, data):
+        encoded, labels = data.encoded, data.labels
+        if not data.are_sharded:
+            return PlannedSets(self, encoded.n_examples, labels).objective(encoded, data.batches, data.potentials)
+        observed = joined_labelings(data.of_each(observed_labelings)) if self.init == "observed" else None
+        return PlannedSets(self, encoded.n_examples, labels, data.first_examples, observed)
+
+    def train(self, risk, plan, data, make_start, run):
+        record = self._train_under_penalty(risk, plan, data, make_start("zeros"), run)
+        record.warn()
+        return record
+
+    def _train_under_penalty(self, risk, plan, data, start, run):
+        """Return the record of a training, or the better one of two under different penalties of edges."""
+        solver, facts = plan.solver, plan.facts
+        score = _score_of_training(risk, plan.labeler())
+        overrates_edges = facts.have_cycles and self.init != "empty" and not solver.is_stochastic
+
+        def train(risk, start, run, score):
+            held_out = HeldOutScores(score, _PATIENCE)
+            record = train_by_rounds(risk, start, self, solver, run._replace(held_out=held_out))
+            return record, held_out.latest if record.converged else held_out.best
+
+        if not (overrates_edges and risk.objective.generators and run.edge_C is None):
+            return train(risk, start, run, score)[0]
+        edge_C, penalised, right = choose_edge_penalty(risk, start, run, score)
+        is_large, inference = data.encoded.n_nodes > _NODES_TO_TRAIN_TWICE, None
+        is_automatic = isinstance(plan.inference, str) and plan.inference == "auto"
+        if is_large and is_automatic and not facts.exact_is_affordable:
+            score_of_best_labeling = _score_of_training(risk, plan.labeler("map"))
+            if score_of_best_labeling(penalised) > right:
+                score, inference = score_of_best_labeling, "map"
+        first, right = train(risk, penalised, run._replace(edge_C=edge_C), score)
+        first.inference = inference
+        if is_large or first.stopped or first.interrupted is not None:
+            return first
+        # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
+        again = data.risk(plan, self.objective(plan, data))
+        run = run._replace(on_iteration=lambda coef: False, verbose=0)
+        second, right_second = train(again, start, run, _score_of_training(again, plan.labeler()))
+        return second if second.interrupted is not None or right_second > right else first
+
+
+def _score_of_training(risk, labeler):
+    """Return a function of flat weights: the share of the first training nodes that is labelled right."""
+
+    def score(coef):
+        right, total = risk.summed(_right_nodes, labeler, coef, risk.n_nodes)
+        return right / total if total else 1.0
+
+    return score
+
+
+def _right_nodes(risk, labeler, coef, n_nodes):
+    """Return the weights of the nodes that a labeler labels right, and of all, among the first nodes of a risk."""
+    # n_nodes: of all shards; each labels an equal share of its own
+    most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
+    taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
+    truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]
+    weight = np.ones(risk.n_examples)
+    for batch in truth:
+        if batch.weight is not None:
+            weight[batch.members] = batch.weight
+    labeler = replace(labeler, n_jobs=risk.n_jobs)
+    with convergence_left_to_caller():
+        columns = labeler.columns([replace(batch, labels=None) for batch in truth], risk.potentials, [coef])
+    return np.array(right_nodes(columns, truth, weight))
+
+
+def _generator(item, labels):
+    if isinstance(item, MostViolated):
+        generator = _generator(item.generator, labels)
+        return clone(item).set_params(generator=generator, cost=cost_matrix(item.cost, None, labels))
+    if isinstance(item, MapGenerator):
+        return clone(item).set_params(inference=_generating_inference(item.inference))
+    if isinstance(item, Generator):
+        return item
+    if item not in _GENERATORS:
+        raise ValueError(f"generator must hold names among {', '.join(_GENERATORS)} or generators, got {item!r}.")
+    kind, _, violated = item.partition("_")
+    generator = GibbsGenerator(10) if kind == "gibbs" else MapGenerator(ICM() if kind == "icm" else "auto")
+    return _generator(MostViolated(generator, "hamming") if violated else generator, labels)
+
+
+def _generating_inference(inference):
+    if isinstance(inference, str) and inference == "auto":
+        # Residual scheduling is the paper's.
+        return LoopyBP(schedule="residual")
+    return map_inference(inference, "a generator of labelings")

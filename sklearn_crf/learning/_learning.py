@@ -1,0 +1,548 @@
+"""The base of all ways to find the weights of a field: what each declares, gives and does."""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._options import options
+from sklearn_crf._own_methods import ChecksOwnMethods, must_be
+from sklearn_crf._versions import HoldsOptions
+from sklearn_crf.encoding import in_class_order, require_complete
+from sklearn_crf.inference import AutoMarginals, Inference, NamedInference, resolve_inference
+from sklearn_crf.learning._few_labels import risk_of_few_labels
+from sklearn_crf.learning._margin_training import PlaneSolver
+from sklearn_crf.learning._plan import Facts, FitPlan
+from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, cost_matrix, have_factors
+from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
+
+
+class Learning(ChecksOwnMethods, HoldsOptions):
+    """Base of the ways to find the weights of a field: an objective, coupled to an inference, and how it is minimised.
+
+    A subclass of your own writes ``objective``; it may choose the inference, the sizes of batches and the training
+    too. An :class:`~sklearn_crf.objectives.Objective` alone can stand in its place.
+
+    Attributes
+    ----------
+    name : str
+        By which the parameter ``learning`` knows it.
+    needs_labels : bool
+        Whether every node needs a label; otherwise those without one are summed out, or completed.
+    takes_factors : bool
+        Whether examples may have factors besides nodes and edges.
+    takes_sparse_edges : bool
+        Whether features of edges may be sparse.
+    takes_parts : bool
+        Whether ``partial_fit`` can learn so.
+    has_distribution : bool
+        Whether the weights are those of a distribution over labelings.
+    has_penalty : bool or None
+        Whether weights have a penalty; None where the objective is smooth.
+    penalises_intercept : bool
+        Whether intercepts have one.
+    class_costs : bool
+        Whether ``class_weight`` is in a matrix of costs, and nowhere else.
+    of_examples : bool
+        Whether the objective of shards needs their encoded examples besides the batches made of them.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import Learning, MaxMargin, Relaxation
+    >>> [
+    ...     (way.name, way.has_distribution, isinstance(way, Learning))
+    ...     for way in (Relaxation(), MaxMargin())
+    ... ]
+    [('relaxation', True, True), ('max_margin', False, True)]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {}
+    _returns: ClassVar[dict] = {
+        "objective": must_be(Objective),
+        "automatic_inference": must_be(NamedInference),
+        "solver": must_be(Solver, PlaneSolver),
+    }
+    name: ClassVar[str] = "own"
+    needs_labels: ClassVar[bool] = False
+    takes_factors: ClassVar[bool] = False
+    takes_sparse_edges: ClassVar[bool] = False
+    takes_parts: ClassVar[bool] = True
+    has_distribution: ClassVar[bool] = True
+    has_penalty: ClassVar[bool | None] = None
+    penalises_intercept: ClassVar[bool] = False
+    class_costs: ClassVar[bool] = False
+    of_examples: ClassVar[bool] = False
+    #: What to change where training goes astray, for the warning.
+    remedy: ClassVar[str] = REMEDY
+    #: Where training starts on examples with cycles if ``init`` is "auto": "independent" are the weights of the nodes.
+    start_with_cycles: ClassVar[str] = "independent"
+    init: Any = "auto"
+    early_stopping: Any = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    fixed_nodes: bool = False
+    cost: Any = None
+    #: By which scores are divided in the distribution that was learned.
+    learned_temperature: float = 1.0
+
+    # Choices -------------------------------------------------------------------------------------------------------
+
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
+        """Return the way that is meant by the parameters of an estimator, whose own object this copy is.
+
+        Parameters
+        ----------
+        inference : str or Inference
+        classes : array-like or None
+            As the estimator names them, which is the order of the costs.
+        tol : float or "auto"
+
+        Returns
+        -------
+        Learning
+        """
+        self.cost = in_class_order(self.cost, classes)
+        return self
+
+    def depends_on_width(self, inference: str | Inference) -> bool:
+        """Whether a choice depends on exact inference being affordable on all examples.
+
+        Parameters
+        ----------
+        inference : str or Inference
+
+        Returns
+        -------
+        bool
+        """
+        return False
+
+    def on(self, facts: Facts) -> "Learning":
+        """Return the way that suits the training examples.
+
+        Parameters
+        ----------
+        facts : Facts
+
+        Returns
+        -------
+        Learning
+        """
+        return self
+
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
+        """Return the inference that ``inference="auto"`` stands for.
+
+        Parameters
+        ----------
+        facts : Facts
+            Of the training examples.
+        in_training : bool, default=False
+            Whether it learns, and does not predict.
+
+        Returns
+        -------
+        NamedInference
+        """
+        return NamedInference(AutoMarginals(budget="fast"), "mpm")
+
+    def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
+        """Return the inference of an estimator's parameter.
+
+        Parameters
+        ----------
+        inference : str or Inference
+        facts : Facts
+        in_training : bool, default=False
+
+        Returns
+        -------
+        NamedInference
+        """
+        if isinstance(inference, str) and inference == "auto":
+            return self.automatic_inference(facts, in_training)
+        return resolve_inference(inference)
+
+    def fallback(self, facts: Facts) -> Inference | None:
+        """Return what gives marginals and samples where the automatic inference does not; None leaves it open.
+
+        Parameters
+        ----------
+        facts : Facts
+
+        Returns
+        -------
+        Inference or None
+        """
+        return None
+
+    def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
+        """Return the solver of an estimator's parameter.
+
+        Parameters
+        ----------
+        solver : str or Solver
+        plan : FitPlan
+        encoded : Encoded or Outline
+        potentials : LinearPotentials or FactorPotentials, optional
+            None before there are batches.
+
+        Returns
+        -------
+        Solver
+        """
+        if isinstance(solver, str):
+            if solver == "auto":
+                return AutoSolver()
+            if solver not in SOLVERS:
+                raise ValueError(
+                    f"solver={solver!r} does not go with learning={self.name!r}: take one of "
+                    f"{', '.join(map(repr, ('auto', *SOLVERS)))}, or a Solver."
+                )
+            return SOLVERS[solver]()
+        if not isinstance(solver, Solver):
+            raise ValueError(
+                f"solver={solver!r} minimises maxima of planes, and learning={self.name!r} has none: take 'lbfgs'."
+            )
+        found = clone(solver)
+        found._validate_params()
+        return found
+
+    def tolerance(self, solver: Any = None) -> float:
+        """Return the tolerance of training that ``tol="auto"`` stands for.
+
+        Parameters
+        ----------
+        solver : Solver, optional
+
+        Returns
+        -------
+        float
+        """
+        return 1e-4
+
+    # Checks --------------------------------------------------------------------------------------------------------
+
+    def check(self, plan: FitPlan) -> None:
+        """Raise ValueError where parameters do not go together, before any work is done.
+
+        Parameters
+        ----------
+        plan : FitPlan
+        """
+
+    def check_labels(self, labels: Any) -> None:
+        """Raise ValueError where a parameter does not fit the classes.
+
+        Parameters
+        ----------
+        labels : EncodedLabels
+        """
+        self.cost_matrix(None, labels)
+
+    def check_shards(self, solver: Any) -> None:
+        """Raise ValueError where training goes through single examples in memory, before any shard is loaded.
+
+        Parameters
+        ----------
+        solver : str or Solver
+            The parameter of an estimator.
+        """
+
+    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
+        """Raise ValueError where training examples do not suit it.
+
+        Parameters
+        ----------
+        batches : sequence of Batch
+        plan : FitPlan
+        """
+        if not self.takes_factors and have_factors(batches):
+            raise ValueError(
+                f"learning={self.name!r} is for nodes and edges alone, but examples have other factors: take "
+                "'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
+            )
+        if self.needs_labels:
+            for batch in batches:
+                require_complete(batch, f"learning={self.name!r}")
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    def weighs_nodes(self, plan: FitPlan) -> bool:
+        """Whether the loss is a sum over nodes or has costs of nodes, so that ``class_weight`` weighs nodes.
+
+        A joint likelihood has neither: ``class_weight`` is then a factor of each example, by the mean over its nodes,
+        and of the marginals by which nodes are labelled.
+
+        Parameters
+        ----------
+        plan : FitPlan
+
+        Returns
+        -------
+        bool
+        """
+        return False
+
+    def cost_matrix(self, class_weight: np.ndarray | None, labels: Any) -> np.ndarray | None:
+        """Return the cost of every state of a node given its true class, (K, K); None without costs.
+
+        Parameters
+        ----------
+        class_weight : ndarray of shape (K,) or None
+        labels : EncodedLabels
+
+        Returns
+        -------
+        ndarray of shape (K, K) or None
+        """
+        return None if self.cost is None else cost_matrix(self.cost, class_weight, labels)
+
+    def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
+        """Return the largest numbers of nodes of a batch: of forests, graphs with cycles, examples with factors.
+
+        Parameters
+        ----------
+        plan : FitPlan
+        encoded : Encoded
+
+        Returns
+        -------
+        dict of str to int
+        """
+        if plan.solver.is_stochastic:
+            # Mini-batches are of examples, so none may be packed with others.
+            return {"max_nodes": 1}
+        return {
+            "max_nodes": 8192 if encoded.is_sparse else 4096,
+            "max_cyclic_nodes": self.cyclic_nodes(plan),
+            "max_factor_nodes": self.factor_nodes(plan),
+        }
+
+    def cyclic_nodes(self, plan: FitPlan) -> int:
+        """Return the nodes up to which small training examples with cycles are worked on together.
+
+        Larger batches pay only for tree-reweighted messages, which skip examples that have converged; if one example of
+        a batch does not converge, all of the batch are solved again. Junction trees of a batch would all be in memory,
+        and so would the tables of all edges in the joint problem.
+
+        Parameters
+        ----------
+        plan : FitPlan
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def factor_nodes(self, plan: FitPlan) -> int:
+        """Return the nodes of training examples with factors that are worked on together.
+
+        Preparing tables of many listed states takes longer than solving one small example. Junction trees, however,
+        keep the tables of all examples of a batch in memory, and covering trees are chosen for each graph separately.
+
+        Parameters
+        ----------
+        plan : FitPlan
+
+        Returns
+        -------
+        int
+        """
+        return 1
+
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
+        """Return the objective that is minimised.
+
+        Parameters
+        ----------
+        plan : FitPlan
+            ``plan.training_inference`` is what it may ask for expectations or labelings.
+        data : TrainingExamples or ShardedExamples
+
+        Returns
+        -------
+        Objective
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def n_iterations(self, plan: FitPlan) -> int:
+        """Return the largest number of iterations, for callbacks.
+
+        Parameters
+        ----------
+        plan : FitPlan
+
+        Returns
+        -------
+        int
+        """
+        return plan.max_iter
+
+    def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
+        """Return the risk of the part of the examples that weights are learned from.
+
+        Parameters
+        ----------
+        risk : EmpiricalRisk
+
+        Returns
+        -------
+        EmpiricalRisk
+        """
+        return risk
+
+    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord:
+        """Find the weights.
+
+        Parameters
+        ----------
+        risk : EmpiricalRisk or ShardedRisk
+        plan : FitPlan
+        data : TrainingExamples or ShardedExamples
+        make_start : callable(init) -> ndarray of shape (n_coef,)
+        run : TrainingRun
+
+        Returns
+        -------
+        TrainingRecord
+        """
+        risk = self.restricted(risk)
+        # Nodes alone are quick to learn, and leave less to the passes that need inference.
+        nodes_first = isinstance(self.init, str) and self.init == "auto" and not plan.facts.have_factors
+        is_hard = self.fixed_nodes or not (risk.is_forest and risk.objective.smooth)
+        start = make_start(self.start_with_cycles if nodes_first and is_hard else self.init)
+        problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
+        problem.free = risk.potentials.on_edges if self.fixed_nodes else None
+        return self.minimize(problem, start, plan, run)
+
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
+        """Minimise a penalised risk from a start.
+
+        Parameters
+        ----------
+        problem : PenalisedRisk
+        start : ndarray of shape (n_coef,)
+        plan : FitPlan
+        run : TrainingRun
+
+        Returns
+        -------
+        TrainingRecord
+        """
+        return plan.solver.train(problem, start, run, self.remedy)
+
+    def warn_of_scale(self) -> None:
+        """Warn of probabilities from weights whose scale says nothing."""
+
+
+#: What validation takes for ``init``.
+INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
+
+
+@options
+class DescentLearning(Learning):
+    """Base of the ways that move weights step by step from a start.
+
+    Parameters
+    ----------
+    init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
+        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
+        on examples without cycles if the loss is smooth, and elsewhere what suits the loss, mostly "independent":
+        training with approximate marginals may go wrong from zero.
+    early_stopping : bool or "auto", default="auto"
+        Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
+        that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is
+        given ``X_val``.
+    validation_fraction : float, default=0.1
+        Share of the examples that are held out at random, where ``fit`` is given no ``X_val``.
+    n_iter_no_change : int, default=10
+        Training ends after so many iterations without a better score on the examples held out.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "init": INIT,
+        "early_stopping": ["boolean", StrOptions({"auto"})],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+    }
+    init: str | np.ndarray = "auto"
+    early_stopping: bool | str = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+
+
+@options
+class SmoothLearning(DescentLearning):
+    r"""Base of the likelihoods, exact or approximate, with costs and at a temperature.
+
+    Parameters
+    ----------
+    cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
+        Cost of errors in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
+        that is labelled a, in the order of ``classes_``. None is the likelihood.
+    temperature : float, default=1.0
+        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
+        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
+    reach : int or None, default=None
+        Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
+        that excludes half of them. None takes all that are joined to one, in graphs of more than ``max_nodes`` nodes as
+        far as these. Near strokes alone neighbours have the same label, so that a short reach overrates edges.
+    max_nodes : int or None, default=None
+        Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
+        of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
+        counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "cost": [StrOptions({"hamming"}), "array-like", None],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "reach": [Interval(Integral, 0, None, closed="left"), None],
+        "max_nodes": [Interval(Integral, 1, None, closed="left"), None],
+        **DescentLearning._parameter_constraints,
+    }
+    _returns: ClassVar[dict] = {**Learning._returns, "likelihood": must_be(Objective)}
+    remedy = "decrease C, or take learning='relaxation', which is convex"
+    cost: Any = None
+    temperature: float = 1.0
+    reach: int | None = None
+    max_nodes: int | None = None
+    takes_sparse_edges: ClassVar[bool] = True
+    sums_over_nodes: ClassVar[bool] = False
+
+    @property
+    def learned_temperature(self) -> float:  # type: ignore[override]
+        """By which scores are divided in the distribution that was learned."""
+        return self.temperature
+
+    def weighs_nodes(self, plan):
+        return self.cost is not None or self.sums_over_nodes
+
+    def likelihood(self, plan: FitPlan) -> Objective:
+        """Return the objective without costs at temperature one.
+
+        Parameters
+        ----------
+        plan : FitPlan
+
+        Returns
+        -------
+        Objective
+        """
+        raise NotImplementedError(type(self).__name__)
+
+    def objective(self, plan, data):
+        likelihood = self.likelihood(plan)
+        if self.cost is None and self.temperature == 1:
+            return likelihood
+        return SoftmaxMargin(likelihood, self.cost_matrix(None, data.labels), self.temperature)
+
+    def restricted(self, risk):
+        if self.reach is None and self.max_nodes is None:
+            return risk
+        return risk_of_few_labels(risk, self.reach, self.max_nodes)

@@ -1,0 +1,581 @@
+"""Max-margin learning: the programmes of likelihoods, with a cost in place of the entropy."""
+
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from sklearn_crf._options import options
+from sklearn_crf._own_methods import must_be
+from sklearn_crf.inference import (
+    AD3,
+    AutoMap,
+    CountingNumbers,
+    IncMP,
+    Inference,
+    NamedInference,
+    resolve_inference,
+)
+from sklearn_crf.learning._learning import Learning
+from sklearn_crf.learning._margin_training import (
+    MARGIN_SOLVERS,
+    BundleMethod,
+    CuttingPlane,
+    FrankWolfe,
+    MarginSetting,
+    OneSlack,
+    PlaneSolver,
+    train_by_margins,
+)
+from sklearn_crf.learning._relaxations import ENTROPIES, JointRelaxation, Relaxation, Reparameterization
+from sklearn_crf.learning._solvers import LBFGS
+from sklearn_crf.learning._training import penalty_factors, require_associative
+from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
+
+# Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.
+_ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
+
+# Duality gaps, as shares of the objective, at which training ends: of Frank-Wolfe, and of others, whose first
+# weights are poor. On training parts of letters, squares and street scenes Frank-Wolfe has 77.1, 98.1 and 81.2 % of
+# nodes right at half, 76.6, 98.2 and 81.9 % at three tenths, in twice the epochs; one slack has 78.5 % of the last.
+_ROUGH_TOL, _TOL = 0.5, 1e-2
+
+# Least penalty of a weight per node and C, for a feature whose bulk has a spread of one. Planes of the losses whose
+# penalty is a hundredth of that are no longer told apart by their scalar products.
+_LEAST_PENALTY = 1e-10
+
+# Solvers that move the weights after each mini-batch, and would gain nothing from whole shards.
+_SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
+
+# Up to so many weights the planes kept take little time next to inference.
+_MOST_WEIGHTS_FOR_PLANES = 1000
+
+
+def map_inference(inference: str | Inference, name: str) -> Inference:
+    """The inference of a constructor parameter for best labelings alone, cloned.
+
+    Parameters
+    ----------
+    inference : str or Inference
+        ``"auto"`` is :class:`~sklearn_crf.inference.AutoMap`.
+    name : str
+        Of the estimator, for the error.
+
+    Returns
+    -------
+    Inference
+
+    Raises
+    ------
+    ValueError
+        If it cannot do ``"map"``.
+    """
+    if isinstance(inference, str) and inference == "auto":
+        return AutoMap()
+    found = resolve_inference(inference)
+    if "map" not in found.inference.tasks or (isinstance(inference, str) and inference == "mpm"):
+        raise ValueError(
+            f"inference={inference!r} finds no best labelings (MAP), which {name} needs: use 'auto', 'max_product', "
+            "'icm' or another that does."
+        )
+    return found.inference
+
+
+@options
+class MarginLearning(Learning):
+    """Base of max-margin training: the true labeling is to win by the cost of every other.
+
+    Parameters
+    ----------
+    cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
+        Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]`` of each node
+        of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal. What nodes cost
+        apart, such as the areas of superpixels, is the ``node_weight`` of ``fit``. The ``cost`` of the estimator, if it
+        has one, takes the place of "hamming".
+    intercept_scaling : float, default=1.0
+        As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
+        free one has no block structure; the larger it is the freer they are.
+
+    Attributes
+    ----------
+    is_smooth : bool
+        Whether training is a smooth problem, at a temperature, for L-BFGS alone.
+    by_planes : bool
+        Whether the loss is a maximum of planes, for any of the solvers of those.
+
+    Examples
+    --------
+    >>> from sklearn_crf.learning import MaxMargin, SmoothedMargin
+    >>> [(each.name, each.is_smooth) for each in (MaxMargin(), SmoothedMargin())]
+    [('max_margin', False), ('smoothed_margin', True)]
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    }
+    _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
+    name = "margin"
+    needs_labels = True
+    early_stopping = False
+    has_distribution = False
+    has_penalty = True
+    penalises_intercept = True
+    class_costs = True
+    is_smooth = False
+    by_planes = True
+    by_slack = False
+    needs_fractional = True
+    entropy = "trw"
+    cost: Any = "hamming"
+    intercept_scaling: float = 1.0
+
+    # Choices -------------------------------------------------------------------------------------------------------
+
+    def own_inference(self) -> Inference:
+        """Return the inference that ``inference="auto"`` stands for in training.
+
+        Returns
+        -------
+        Inference
+        """
+        return AD3()
+
+    def automatic_inference(self, facts, in_training=False):
+        # Training calls for bounds many times on nearly the same models, a prediction once for the best labels.
+        return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
+
+    def decoding(self, inference, facts, in_training=False):
+        if isinstance(inference, str) and inference == "auto":
+            return self.automatic_inference(facts, in_training)
+        found = map_inference(inference, f"learning={self.name!r}")
+        if self.needs_fractional and not found.has_fractional:
+            raise ValueError(
+                f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "
+                f"LinearProgram(), got {type(found).__name__}."
+            )
+        return NamedInference(found, "map")
+
+    def solver(self, solver, plan, encoded, potentials=None):
+        if isinstance(solver, str) and solver == "auto":
+            return self._automatic_solver(plan, encoded, potentials)
+        if isinstance(solver, str) and solver not in MARGIN_SOLVERS:
+            raise ValueError(
+                f"solver={solver!r} does not go with learning={self.name!r}: take one of "
+                f"{', '.join(map(repr, ('auto', *MARGIN_SOLVERS)))}, or a PlaneSolver."
+            )
+        found = MARGIN_SOLVERS[solver]() if isinstance(solver, str) else clone(solver)
+        if not (self.by_planes or self.is_smooth) or not isinstance(found, LBFGS if self.is_smooth else PlaneSolver):
+            raise ValueError(
+                f"solver={solver!r} does not go with learning={self.name!r}: those at a temperature have "
+                "solver='lbfgs', and only they, 'dual_margin' has none; or leave it at 'auto'."
+            )
+        return found
+
+    def _automatic_solver(self, plan, encoded, potentials):
+        """Choose the solver; None for a learning with steps of its own."""
+        if not self.by_planes:
+            return LBFGS() if self.is_smooth else None
+        if not encoded.n_edges or encoded.has_operators:
+            return BundleMethod()
+        by_chains = encoded.lattice_ndim == 1
+        if encoded.is_sparse and not (by_chains and self._goes_through_forests(plan, encoded, FrankWolfe())):
+            return BundleMethod()
+        if potentials is None or potentials.n_coef > _MOST_WEIGHTS_FOR_PLANES:
+            return FrankWolfe()
+        # Best labelings of chains take less time than planes of those of the passes before.
+        return BundleMethod() if by_chains else OneSlack()
+
+    def _goes_through_forests(self, plan, encoded, solver):
+        """Whether a kernel looks for the worst labelings of forests one by one, whatever batch they are in."""
+        if self.by_slack or encoded.has_operators or encoded.has_sparse_edges:
+            return False
+        is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
+        return is_read and plan.training_inference.inference.exact_on in ("any", "forest")
+
+    def tolerance(self, solver=None):
+        return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
+
+    def packing(self, plan, encoded):
+        # A product with the cost is one of each example, whatever it is joined with.
+        if self.by_slack and encoded.layout != "nodes":
+            return {"max_nodes": 1}
+        by_blocks = self.by_planes and plan.solver.by_blocks
+        if not by_blocks or self._goes_through_forests(plan, encoded, plan.solver):
+            return {"max_nodes": 4096}
+        # Steps are made for one mini-batch after the other: of small ones there are more.
+        return {"max_nodes": int(np.clip(encoded.n_nodes // 64, 1, 1024))}
+
+    # Checks --------------------------------------------------------------------------------------------------------
+
+    def check(self, plan):
+        # A bad parameter is named before any work is done.
+        plan.training_inference  # noqa: B018
+
+    def check_shards(self, solver):
+        if isinstance(self.cost, str) and self.cost == "weighted":
+            raise ValueError("cost='weighted' counts labels in memory, not in Shards: pass the matrix of costs.")
+        if (solver if isinstance(solver, str) else getattr(solver, "name", "")) in _SEQUENTIAL:
+            raise ValueError(
+                f"solver={solver!r} goes from example to example, which Shards do not allow: take 'bmrm', "
+                "'one_slack', 'subgradient' or 'auto'."
+            )
+
+    def check_batches(self, batches, plan):
+        super().check_batches(batches, plan)
+        if plan.is_associative:
+            require_associative(batches)
+
+    # Training ------------------------------------------------------------------------------------------------------
+
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
+        """Return the objective of training.
+
+        Parameters
+        ----------
+        inference : Inference
+        cost : ndarray of shape (K, K)
+        facts : Facts
+        single_nodes : bool
+            Whether every example is one node.
+
+        Returns
+        -------
+        Objective
+        """
+        return RelaxedHinge(inference, cost)
+
+    def objective(self, plan, data):
+        cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded
+        single_nodes = encoded.n_nodes == encoded.n_examples
+        return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
+
+    def train(self, risk, plan, data, make_start, run):
+        potentials = risk.potentials
+        is_sharded_bundle = data.are_sharded and self.by_planes and plan.asked_solver == "auto"
+        solver = BundleMethod() if is_sharded_bundle else plan.solver
+        setting = MarginSetting(
+            problem="planes" if self.by_planes else self._problem(data.encoded),
+            entropy=self.entropy,
+            inference=plan.training_inference.inference,
+            solver=solver,
+            scale=self._scale(risk, run),
+            lower_bounded=plan.bounded(potentials),
+        )
+        tol = self.tolerance(solver) if isinstance(plan.asked_tol, str) else plan.asked_tol
+        record = train_by_margins(risk, make_start("zeros"), setting, run._replace(tol=tol))
+        if isinstance(plan.asked_tol, str):
+            # What is near enough to label well may be far from the optimum.
+            record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
+        return record
+
+    def _problem(self, encoded):
+        """Name the problem that is not one of planes."""
+        return "smoothed"
+
+    def _scale(self, risk, run):
+        """Factors by which the plain penalty of the solvers becomes that of each weight."""
+        potentials = risk.potentials
+        factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
+        scale = np.where(potentials.penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
+        # Weaker penalties would be lost in the rounding of the losses.
+        return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
+
+
+@options
+class MaxMargin(MarginLearning):
+    r"""The maximum itself, by any inference of best labelings.
+
+    .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
+
+    Parameters
+    ----------
+    rescaling : {"margin", "slack"}, default="margin"
+        "margin" adds the cost to the score; "slack" multiplies it by one plus the difference in score, see
+        :doc:`/user_guide/m3n`.
+
+    Examples
+    --------
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import MaxMargin
+    >>> m3n = M3NClassifier(learning=MaxMargin(cost="weighted"))
+    >>> m3n.set_params(learning__rescaling="slack").learning
+    MaxMargin(cost='weighted', rescaling='slack')
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "rescaling": [StrOptions({"margin", "slack"})],
+        **MarginLearning._parameter_constraints,
+    }
+    name = "max_margin"
+    needs_fractional = False
+    rescaling: str = "margin"
+
+    @property
+    def by_slack(self):
+        return self.rescaling == "slack"
+
+    def own_inference(self):
+        return AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
+
+    def hinge(self, inference, cost, facts, single_nodes):
+        if self.by_slack:
+            return SlackRescaledHinge(inference, cost, single_nodes)
+        return StructuredHinge(inference, cost)
+
+
+@options
+class RelaxedMargin(MarginLearning):
+    """The maximum over the local polytope, whose fractional solutions take part in training.
+
+    Source: Jancsary 2012, M3N recipe 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import RelaxedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=RelaxedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    name = "relaxed_margin"
+
+
+@options
+class SoftMargin(MarginLearning):
+    """Base of the programmes whose inner problem is that of a relaxed likelihood.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Most iterations of its inner problem, for one example.
+    tol : float, default=1e-6
+        Its tolerance.
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        **MarginLearning._parameter_constraints,
+    }
+    by_planes = False
+    likelihood: ClassVar[type[Relaxation]] = Relaxation
+    max_iter: int = 500
+    tol: float = 1e-6
+
+    def _softmax_margin(self, cost, facts, temperature):
+        relaxation = self.likelihood(entropy=self.entropy, max_iter=self.max_iter, tol=self.tol)
+        return SoftmaxMargin(relaxation.bound(facts), cost, temperature)
+
+
+@options
+class DualMargin(SoftMargin):
+    """The relaxed maximum in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+
+    Source: Jancsary 2012, M3N recipe 5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import DualMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=DualMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    name = "dual_margin"
+
+    def check(self, plan):
+        super().check(plan)
+        if plan.is_associative:
+            raise ValueError("learning='dual_margin' has no bounds on weights: pairwise='associative' needs another.")
+
+    def check_shards(self, solver):
+        super().check_shards(solver)
+        _require_whole_examples(self.name)
+
+    def packing(self, plan, encoded):
+        return {"max_nodes": 1}
+
+    def hinge(self, inference, cost, facts, single_nodes):
+        # The dual has no temperature: its marginals alone are those of a likelihood.
+        return self._softmax_margin(cost, facts, 1.0)
+
+    def _problem(self, encoded):
+        return "dual"
+
+
+def _require_whole_examples(name):
+    raise ValueError(
+        f"learning={name!r} goes from example to example, which Shards do not allow: take 'max_margin', "
+        "'relaxed_margin', 'smoothed_margin' or 'reparameterized_margin'."
+    )
+
+
+@options
+class SmoothedMargin(SoftMargin):
+    r"""The relaxed maximum plus ``temperature`` times a concave entropy, a smooth problem.
+
+    .. math:: \max_{\tau \in L} \langle \theta + \mathrm{cost}, \tau \rangle + T \, \tilde H(\tau)
+
+    Training begins at temperature one and falls to the last. Source: Jancsary 2012, M3N recipe 1.
+
+    Parameters
+    ----------
+    temperature : float, default=0.1
+        The last temperature, in units of the cost.
+    entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
+        As of :class:`Relaxation`; the looser it is, the lower the temperature has to be for the same gap. Numbers must
+        not be negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import SmoothedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=SmoothedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "entropy": [StrOptions(set(ENTROPIES)), CountingNumbers],
+        **SoftMargin._parameter_constraints,
+    }
+    name = "smoothed_margin"
+    is_smooth = True
+    needs_fractional = False
+    temperature: float = 0.1
+    entropy: str | CountingNumbers = "trw"
+
+    def own_inference(self):
+        return AutoMap()
+
+    def hinge(self, inference, cost, facts, single_nodes):
+        numbers = self.entropy if isinstance(self.entropy, CountingNumbers) else (0.0, 0.0)
+        if any(np.ndim(each) or not 0 <= each < np.inf for each in numbers):
+            raise ValueError(
+                "entropy=CountingNumbers(...) must have one number for all nodes and one for all factors, neither of "
+                f"them negative, got {self.entropy!r}."
+            )
+        return self._softmax_margin(cost, facts, self.temperature)
+
+
+@options
+class ReparameterizedMargin(SmoothedMargin):
+    """The smoothed maximum as the least bound over all ways to share the scores out among trees.
+
+    At ``temperature=0`` it is the linear relaxation, shared among edges by
+    :class:`~sklearn_crf.inference.IncMP`, and takes the solvers of planes. Source: Jancsary 2012, M3N recipe 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import ReparameterizedMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=ReparameterizedMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="left")],
+    }
+    name = "reparameterized_margin"
+    likelihood = Reparameterization
+
+    @property
+    def is_smooth(self):
+        return self.temperature > 0
+
+    @property
+    def by_planes(self):
+        return self.temperature == 0
+
+    @property
+    def needs_fractional(self):
+        return self.by_planes
+
+    def own_inference(self):
+        return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
+
+    def hinge(self, inference, cost, facts, single_nodes):
+        if self.by_planes:
+            return RelaxedHinge(inference, cost)
+        return super().hinge(inference, cost, facts, single_nodes)
+
+
+@options
+class JointMargin(SmoothedMargin):
+    """The smoothed maximum in one problem over weights and shares, without an inner problem.
+
+    Source: Jancsary 2012, M3N recipe 4.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import M3NClassifier
+    >>> from sklearn_crf.learning import JointMargin
+    >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
+    >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
+    >>> m3n = M3NClassifier(
+    ...     learning=JointMargin(), edge_features="constant", random_state=0
+    ... ).fit(X, y)
+    >>> float(m3n.score(X, y))
+    1.0
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SmoothedMargin._parameter_constraints,
+        "entropy": [StrOptions({"trw", "trivial"})],
+    }
+    name = "joint_margin"
+    likelihood = JointRelaxation
+
+    def check_shards(self, solver):
+        super().check_shards(solver)
+        _require_whole_examples(self.name)
+
+    def _problem(self, encoded):
+        # Without edges there is nothing to share.
+        return "joint" if encoded.n_edges else "smoothed"
+
+
+class OwnMargin(MaxMargin):
+    """The learning of a hinge of the user's own."""
+
+    # own: a subclass of :class:`~sklearn_crf.objectives.StructuredHinge`
+
+    name = "own"
+
+    def __init__(self, own: Any):
+        self.own = own
+
+    def _validate_params(self):
+        """Accept the options of the objective as they are."""
+
+    def hinge(self, inference, cost, facts, single_nodes):
+        return clone(self.own)

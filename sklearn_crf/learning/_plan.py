@@ -1,0 +1,186 @@
+"""The plan of a fit: every parameter resolved, once, for the examples at hand."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import RandomState
+
+from sklearn_crf.inference import (
+    AutoMap,
+    AutoMarginals,
+    Inference,
+    NamedInference,
+    TRWMessagePassing,
+    exact_inference,
+)
+from sklearn_crf.learning._labeler import Labeler
+from sklearn_crf.learning._training import TrainingRun, have_cycles, have_factors
+from sklearn_crf.potentials import WeightLayout
+
+
+class Facts(NamedTuple):
+    """Properties of the training examples that automatic choices depend on."""
+
+    have_cycles: bool = True  # Whether some example has a cycle
+    have_factors: bool = False  # Whether some example has factors besides nodes and edges
+    exact_is_affordable: bool = False  # On all examples, where a choice depends on it
+    lattice_ndim: int | None = None  # Lattice axes of the examples; None for a list of Example
+    chosen: str | None = None  # Name of the inference that training chose to predict
+
+    @classmethod
+    def joined(cls, parts: "Iterable[Facts]") -> "Facts":
+        """Return the facts of several sets of examples."""
+        parts = list(parts)
+        return parts[0]._replace(
+            have_cycles=any(part.have_cycles for part in parts),
+            have_factors=any(part.have_factors for part in parts),
+            exact_is_affordable=all(part.exact_is_affordable for part in parts),
+        )
+
+    @classmethod
+    def of_fitted(cls, field: Any) -> "Facts":
+        """Return the facts that the fitted attributes of an estimator tell; those of no examples before a fit."""
+        if not hasattr(field, "has_cycles_"):
+            return cls()
+        return cls(
+            field.has_cycles_, field.has_factors_, field.exact_is_affordable_, field.lattice_ndim_, field.inference_
+        )
+
+    @property
+    def attributes(self) -> dict[str, bool]:
+        """Fitted attributes of an estimator that tell the facts, besides ``lattice_ndim_`` and ``inference_``."""
+        return {
+            "has_cycles_": self.have_cycles,
+            "has_factors_": self.have_factors,
+            "exact_is_affordable_": self.exact_is_affordable,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class FitPlan:
+    """Every parameter of a fit, resolved; what depends on the training examples once :meth:`on` has seen them."""
+
+    asked: Any  # Learning By the parameters of the estimator
+    asked_solver: Any
+    inference: str | Inference  # The parameter
+    layout: WeightLayout
+    C: float
+    edge_C: float | None  # That of the penalty on the weights of edges and factors; None is C
+    asked_tol: float | str
+    max_iter: int
+    rng: RandomState
+    seed: int  # Of the random numbers of the examples
+    n_jobs: int | None
+    verbose: int
+    keeps_interrupted: bool
+    is_associative: bool  # Whether weights of edges must not be negative
+    learning: Any  # Learning
+    solver: Any
+    facts: Facts
+    n_classes: int
+
+    @classmethod
+    def of(cls, learning: Any, solver: Any, encoded: Any, **parameters: Any) -> "FitPlan":
+        """Return the plan as far as it is known before the examples are in batches."""
+        facts = Facts(lattice_ndim=encoded.lattice_ndim)
+        plan = cls(
+            asked=learning, asked_solver=solver, learning=learning.on(facts), solver=None, facts=facts, **parameters
+        )
+        plan = replace(plan, solver=plan.learning.solver(solver, plan, encoded))
+        plan.learning.check(plan)
+        return plan
+
+    def on(self, facts: Facts, encoded: Any, potentials: Any) -> "FitPlan":
+        """Return the plan for examples in batches."""
+        plan = replace(self, learning=self.asked.on(facts), facts=facts)
+        return replace(plan, solver=plan.learning.solver(self.asked_solver, plan, encoded, potentials))
+
+    @property
+    def training_inference(self) -> NamedInference:
+        """A new object of the inference that learns."""
+        return self.asked.decoding(self.inference, self.facts, in_training=True)
+
+    @property
+    def decoding(self) -> NamedInference:
+        """A new object of the inference that predicts."""
+        return self.asked.decoding(self.inference, self.facts)
+
+    @property
+    def inference_name(self) -> str:
+        """The name of the inference that predicts, or its class."""
+        if not isinstance(self.inference, str):
+            return type(self.inference).__name__
+        if self.inference != "auto":
+            return self.inference
+        kind = type(self.decoding.inference)
+        return _NAMES.get(kind, kind.__name__)
+
+    def labeler(self, chosen: str | None = None) -> Labeler:
+        """Return what labels training examples as they are predicted, under an inference that training chose."""
+        facts = self.facts if chosen is None else self.facts._replace(chosen=chosen)
+        return Labeler(
+            self.asked.decoding(self.inference, facts),
+            self.n_classes,
+            has_distribution=self.asked.has_distribution,
+            n_jobs=self.n_jobs,
+            fallback=self.asked.fallback(facts),
+        )
+
+    @property
+    def tol(self) -> float:
+        """The tolerance of training."""
+        return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
+
+    @property
+    def has_penalty(self) -> bool | None:
+        """Whether steps of single examples have a penalty; None where the objective is smooth."""
+        return self.learning.has_penalty
+
+    def facts_of(self, batches: Sequence, potentials: Any) -> Facts:
+        """Return the facts of examples in batches."""
+        asks = self.asked.depends_on_width(self.inference)
+        return self.facts._replace(
+            have_cycles=have_cycles(batches),
+            have_factors=have_factors(batches),
+            exact_is_affordable=asks and exact_is_affordable(batches, potentials),
+        )
+
+    def bounded(self, potentials: Any) -> np.ndarray:
+        """Return which weights must not be negative, (n_coef,) of bool."""
+        bounded = np.zeros(potentials.n_coef, dtype=bool)
+        if self.is_associative:
+            potentials.unpack(bounded).edge_coef[...] = True
+        return bounded
+
+    def run(self, on_iteration: Callable[[np.ndarray], bool], **options: Any) -> TrainingRun:
+        """Return the options of a training; ``on_iteration`` is called with every accepted iterate."""
+        return TrainingRun(
+            C=self.C,
+            edge_C=self.edge_C,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            rng=self.rng,
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+            keeps_interrupted=self.keeps_interrupted,
+            on_iteration=on_iteration,
+            **options,
+        )
+
+
+# Names of what "auto" chooses.
+_NAMES = {AutoMarginals: "mpm", AutoMap: "map", TRWMessagePassing: "trw"}
+
+
+def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
+    """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`."""
+    return all(batch.example.is_forest or _is_affordable(batch.example, potentials) for batch in batches)
+
+
+def _is_affordable(example, potentials):
+    if not example.has_factors:
+        return exact_inference(example.graph, potentials.n_classes, budget="step") is not None
+    model = potentials.model(np.zeros(potentials.n_coef), example)
+    return exact_inference(model, budget="step") is not None

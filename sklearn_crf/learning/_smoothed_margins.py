@@ -1,0 +1,167 @@
+"""Minimisation of smoothed hinges: a penalised risk at a temperature that falls to its last value."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import OptimizeResult
+from scipy.special import entr
+
+from sklearn_crf._threads import map_tasks
+from sklearn_crf.inference import CountingNumbers
+from sklearn_crf.objectives import JointRisk
+from sklearn_crf.optimize import minimize_lbfgs
+
+
+class _SmoothProblem:
+    r"""The penalised risk over weights, and over shares behind them that have no penalty.
+
+    .. math:: P(x, \lambda) = \tfrac12 \lVert x \rVert^2 + C R(\mathrm{scale} \cdot x, \lambda)
+    """
+
+    def __init__(self, risk, setting, run):
+        self.risk, self.C = risk, run.C
+        self.n_weights, n = len(setting.scale), risk.potentials.n_coef
+        self.scale = np.concatenate((setting.scale, np.ones(n - self.n_weights)))
+        self.bounded = np.concatenate((setting.lower_bounded, np.zeros(n - self.n_weights, dtype=bool)))
+        self.n_passes = 0
+
+    def value_grad(self, x):
+        """P and its gradient."""
+        result = self.risk.value_grad(self.scale * x)
+        self.n_passes += 1
+        own = x[: self.n_weights]
+        gradient = self.C * self.scale * result.gradient
+        gradient[: self.n_weights] += own
+        return 0.5 * float(own @ own) + self.C * result.value, gradient
+
+    def project(self, x):
+        """The nearest point within the bounds."""
+        return np.where(self.bounded, np.maximum(x, 0.0), x)
+
+    def lacks(self, x, gradient):
+        """Most that P without shares may be above its least: half the squared gradient, for it bends as |x|^2/2."""
+        step = self.project(x - gradient) - x
+        return -float(gradient @ step + 0.5 * step @ step)
+
+    def minimize(self, x, max_iter, callback):
+        """A minimum, by L-BFGS."""
+        limits = {"lower_bounded": self.bounded, "max_iter": max_iter, "tol": 0.0}
+        return minimize_lbfgs(self.value_grad, x, callback=callback, **limits)
+
+
+def minimize_smoothed(risk, start, setting, run, callback):
+    r"""Minimise half the squared weights plus C times hinges at a temperature that falls to its last value.
+
+    .. math:: P_0(w) \le P_T(w) \le P_0(w) + C \, T \sum_i \omega_i \sum_s m_s \log K_s
+
+    m is 1 for the tree-reweighted entropy, and otherwise counts the entropies of edges at both ends.
+    ``callback`` is called with ``x``, ``fun`` and ``dual`` of every iterate; True asks to stop. The result has the
+    number of ``passes`` over all examples at each point of its curves.
+    """
+    joint = setting.problem == "joint"
+    last, objective = risk.objective.temperature, risk.objective
+    problem = _SmoothProblem(JointRisk(risk, setting.entropy) if joint else risk, setting, run)
+    plain = _SmoothProblem(risk, setting, run) if joint else problem
+    x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
+    curves, passes, best_dual, message = ([], []), [], 0.0, None
+    entropy = run.C * risk.summed(_largest_entropy, setting.entropy)
+
+    def visit(point):
+        nonlocal best_dual, message
+        # At any temperature, less all that entropy can add: a bound on what there is without temperature.
+        slope = np.where(np.arange(len(point.x)) < problem.n_weights, point.jac, 0.0)
+        lacks = problem.lacks(point.x, slope)
+        # How far marginals of trees are apart.
+        apart = np.abs(point.jac - slope).max(initial=0.0) / (run.C * objective.temperature)
+        if not joint:
+            best_dual = max(best_dual, point.fun - lacks - objective.temperature * entropy)
+        curves[0].append(point.fun)
+        curves[1].append(best_dual)
+        passes.append(problem.n_passes)
+        own = point.x[: problem.n_weights]
+        if callback(OptimizeResult(x=own, fun=point.fun, dual=best_dual)):
+            message = "STOP: by the callback"
+        return message is not None or (lacks <= run.tol * abs(point.fun) and apart <= run.tol)
+
+    try:
+        for temperature in _falling(last):
+            x[problem.n_weights :] *= objective.temperature / temperature
+            objective.temperature = temperature
+            risk.forget()
+            found = problem.minimize(x, run.max_iter, visit)
+            x = problem.project(found.x)
+            if message is not None:
+                break
+    finally:
+        objective.temperature = last
+    own = x[: problem.n_weights]
+    # Messages of another temperature are no place to start from, and with shares the gradient is not that of weights.
+    value, gradient = plain.value_grad(own)
+    entropy = run.C * risk.summed(_entropy, setting.entropy, setting.scale * own)
+    best_dual = max(best_dual, value - plain.lacks(own, gradient) - last * entropy)
+    curves[0].append(value)
+    curves[1].append(best_dual)
+    passes.append(problem.n_passes + 1 + joint)
+    success = message is not None or plain.lacks(own, gradient) <= 2 * run.tol * abs(value)
+    return OptimizeResult(
+        x=own,
+        fun=value,
+        dual=best_dual,
+        gap=value - best_dual,
+        loss_curve=np.array(curves[0]),
+        dual_curve=np.array(curves[1]),
+        nit=len(curves[0]),
+        success=success,
+        message=message or ("CONVERGENCE: gradient small" if success else found.message),
+        passes=np.array(passes),
+    )
+
+
+def _falling(last):
+    """Temperatures from one down to the last."""
+    temperatures = []
+    temperature = 1.0
+    while temperature > _FACTOR * last:
+        temperatures.append(temperature)
+        temperature /= _FACTOR
+    return [*temperatures, last]
+
+
+# Between one temperature and the next.
+_FACTOR = 10.0
+
+
+def _entropy(risk, entropy, coef):
+    """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
+    unweighted = [replace(batch, weight=None) for batch in risk.batches]
+    plain = type(risk)(risk.objective, risk.potentials, unweighted, n_jobs=risk.n_jobs, seed=risk.seed)
+    plain.carried = risk.carried
+
+    def of_batch(i, n_threads):
+        batch = risk.batches[i]
+        part = plain.oracle(i, coef, n_threads=n_threads, pulls_back=False)
+        share = part.statistics.unary.astype(np.float64)
+        share[np.arange(len(share)), batch.labels] += 1.0
+        return float(_entropy_weights(batch, entropy) @ entr(np.clip(share, 0.0, 1.0)).sum(axis=1))
+
+    return sum(map_tasks(of_batch, range(len(risk.batches)), risk.n_jobs))
+
+
+def _largest_entropy(risk, entropy):
+    """Summed over examples, their weights and nodes: the logarithm of the number of states."""
+    total = 0.0
+    for batch in risk.batches:
+        counts = batch.example.n_states
+        if counts is None:
+            counts = np.full(batch.example.n_nodes, risk.potentials.n_classes)
+        total += float(_entropy_weights(batch, entropy) @ np.log(counts))
+    return total
+
+
+def _entropy_weights(batch, entropy):
+    """Weight of each node whose entropy bounds its share of the entropy: that of an edge is at most its nodes'."""
+    weight = np.ones(len(batch.members)) if batch.weight is None else batch.weight
+    of_nodes, degree = np.repeat(weight, np.diff(batch.node_ptr)), batch.example.graph.degree
+    if isinstance(entropy, CountingNumbers):
+        return of_nodes * (entropy.node + entropy.factor * degree)
+    return of_nodes * {"trw": 1, "trivial": np.maximum(degree, 1), "factors": 1 + degree}[entropy]

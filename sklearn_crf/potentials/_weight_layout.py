@@ -1,0 +1,134 @@
+"""Which weights a field has: from fitted attributes to flat vectors and back."""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.potentials._factor_types import FactorType
+from sklearn_crf.potentials._factors import FactorPotentials
+from sklearn_crf.potentials._feature_columns import FeaturePairs
+from sklearn_crf.potentials._linear import LinearPotentials
+from sklearn_crf.potentials._pairwise_tables import PairwiseForm
+from sklearn_crf.potentials._sparse import SparsePotentials
+from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials
+
+
+class WeightLayout(NamedTuple):
+    """Which weights a field has: from fitted attributes to flat vectors and back."""
+
+    form: PairwiseForm
+    fit_intercept: bool
+    forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
+    forbidden_ends: np.ndarray | None = None  # (2, K) bool: classes that no first, and no last, node may have
+    forbidden_by: str = ""  # what rules them out, for errors
+    seen_only: bool | None = False  # weights of nodes only for what occurs in training; None where there are many
+    seen_tables: bool = False  # weights of tables only for pairs of labels that occur
+    seen_only_on_edges: bool = True  # the same for sparse features of edges
+    takes_factors: bool = False
+
+    # Attributes ----------------------------------------------------------------------------------------------------
+
+    def attributes(self, potentials, flat):
+        """Fitted attributes of a flat vector of weights."""
+        if not isinstance(potentials, FactorPotentials):
+            none = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
+            return self._pairwise_attributes(potentials, flat) | none
+        pairwise, factors = potentials.unpack(flat)
+        return self._pairwise_attributes(potentials.pairwise, pairwise) | {
+            "factor_coef_": {name: np.array(coef) for name, coef in factors.items()},
+            "factor_states_": {kind.name: kind.states for kind in potentials.types},
+            "factor_shapes_": {kind.name: kind.n_states for kind in potentials.types},
+        }
+
+    def _pairwise_attributes(self, potentials, flat):
+        coef, intercept, edge_coef = potentials.unpack(flat)
+        if not self.fit_intercept:
+            intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
+        attributes = {"coef_": self._kept_coef(potentials, coef)}
+        attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.matrix(edge_coef)
+            return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
+        return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
+
+    def _kept_coef(self, potentials, coef):
+        if isinstance(potentials, SparsePotentials):
+            if self.seen_only or not potentials.pairs.are_all:
+                return potentials.pairs.matrix(coef)
+            shape = potentials.n_node_types, potentials.n_features, potentials.n_columns
+            coef = np.moveaxis(coef.reshape(shape), 2, 1)
+        return np.array(coef[0] if potentials.n_node_types == 1 else coef, order="C")
+
+    # Prediction ----------------------------------------------------------------------------------------------------
+
+    def fitted_potentials(self, field, encoded=None):
+        """Potentials of the fitted weights of a field, for the features of some encoded X."""
+        pairwise = self._fitted_pairwise(field, encoded)
+        if not self.takes_factors or not (field.factor_coef_ or (encoded is not None and encoded.has_factors)):
+            return pairwise
+        return FactorPotentials(pairwise, list(_fitted_types(field).values()))
+
+    def _fitted_pairwise(self, field, encoded):
+        n_classes, n_features = len(field.classes_), field.n_features_in_
+        n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
+        sparse_edges = sp.issparse(field.edge_coef_)
+        n_edge_types = field.n_edge_types_ if sparse_edges else field.edge_coef_.shape[0]
+        options = {
+            "n_edge_features": field.edge_coef_.shape[1] // (n_edge_types if sparse_edges else 1),
+            "n_node_types": n_node_types,
+            "n_edge_types": n_edge_types,
+            "fit_intercept": self.fit_intercept,
+            "forbidden": self.forbidden,
+            "forbidden_ends": self.forbidden_ends,
+        }
+        n_table_weights = field.edge_coef_.shape[0 if sparse_edges else -1]
+        if self.form.n_weights != n_table_weights:
+            raise ValueError(
+                f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
+                f"{n_table_weights}: call fit without warm_start."
+            )
+        if sp.issparse(field.coef_) and self.seen_only is not False:
+            pairs = FeaturePairs.of_matrix(field.coef_)
+        elif sp.issparse(field.coef_) or sparse_edges or (encoded is not None and encoded.is_sparse):
+            pairs = FeaturePairs.all(n_features * n_node_types, field.coef_.shape[-2])
+        else:
+            return LinearPotentials(n_features, n_classes, self.form, **options)
+        if sparse_edges:
+            edge_pairs = FeaturePairs.of_matrix(field.edge_coef_)
+            return SparseEdgePotentials(pairs, edge_pairs, n_features, n_classes, self.form, **options)
+        return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
+
+    def flat(self, field, potentials):
+        """The fitted weights as a flat vector of potentials, which may have been made for other training data."""
+        if not isinstance(potentials, FactorPotentials):
+            return self._flat_pairwise(field, potentials)
+        parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)
+        for kind in potentials.types:
+            parts.append(kind.weights_of(fitted.get(kind.name), field.factor_coef_.get(kind.name)).ravel())
+        return np.concatenate(parts)
+
+    def _flat_pairwise(self, field, potentials):
+        coef, n_features = field.coef_, field.n_features_in_
+        if isinstance(potentials, SparsePotentials):
+            if not sp.issparse(coef):
+                types_apart = coef.reshape(potentials.n_node_types, -1, n_features)
+                coef = np.moveaxis(types_apart, 1, 0).reshape(-1, potentials.n_node_types * n_features)
+            coef = potentials.pairs.pick(coef)
+        intercept = field.intercept_ if self.fit_intercept else np.zeros(0)
+        if isinstance(potentials, SparseEdgePotentials):
+            edge_coef = potentials.edge_pairs.pick(field.edge_coef_)
+        else:
+            edge_coef = potentials.form.contract(self.form.expand(field.edge_coef_))
+        return potentials.pack(coef, intercept, edge_coef)
+
+
+_FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
+
+
+def _fitted_types(field):
+    """The types of factors of a fitted field, by name."""
+    return {
+        name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
+        for name, coef in field.factor_coef_.items()
+    }
