@@ -222,12 +222,11 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         -------
         self
         """
-        self._fit_from(None, X, y, sample_weight)
+        self._train(self._read(X, y, sample_weight), X, y)
         return self
 
-    def _fit_from(self, starts, X, y, sample_weight):
+    def _train(self, data, X, y, starts=None):
         """Fit from the starts of the plan or from those of another fit, and return the ends of all restarts."""
-        data = self._read(X, y, sample_weight)
         plan = self._plan(data)
         with self._reported(X, y, data, plan) as on_iteration:
             ends = train(data, plan, on_iteration, starts)
@@ -479,8 +478,10 @@ def alpha_path(
     if not len(alphas):
         raise ValueError("alphas is empty; it needs at least one value.")
     models, starts = [clone(estimator).set_params(alpha=alpha) for alpha in alphas], None
-    for position in np.argsort(alphas, kind="stable")[::-1].tolist():
-        model = models[position]
+    for model in models:
         model._validate_params()
-        starts = [(end.params, seed) for seed, end in enumerate(model._fit_from(starts, X, y, sample_weight))]
+    data = models[0]._read(X, y, sample_weight)
+    for position in np.argsort(alphas, kind="stable")[::-1].tolist():
+        ends = models[position]._train(data, X, y, starts)
+        starts = [(end.params, seed) for seed, end in enumerate(ends)]
     return models
