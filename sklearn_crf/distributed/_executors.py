@@ -86,7 +86,8 @@ class Shard:
         try:
             yield
         except (ValueError, TypeError) as error:
-            error.args = (f"In {self.name}: {error}",)
+            if not str(error).startswith(f"In {self.name}: "):
+                error.args = (f"In {self.name}: {error}",)
             raise
 
 

@@ -148,8 +148,10 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
 
-    # Channels of a window are those of the image if its first row and column are multiples of this.
-    period_ = 1
+    @property
+    def period_(self):
+        """Channels of a window are those of the image if its first row and column are multiples of this."""
+        return 1
 
     def _transform_images(self, images):
         return map_coarse(partial(channels_of, self), images, self.n_jobs)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import numpy as np
 
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.distributed import KeptObjects, Shards, on_worker
+from sklearn_crf.distributed import KeptObjects, Shards, on_worker, refuse_labels, require_one_vector_level
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._data import Common, Targets, TreeData
@@ -22,17 +22,10 @@ from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> TreeData:
     """The data of a fit on shards."""
-    if y is not None or sample_weight is not None:
-        raise ValueError("Shards bring y and sample_weight along, from load: pass none with them.")
+    refuse_labels(y, sample_weight)
     reader = _Reader(uuid4().hex, options.reading, options.targets, options.n_jobs)
     found = shards.map(_survey, reader)
-    for part in found:
-        if part.vector_level != VECTOR_LEVEL:
-            raise ValueError(
-                f"{part.name} is on a worker with the vector level {part.vector_level!r}, this process has "
-                f"{VECTOR_LEVEL!r}, so that results would depend on workers: set SKLEARN_CRF_VECTOR_LEVEL=baseline "
-                "in the environment of both."
-            )
+    require_one_vector_level(found)
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
     reader = reader._replace(reading=_knowing(reader.reading, outline, found))
     gaps = tuple(sorted({c for part in found for c in part.gaps}))
@@ -392,19 +385,16 @@ class _FieldOfShard:
     def value_grad(self, coef):
         """Loss, its derivative, and whether every solve has reached its tolerance."""
         self.risk.converged = True
-        with single_threaded_blas():
-            return *self.risk.value_grad(coef), self.risk.converged
+        return *self.risk.value_grad(coef), self.risk.converged
 
     def value(self, coef):
         """Loss alone."""
-        with single_threaded_blas():
-            return self.risk.value(coef)
+        return self.risk.value(coef)
 
     def part(self, function, *arguments):
         """The result of a function of the risk."""
-        with single_threaded_blas():
-            found = function(self.risk, *arguments)
-            return found if isinstance(found, list | tuple | None) else list(found)
+        found = function(self.risk, *arguments)
+        return found if isinstance(found, list | tuple | None) else list(found)
 
     @property
     def carried(self):

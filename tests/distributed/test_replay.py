@@ -4,7 +4,7 @@ import pytest
 from small_shards import Watching
 
 from sklearn_crf import Shards
-from sklearn_crf.distributed import KeptObjects, LocalExecutor
+from sklearn_crf.distributed import KeptObjects, LocalExecutor, Shard
 
 PARTS = [([[0.0]], [1]), ([[0.0]], [2]), ([[0.0]], [4])]
 
@@ -140,3 +140,9 @@ def test_steps_that_were_interrupted_are_not_taken_for_later_ones():
         objects.each(Interrupted.fail, 100)
     assert objects.each(Chain.ask, changes=False) == [2, 3, 5]
     assert objects.each(Chain.add, 10) == [12, 13, 15]
+
+
+def test_errors_name_their_shard_once():
+    shard = Shard(0, "first", None)
+    with pytest.raises(ValueError, match=r"^In first: wrong$"), shard.named_in_errors(), shard.named_in_errors():
+        raise ValueError("wrong")
