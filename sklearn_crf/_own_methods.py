@@ -6,6 +6,7 @@ from dataclasses import fields
 from functools import wraps
 from inspect import getattr_static, isfunction
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 
 class ChecksOwnMethods:
@@ -21,7 +22,7 @@ class ChecksOwnMethods:
         super().__init_subclass__(**options)
         for name, check in cls._returns.items():
             method = getattr_static(cls, name, None)
-            if isfunction(method) and not (_is_of_package(method) or hasattr(method, "_checks_result")):
+            if isfunction(method) and not (_is_of_package(method) or method in _CHECKED):
                 setattr(cls, name, _checked(method, check))
 
 
@@ -37,6 +38,10 @@ def must_be(*kinds: type) -> Callable[..., Any]:
     return check
 
 
+# Methods whose results are checked already.
+_CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
+
+
 def _is_of_package(method):
     return method.__module__.partition(".")[0] == __package__
 
@@ -48,7 +53,7 @@ def _checked(method, check):
         with errors_of(f"{type(self).__name__}.{method.__name__}"):
             return check(found, *arguments, **options)
 
-    checked._checks_result = True
+    _CHECKED.add(checked)
     return checked
 
 

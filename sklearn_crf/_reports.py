@@ -9,6 +9,8 @@ from itertools import count
 from types import FrameType
 from typing import NamedTuple
 
+from sklearn.exceptions import ConvergenceWarning
+
 # Packages whose frames stand between the line of a user and a warning: this one, and what calls it or is called by it.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
@@ -76,6 +78,12 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
         module=variables.get("__name__"),
         registry=variables.setdefault("__warningregistry__", {}),
     )
+
+
+def warn_unconverged(message: str) -> None:
+    """Warn that something did not converge, unless the caller says so itself."""
+    if warns_of_convergence():
+        warn_caller(message, ConvergenceWarning)
 
 
 @contextmanager

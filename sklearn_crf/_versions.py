@@ -51,15 +51,13 @@ class HoldsOptions(BaseEstimator):
         restore_options(self, state)
 
 
-def restore_options(estimator, state):
-    """Set the state of a pickle, with the defaults of constructor parameters that it lacks.
-
-    ``_check_state`` of a class raises ValueError where kernels could not follow the fitted attributes.
-    """
+def restore_options(estimator, state, check=None):
+    """Set the state of a pickle, with the defaults of constructor parameters that it lacks."""
+    # check: callable(estimator), raises ValueError where kernels could not follow the fitted attributes
     BaseEstimator.__setstate__(estimator, _defaults(type(estimator).__init__) | state)
-    if hasattr(estimator, "_check_state"):
+    if check is not None:
         with restoring(estimator):
-            estimator._check_state()
+            check(estimator)
 
 
 # Copies are made of options in training too, and a signature takes 20 microseconds.
@@ -74,7 +72,7 @@ def versioned_state(estimator):
     return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
 
 
-def restore_versioned_state(estimator, state):
+def restore_versioned_state(estimator, state, check=None):
     """As :func:`restore_options`, with a warning if another version made the pickle; for ``__setstate__``."""
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
@@ -88,4 +86,4 @@ def restore_versioned_state(estimator, state):
             ),
             stacklevel=2,
         )
-    restore_options(estimator, state)
+    restore_options(estimator, state, check)

@@ -24,7 +24,17 @@ from sklearn_crf.encoding._classes import (
 from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
 from sklearn_crf.encoding._encoded import Encoded
-from sklearn_crf.encoding._examples import Batch, Example, require_complete, stacked, stacked_types
+from sklearn_crf.encoding._examples import (
+    Batch,
+    Example,
+    require_complete,
+    stacked,
+    stacked_types,
+    trusted_example,
+    weighted_sums_of_edges,
+    with_fields,
+    with_scaled_edges,
+)
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
     encode_y,

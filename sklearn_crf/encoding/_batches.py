@@ -17,14 +17,15 @@ from sklearn_crf.encoding._computed_edges import MOST_CONSTANT_EDGES, ComputedEd
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
     Batch,
-    Example,
     joined_factors,
     lattice_types,
     stacked,
     stacked_types,
+    trusted_example,
+    with_fields,
 )
 from sklearn_crf.encoding._operators import OperatorFeatures
-from sklearn_crf.graphs import Graph, disjoint_union
+from sklearn_crf.graphs import disjoint_union, trusted_graph
 
 
 def validate_sample_weight(sample_weight, n_examples):
@@ -165,7 +166,7 @@ class _PendingExample:
         with out_of_turn():
             stop = self._stop if n_chains is None else self._start + n_chains
             features = self._encoded.items.features(self._start, stop)
-        return Example._trusted(features, Graph._trusted(len(features), _NO_EDGES))
+        return trusted_example(features, trusted_graph(len(features), _NO_EDGES))
 
     def __reduce__(self):
         # Not with all examples of X, to another process.
@@ -203,7 +204,7 @@ def nodes_of(batch, n_chains=None):
     are_rows = example.n_nodes == len(batch.members) and isinstance(features, np.ndarray | sp.csr_matrix | sp.csr_array)
     if not are_rows or example.node_type is not None or example.n_states is not None or example.has_factors:
         return None
-    return example if n_chains is None else Example._trusted(features[:n_chains], Graph._trusted(n_chains, _NO_EDGES))
+    return example if n_chains is None else trusted_example(features[:n_chains], trusted_graph(n_chains, _NO_EDGES))
 
 
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):
@@ -214,7 +215,7 @@ def _settled(batch, encoded, prepare, keeps_edges, n_threads):
         # Of large lattices not even ones are stored where edges are not kept.
         is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= MOST_CONSTANT_EDGES)
         if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
-            example = example._with(edge_features=example.edge_features)
+            example = with_fields(example, edge_features=example.edge_features)
     return replace(batch, example=example if prepare is None else prepare(example))
 
 
@@ -225,10 +226,10 @@ def _row_batches(encoded, labels, sample_weight, limits):
         part = slice(start, min(start + max_nodes, encoded.n_examples))
         n_rows = part.stop - start
         if n_rows not in graphs:
-            graphs[n_rows] = Graph._trusted(n_rows, _NO_EDGES), np.arange(n_rows + 1)
+            graphs[n_rows] = trusted_graph(n_rows, _NO_EDGES), np.arange(n_rows + 1)
         graph, node_ptr = graphs[n_rows]
         yield Batch(
-            example=Example._trusted(encoded.array[part], graph),
+            example=trusted_example(encoded.array[part], graph),
             members=np.arange(start, part.stop),
             node_ptr=node_ptr,
             labels=None if labels is None else labels[part],
@@ -252,7 +253,7 @@ def _array_batches(encoded, labels, sample_weight, limits):
             unions[n_members] = disjoint_union([encoded.graph] * n_members), edge_type, node_type
         graph, edge_type, node_type = unions[n_members]
         features = encoded.features_of(start, stop)
-        example = Example._trusted(features, graph, node_type=node_type, edge_type=edge_type)
+        example = trusted_example(features, graph, node_type=node_type, edge_type=edge_type)
         sizes = np.full(n_members, n_nodes)
         yield _batch(_with_edges(encoded, example), start, sizes, labels, sample_weight)
 
@@ -368,7 +369,7 @@ def _joined(members, n_node_types, unions):
     key = tuple(id(example.graph) for example in members)
     if key not in unions:
         unions[key] = disjoint_union([example.graph for example in members])
-    joined = Example._trusted(
+    joined = trusted_example(
         stacked([example.node_features for example in members]),
         unions[key],
         stacked([example.edge_features for example in members]),
@@ -377,7 +378,7 @@ def _joined(members, n_node_types, unions):
         stacked([example.n_states for example in members]),
     )
     factors, fixed_factors = joined_factors(members)
-    return joined._with(factors=factors, fixed_factors=fixed_factors)
+    return with_fields(joined, factors=factors, fixed_factors=fixed_factors)
 
 
 def _joined_chains(encoded, start, stop):
@@ -408,8 +409,8 @@ def tie_constant_edges(example):
     Edges without features share tables, which inference prepares once instead of for each edge.
     """
     if isinstance(example, ComputedEdges):
-        return example._with(edge_features=None) if example.has_constant_edges else example
+        return with_fields(example, edge_features=None) if example.has_constant_edges else example
     edge_features = example.edge_features
     if edge_features is None or edge_features.shape[1] != 1 or np.any(edge_features != 1):
         return example
-    return example._with(edge_features=None)
+    return with_fields(example, edge_features=None)

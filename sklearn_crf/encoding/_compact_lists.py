@@ -16,8 +16,8 @@ from sklearn_crf.encoding._array_lists import (
     one_of_each_type,
     rows_of_matrices,
 )
-from sklearn_crf.encoding._examples import Example
-from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.encoding._examples import trusted_example
+from sklearn_crf.graphs import lattice, trusted_graph
 
 # Formats in which a sparse chain is read as it is.
 _KINDS = {sp.csr_matrix, sp.csr_array}
@@ -44,10 +44,10 @@ class RowsInPlace:
         ptr = np.empty(len(self) + 1, dtype=np.int64)
         joined_rows(self.places, self.lengths, data, indices, ptr)
         # The constructor would look once more for what was checked of every chain.
-        joined = sp.csr_matrix((1, self.shape[1]), dtype=self.dtype)
+        joined = sp.csr_matrix(self.shape, dtype=self.dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
         joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
-        joined.data, joined._shape = data, self.shape
+        joined.data = data
         return joined
 
 
@@ -102,7 +102,7 @@ class ChainList(Sequence):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         graph, edge_type = self._graph(int(self.lengths[i]))
-        return Example._trusted(self._chains[i], graph, edge_type=edge_type)
+        return trusted_example(self._chains[i], graph, edge_type=edge_type)
 
     def _graph(self, length):
         if length not in self._graphs:
@@ -123,7 +123,7 @@ class ChainList(Sequence):
         with out_of_turn():
             features = self.features(start, stop)
             features = features if self.is_dense else features.joined()
-        return Example._trusted(features, graph, edge_type=edge_type)
+        return trusted_example(features, graph, edge_type=edge_type)
 
     def features(self, start, stop):
         """Features of the nodes of some of them, one after the other."""
@@ -143,7 +143,7 @@ def _graph_of_chains(lengths):
     is_last = np.zeros(sum(lengths), dtype=bool)
     is_last[np.cumsum(lengths) - 1] = True
     first = np.flatnonzero(~is_last).astype(np.int32)
-    return Graph._trusted(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
+    return trusted_graph(len(is_last), np.stack((first, first + np.int32(1)), axis=1))
 
 
 class RowFields(Sequence):
@@ -167,7 +167,7 @@ class RowFields(Sequence):
         if isinstance(i, slice):
             return RowFields(self.rows[i], self.graph)
         ones = np.ones((self.graph.n_edges, 1), dtype=self.rows.dtype)
-        return Example._trusted(self.features[i], self.graph, ones, self.node_type, self.edge_type)
+        return trusted_example(self.features[i], self.graph, ones, self.node_type, self.edge_type)
 
     @property
     def features(self):

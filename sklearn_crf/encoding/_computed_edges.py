@@ -7,7 +7,7 @@ from sklearn_crf.encoding._edge_features import (
     scaled_edges,
     weighted_differences,
 )
-from sklearn_crf.encoding._examples import FIELDS, Example
+from sklearn_crf.encoding._examples import FIELDS, Example, trusted_example, with_fields
 
 # Constant features of more edges are rather made again than kept.
 MOST_CONSTANT_EDGES = 2**16
@@ -69,5 +69,5 @@ class ComputedEdges(Example):
         if "edge_features" not in fields:
             return super()._with(**fields)
         # Features that are given are no longer computed.
-        plain = Example._trusted(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
-        return plain._with(factors=self.factors, fixed_factors=self.fixed_factors, **fields)
+        plain = trusted_example(self.node_features, self.graph, None, self.node_type, self._edge_type, self.n_states)
+        return with_fields(plain, factors=self.factors, fixed_factors=self.fixed_factors, **fields)

@@ -11,7 +11,7 @@ from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
-from sklearn_crf.encoding._examples import Example
+from sklearn_crf.encoding._examples import Example, trusted_example
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._shared_rows import SharedRows
 from sklearn_crf.graphs import Graph
@@ -70,7 +70,7 @@ class Encoded:
         """List of :class:`~sklearn_crf.Example`; None for plain rows, which need no object each."""
         if self.layout == "array":
             features = self.array.reshape(self.n_examples, self.graph.n_nodes, self.n_features)
-            return [Example._trusted(x, self.graph, edge_type=self.edge_type) for x in features]
+            return [trusted_example(x, self.graph, edge_type=self.edge_type) for x in features]
         return self.items
 
     @property

@@ -17,7 +17,7 @@ from sklearn_crf.encoding._edge_features import (
 )
 from sklearn_crf.encoding._operators import OperatorFeatures, is_operator
 from sklearn_crf.encoding._shared_rows import SharedRows
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import Graph, trusted_graph
 from sklearn_crf.models._factor_tables import pairs_of_factors
 
 
@@ -114,19 +114,6 @@ class Example:
         self.factors = {name: found for name, found in named.items() if len(found.scope)}
         self.fixed_factors = _as_fixed_factors([] if fixed_factors is None else fixed_factors, n_nodes)
 
-    @classmethod
-    def _trusted(cls, node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
-        """Skip the checks, for parts that this package checked itself."""
-        example = cls.__new__(cls)
-        example.node_features = node_features
-        example.graph = graph
-        example.edge_features = edge_features
-        example.node_type = node_type
-        example._edge_type = edge_type
-        example.n_states = n_states
-        example.factors, example.fixed_factors = {}, []
-        return example
-
     def __setstate__(self, state):
         self.__dict__.update(state)
         with restoring(self):
@@ -194,9 +181,9 @@ class Example:
         n_nodes = (stop - start) * width
         # Parts of one height share a graph, which lists its edges and neighbours once.
         height = stop - start
-        graph = self.graph.keep(("rows", height), lambda: Graph._trusted(n_nodes, None, (height, *shape[1:]), offsets))
+        graph = self.graph.keep(("rows", height), lambda: trusted_graph(n_nodes, None, (height, *shape[1:]), offsets))
         features = self.node_features[start * width : stop * width]
-        return Example._trusted(features, graph, edge_type=self._edge_type)
+        return trusted_example(features, graph, edge_type=self._edge_type)
 
     def _weighted_edges(self, weights):
         """Sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
@@ -256,6 +243,39 @@ class Example:
         if self.has_factors:
             shown += f", n_factors={sum(len(found.scope) for found in self.factors.values()) + len(self.fixed_factors)}"
         return f"Example({shown})"
+
+
+def trusted_example(node_features, graph, edge_features=None, node_type=None, edge_type=None, n_states=None):
+    """Make an example without checks, of parts that this package checked itself."""
+    example = Example.__new__(Example)
+    example.node_features = node_features
+    example.graph = graph
+    example.edge_features = edge_features
+    example.node_type = node_type
+    example._edge_type = edge_type
+    example.n_states = n_states
+    example.factors, example.fixed_factors = {}, []
+    return example
+
+
+def with_fields(example, **fields):
+    """Copy an example with other values of some fields, unchecked."""
+    return example._with(**fields)
+
+
+def with_scaled_edges(example, scale):
+    """Copy an example with edge features over their scale, (n_edge_types, R)."""
+    return example._with_scaled_edges(scale)
+
+
+def weighted_sums_of_edges(example, weights):
+    """Return the sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
+    return example._weighted_edges(weights)
+
+
+def names_edge_types(example):
+    """Return the types of edges as they are kept: an array, None, or the name of those of a lattice."""
+    return example._edge_type
 
 
 def _as_features(values):

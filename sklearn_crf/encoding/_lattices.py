@@ -12,7 +12,7 @@ from sklearn_crf._reports import warn_caller
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
-from sklearn_crf.encoding._examples import Example
+from sklearn_crf.encoding._examples import Example, names_edge_types, trusted_example, with_fields
 from sklearn_crf.encoding._layouts import aligned_frames, empty_example, read_layout, validated_rows
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
@@ -164,7 +164,7 @@ def _encode_lattices(X, connectivity, function, edge_types, dtype, n_jobs, n_fea
         features = as_reals(x, f"X[{i}]", kind)
         features = features if is_sparse_matrix(x) else features.reshape(-1, n_features)
         _require_finite(features, f"X[{i}]")
-        items.append(Example._trusted(features, graphs[shape], edge_type=edge_types))
+        items.append(trusted_example(features, graphs[shape], edge_type=edge_types))
         shapes.append(shape)
     return Encoded(
         layout="list",
@@ -190,7 +190,7 @@ def _encode_examples(X, function, dtype, n_features):
     kind = _common_dtype([x.node_features for x in filled], dtype)
     n_features = filled[0].shape[-1] if filled else n_features
     if filled is not X:
-        nothing = Example._trusted(np.zeros((0, n_features), kind), Graph(0, []))
+        nothing = trusted_example(np.zeros((0, n_features), kind), Graph(0, []))
         X = [x if x.n_nodes else nothing for x in X]
     items = []
     for i, x in enumerate(X):
@@ -205,7 +205,7 @@ def _encode_examples(X, function, dtype, n_features):
         lattice_ndim=None,
         edge_feature_function=function,
         # Thousands of examples may share their graph and types.
-        n_edge_types=max(map(_n_edge_types, {(id(x._edge_type), id(x.graph)): x for x in items}.values())),
+        n_edge_types=max(map(_n_edge_types, {(id(names_edge_types(x)), id(x.graph)): x for x in items}.values())),
         n_node_types=max(map(_n_types, {id(x.node_type): x.node_type for x in items}.values())),
         items=items,
         shapes=[(x.n_nodes,) for x in items],
@@ -254,7 +254,7 @@ def _in_precision(x, kind):
     if x.node_features.dtype == kind and (edge_features is None or edge_features.dtype == kind):
         return x
     edge_features = None if edge_features is None else edge_features.astype(kind)
-    return x._with(node_features=x.node_features.astype(kind), edge_features=edge_features)
+    return with_fields(x, node_features=x.node_features.astype(kind), edge_features=edge_features)
 
 
 def _common_dtype(arrays, dtype):

@@ -8,6 +8,8 @@ from sklearn_crf.graphs._graph import (
     from_adjacency,
     lattice,
     lattice_offsets,
+    lists_edges,
+    trusted_graph,
 )
 from sklearn_crf.graphs._probabilities import (
     chain_probabilities,

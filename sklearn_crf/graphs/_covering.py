@@ -36,7 +36,7 @@ def snakes(graph: Graph) -> SpanningTrees:
             f"edges[{e}] joins nodes {graph.edges[e].tolist()}, which are no axis neighbours: snakes need a lattice of "
             f"connectivity=1; covering_trees takes any graph."
         )
-    return SpanningTrees._trusted(graph, trees)
+    return SpanningTrees.trusted(graph, trees)
 
 
 def _places(order, axes):
@@ -122,7 +122,7 @@ def covering_trees(
             f"{len(trees)} trees leave {np.sum(counts == 0)} of {graph.n_edges} edges uncovered: "
             f'rule="minimal" covers all with few.'
         )
-    return SpanningTrees._trusted(graph, np.array(trees))
+    return SpanningTrees.trusted(graph, np.array(trees))
 
 
 def _is_even(counts, next_tree, n_trees, min_ratio, tol, max_trees):

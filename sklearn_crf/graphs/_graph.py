@@ -127,13 +127,6 @@ class Graph:
         if shape is not None and prod(shape) != n_nodes:
             raise ValueError(f"shape {shape} has {prod(shape)} nodes, but n_nodes is {n_nodes}.")
 
-    @classmethod
-    def _trusted(cls, n_nodes, edges, shape=None, offsets=None):
-        """Skip the checks, for edges that this package made itself."""
-        graph = cls.__new__(cls)
-        graph._set(n_nodes, edges, shape, offsets)
-        return graph
-
     def __repr__(self):
         lattice = "" if self.shape is None else f", shape={self.shape}"
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
@@ -200,11 +193,6 @@ class Graph:
         edges = _lattice_edges(self.shape, self.offsets)
         edges.flags.writeable = False
         return edges
-
-    @property
-    def _lists_edges(self):
-        """Whether edges are an array already: those of a lattice may not be, and are then in its order."""
-        return "edges" in self.__dict__
 
     @cached_property
     def incidence(self) -> Incidence:
@@ -291,6 +279,23 @@ class Graph:
             raise ValueError("lattice_edge_type needs a graph made by lattice(), whose edges have offsets.")
         counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+
+def trusted_graph(
+    n_nodes: int,
+    edges: np.ndarray | None,
+    shape: tuple[int, ...] | None = None,
+    offsets: ArrayLike | None = None,
+) -> Graph:
+    """Make a graph without checks, of edges that this package made itself."""
+    graph = Graph.__new__(Graph)
+    graph._set(n_nodes, edges, shape, offsets)
+    return graph
+
+
+def lists_edges(graph: Graph) -> bool:
+    """Tell whether edges are an array already. Those of a lattice may not be, and are then in its order."""
+    return "edges" in graph.__dict__
 
 
 def _edge_pairs(edges, n_nodes):
@@ -491,7 +496,7 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
     n_nodes = as_integer(prod(shape), "the number of nodes of shape")
     offsets = lattice_offsets(len(shape), connectivity) if shape else np.zeros((0, 0), dtype=np.int64)
     _check_n_edges(sum(_n_lattice_edges(shape, offset) for offset in offsets))
-    return Graph._trusted(n_nodes, None, shape, offsets)
+    return trusted_graph(n_nodes, None, shape, offsets)
 
 
 def _lattice_edges(shape, offsets):
@@ -537,7 +542,7 @@ def from_adjacency(adjacency: Any) -> Graph:
     if adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"adjacency must be square, got shape {adjacency.shape}.")
     n_nodes = as_integer(adjacency.shape[0], "the number of rows of adjacency")
-    return Graph._trusted(n_nodes, _adjacent_pairs(adjacency))
+    return trusted_graph(n_nodes, _adjacent_pairs(adjacency))
 
 
 def disjoint_union(graphs: Iterable[Graph]) -> Graph:
@@ -553,6 +558,6 @@ def disjoint_union(graphs: Iterable[Graph]) -> Graph:
         edges = np.concatenate([g.edges + np.int32(s) for g, s in zip(graphs, starts[:-1], strict=True)])
     else:
         edges = np.zeros((0, 2), dtype=np.int32)
-    union = Graph._trusted(int(starts[-1]), edges)
+    union = trusted_graph(int(starts[-1]), edges)
     union._parts = tuple(graphs)
     return union

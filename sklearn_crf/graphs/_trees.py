@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf._own_methods import ChecksPickles
-from sklearn_crf.graphs._graph import Graph
+from sklearn_crf.graphs._graph import Graph, trusted_graph
 from sklearn_crf.kernels.graphs.covering import find_cheapest_forest
 
 
@@ -52,7 +52,7 @@ class SpanningTrees(ChecksPickles):
         object.__setattr__(self, "weights", weights)
 
     @classmethod
-    def _trusted(cls, graph, trees, weights=None):
+    def trusted(cls, graph, trees, weights=None):
         """Skip the checks, for trees found by this package."""
         made = cls.__new__(cls)
         weights = np.full(len(trees), 1 / len(trees)) if weights is None else weights
@@ -89,14 +89,14 @@ class SpanningTrees(ChecksPickles):
 
     def tree_graph(self, t: int) -> Graph:
         """One of the trees as a graph without cycles."""
-        return Graph._trusted(self.graph.n_nodes, self.graph.edges[self.trees[t]])
+        return trusted_graph(self.graph.n_nodes, self.graph.edges[self.trees[t]])
 
     def merged(self) -> "SpanningTrees":
         """The same distribution with every tree once."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
-        return SpanningTrees._trusted(self.graph, self.trees[first[order]], weights[order])
+        return SpanningTrees.trusted(self.graph, self.trees[first[order]], weights[order])
 
     def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
         """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.

@@ -5,11 +5,10 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._numbers import as_integer, check_choice, check_option
 from sklearn_crf._own_methods import ChecksOwnMethods
-from sklearn_crf._reports import warn_caller, warns_of_convergence, without_convergence
+from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._climbing import climbed
@@ -359,7 +358,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             ``marginals(model).unary``.
         """
         if self.joined_nodes > 1 and has_parts(model):
-            return node_marginals_of_parts(self, model, n_threads)
+            return node_marginals_of_parts(self, self._settled_nodes, model, n_threads)
         self._require("marginals", model)
         return self._node_marginals(model, n_threads)
 
@@ -499,7 +498,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         if np.isneginf(value):
             if claim is not None and claim.proven:
                 raise claim
-            self._warn_unconverged(
+            warn_unconverged(
                 f"{type(self).__name__}: no labeling of finite score was found; this is no proof that there is none. "
                 "Its labels break as few constraints as were found to be broken."
             )
@@ -512,13 +511,25 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return found
         return self._ended(model, found, getattr(self, "climb", True))
 
-    def _warn_unconverged(self, message):
-        if warns_of_convergence():
-            warn_caller(message, ConvergenceWarning)
 
-    def _labeling(self, model, labels, **fields):
-        """A Labeling with its score looked up."""
-        return Labeling(labels=labels, score=score(model, labels), **fields)
+def scored_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
+    """Make a labeling with its score looked up."""
+    return Labeling(labels=labels, score=score(model, labels), **fields)
+
+
+def check_model(algorithm: Inference, model: Any) -> None:
+    """Raise ValueError if an algorithm cannot take a model of a type that it takes, or has a wrong option."""
+    algorithm._check_model(model)
+
+
+def labeling_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
+    """Return the labeling that an algorithm comes to, without what :meth:`Inference.map` checks and adds."""
+    return algorithm._map(model, init=init, n_threads=n_threads)
+
+
+def marginals_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
+    """Return the marginals that an algorithm comes to, without what :meth:`Inference.marginals` checks and adds."""
+    return algorithm._marginals(model, init=init, n_threads=n_threads)
 
 
 def _takers(kind, task):

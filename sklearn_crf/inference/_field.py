@@ -27,6 +27,7 @@ from sklearn_crf.kernels.messages.odds import (
     renew_odds,
     send_odds,
 )
+from sklearn_crf.models import kept_with_layout
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -189,7 +190,9 @@ def _largest_range(model, spread):
         return spread.max()
     if spread.shape[1] > 1:
         return largest_range_of_edges(model.edge_weight, model.edge_type, spread)
-    return (model._keep("largest weights", partial(_largest_weights, model, len(spread))) * spread[:, 0]).max()
+    return (
+        kept_with_layout(model, "largest weights", partial(_largest_weights, model, len(spread))) * spread[:, 0]
+    ).max()
 
 
 def _largest_weights(model, n_types):
@@ -227,7 +230,7 @@ def _with_factors(field, model):
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
     # In one precision, kinds follow from types and weights of edges alone.
-    kept, factor, own = model._keep(("kinds of edges", dtype), lambda: _kinds_of_edges(field))
+    kept, factor, own = kept_with_layout(model, ("kinds of edges", dtype), lambda: _kinds_of_edges(field))
     kinds, n = field._replace(**kept), len(kept["factor"])
     # Short rows are not read across. Then a node of many edges adds up all its messages for each that it sends.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns

@@ -17,10 +17,11 @@ def has_parts(model):
     return not any(part.is_forest for part in model.graph.parts)
 
 
-def node_marginals_of_parts(inference, model, n_threads):
-    """``inference.node_marginals`` of each part of a model, one below the other."""
+def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
+    """Return ``inference.node_marginals`` of each part of a model, one below the other."""
+    # settled_nodes: callable(model, n_threads), node marginals of all parts, and which nodes have to be looked at alone
     try:
-        unary, unsettled = inference._settled_nodes(model, n_threads)
+        unary, unsettled = settled_nodes(model, n_threads)
     except ValueError:
         # The parts by themselves tell which of them it is.
         unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)

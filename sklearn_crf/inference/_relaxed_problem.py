@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference._base import scored_labeling
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
 from sklearn_crf.inference._proofs import Proof
@@ -239,8 +241,8 @@ def labeling_by_descent(algorithm, model, run):
         size = max(1.0, abs(run.bound))
         converged = recent.after(run.bound) <= algorithm.tol * size or proof.closes(best_score, run.bound)
     if not converged:
-        algorithm._warn_unconverged(still_falling(algorithm, fall))
-    result = algorithm._labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
+        warn_unconverged(still_falling(algorithm, fall))
+    result = scored_labeling(model, best, n_iter=n_iter, converged=converged, state=run.state)
     return result._replace(bound=max(run.bound, result.score))
 
 
@@ -268,7 +270,7 @@ def marginals_by_descent(algorithm, run, bound):
         change = run.iterate()
     converged = bool(change <= algorithm.tol)
     if not converged:
-        algorithm._warn_unconverged(
+        warn_unconverged(
             f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations with probabilities of "
             f"messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise max_iter."
         )

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import lists_edges, trusted_graph
 from sklearn_crf.models import PairwiseModel
 
 # A direction is numbered by one byte, two values of which mean something else.
@@ -29,7 +29,7 @@ def _ordered_offsets(graph):
     steps = offsets @ strides
     if counts.sum() != graph.n_edges or 2 * len(steps) > _MOST_DIRECTIONS:
         return ()
-    listed = graph._lists_edges
+    listed = lists_edges(graph)
     if listed and not np.array_equal(graph.edges[:, 1] - graph.edges[:, 0], np.repeat(steps.astype(np.int32), counts)):
         return ()
     return steps, offsets, counts.tolist()
@@ -126,5 +126,5 @@ class StoredRows(RowModels):
         """The lattice of so many rows: there are few heights, and lists of neighbours take longer than a sweep."""
         if height not in self._graphs:
             shape = (height, *self.graph.shape[1:])
-            self._graphs[height] = Graph._trusted(height * self.width, None, shape, self._offsets)
+            self._graphs[height] = trusted_graph(height * self.width, None, shape, self._offsets)
         return self._graphs[height]

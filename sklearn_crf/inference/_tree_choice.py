@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, snakes
+from sklearn_crf.graphs import SpanningTrees, covering_trees, snakes, trusted_graph
 
 # Shares of trees that differ by less are the same up to rounding.
 _DIGITS = 12
@@ -23,7 +23,7 @@ def connected_parts(graph):
     by_edge = np.argsort(of_edge, kind="stable")
     numbers = np.split(by_edge, np.cumsum(np.bincount(of_edge, minlength=graph.n_components))[:-1])
     return [
-        (edges, Graph._trusted(int(n), place[graph.edges[edges]]))
+        (edges, trusted_graph(int(n), place[graph.edges[edges]]))
         for edges, n in zip(numbers, n_nodes, strict=True)
         if len(edges)
     ]
@@ -52,7 +52,7 @@ def side_by_side(graph, parts):
     chosen = np.zeros((len(middles), graph.n_edges), dtype=bool)
     for (edges, trees), end in zip(parts, ends, strict=True):
         chosen[:, edges] = trees.trees[np.searchsorted(end, middles)]
-    return SpanningTrees._trusted(graph, chosen, np.diff(cuts))
+    return SpanningTrees.trusted(graph, chosen, np.diff(cuts))
 
 
 def spanning_trees_of(graph, trees, random_state):
@@ -87,7 +87,7 @@ def _by_rule(graph, rule, random_state):
         return found.trees, found.weights
 
     # Training asks for the trees of the same graphs hundreds of times.
-    return SpanningTrees._trusted(graph, *graph.keep(("spanning trees", rule, random_state), make))
+    return SpanningTrees.trusted(graph, *graph.keep(("spanning trees", rule, random_state), make))
 
 
 def _covering_distribution(trees):

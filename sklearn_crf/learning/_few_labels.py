@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.encoding import Batch, Example
-from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.encoding import Batch, trusted_example
+from sklearn_crf.graphs import lattice, trusted_graph
 from sklearn_crf.objectives import EmpiricalRisk
 
 # Default: nodes that training looks at, of an example.
@@ -100,7 +100,7 @@ def _coarse(batch, length, power):
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
     block = np.ravel_multi_index(places, shape).ravel()
     blocks = lattice(shape, graph.offsets)
-    example = Example._trusted(
+    example = trusted_example(
         _means(batch.example.node_features, block, blocks.n_nodes),
         blocks,
         **_coarse_edges(batch.example, block, blocks, length**power),
@@ -195,9 +195,9 @@ def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
     def of(values, chosen):
         return None if values is None else values[chosen]
 
-    part = Example._trusted(
+    part = trusted_example(
         example.node_features[kept],
-        Graph._trusted(int(np.count_nonzero(kept)), edges),
+        trusted_graph(int(np.count_nonzero(kept)), edges),
         of(example.edge_features, inside),
         of(example.node_type, kept),
         of(example.edge_type, inside),

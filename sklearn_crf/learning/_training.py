@@ -9,8 +9,8 @@ from numpy.random import RandomState
 from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf.encoding import Batch, Example, class_weights, number_of_examples
-from sklearn_crf.graphs import Graph
+from sklearn_crf.encoding import Batch, class_weights, number_of_examples, trusted_example
+from sklearn_crf.graphs import trusted_graph
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning._convergence import minimize_in_bulk
 from sklearn_crf.learning._few_labels import subgraph
@@ -519,9 +519,9 @@ def _risk_of_pieces(risk):
 
 def _without_edges(batch):
     example = batch.example
-    nodes = Example._trusted(
+    nodes = trusted_example(
         example.node_features,
-        Graph._trusted(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
+        trusted_graph(example.n_nodes, np.zeros((0, 2), dtype=np.int32)),
         node_type=example.node_type,
         edge_type=np.zeros(0, dtype=np.int32),
         n_states=example.n_states,

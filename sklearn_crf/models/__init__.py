@@ -31,9 +31,13 @@ from sklearn_crf.models._pairwise import (
     check_allowed_states,
     check_labels,
     clamped,
+    kept_with_layout,
     labeling_statistics,
+    model_with_layout,
     score,
     score_terms,
+    with_edge_weight,
+    with_unary,
 )
 from sklearn_crf.models._permutohedral import PermutohedralFilter, padded_rows
 

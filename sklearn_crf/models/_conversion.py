@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf.graphs import Graph
-from sklearn_crf.models._factor_graph import FactorGraph
+from sklearn_crf.graphs import Graph, trusted_graph
+from sklearn_crf.models._factor_graph import FactorGraph, trusted_factor_graph
 from sklearn_crf.models._pairwise import PairwiseModel
 
 
@@ -42,7 +42,7 @@ def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     listed = np.arange(model.n_columns) < n_states[:, None]
     first, inverse, shapes = _distinct_tables(model)
     length = np.concatenate((n_states, np.prod(shapes, axis=1))).astype(np.int64)
-    return FactorGraph._trusted(
+    return trusted_factor_graph(
         n_states=n_states.astype(np.int32),
         scope=np.concatenate((np.arange(n_nodes, dtype=np.int32), graph.edges.ravel())),
         scope_ptr=np.concatenate((np.arange(n_nodes), n_nodes + 2 * np.arange(n_edges + 1))),
@@ -186,7 +186,7 @@ def model_of_components(
     edges = np.flatnonzero(inside[model.graph.edges[:, 0]]) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
     part = replace(
         model,
-        graph=Graph._trusted(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
+        graph=trusted_graph(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
         unary=model.unary[nodes],
         edge_type=model.edge_type[edges],
         edge_weight=None if model.edge_weight is None else model.edge_weight[edges],

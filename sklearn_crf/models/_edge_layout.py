@@ -20,12 +20,12 @@ class EdgeLayout:
         self._squares = None if edge_weight is None else sum_of_squares(edge_weight)
 
     @classmethod
-    def _of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):
+    def of(cls, edge_type, edge_weight, n_edges, n_types, n_features, dtype):
         """That of types and weights, which are checked, for tables (n_types, n_features, K, K) in a precision."""
         edge_type = check_edge_type(edge_type, n_edges, n_types, "tables")
         return cls(edge_type, _check_edge_weight(edge_weight, n_edges, n_features, dtype))
 
-    def _check_product(self, tables):
+    def check_product(self, tables):
         """Raise ValueError if weights times tables have no meaning, or may pass the limit on scores."""
         weight = self.edge_weight
         if weight is None or not len(weight):

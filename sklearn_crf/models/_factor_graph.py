@@ -229,24 +229,6 @@ class FactorGraph(ChecksPickles):
         check_fields(self)
 
     @classmethod
-    def _trusted(cls, n_states, scope, scope_ptr, table_id, log_table, table_ptr):
-        """Skip the checks, for dense tables that this package put together itself, in the types of the fields."""
-        graph, n_tables = cls.__new__(cls), len(table_ptr) - 1
-        graph.__dict__.update(
-            n_states=n_states,
-            scope=scope,
-            scope_ptr=scope_ptr,
-            table_id=table_id,
-            log_table=log_table,
-            table_ptr=table_ptr,
-            table_kind=np.full(n_tables, DENSE, dtype=np.int8),
-            table_cell=None,
-            table_default=np.full(n_tables, -np.inf, dtype=log_table.dtype),
-            table_state=np.ones(n_tables, dtype=np.int32),
-        )
-        return graph
-
-    @classmethod
     def from_factors(cls, n_states: ArrayLike, factors: Iterable[tuple[ArrayLike, Any]]) -> "FactorGraph":
         """Factor graph from a list of factors.
 
@@ -424,6 +406,31 @@ class FactorGraph(ChecksPickles):
         stored = counts < len(values)
         dense[stored] = values[counts[stored]]
         return dense
+
+
+def trusted_factor_graph(
+    n_states: np.ndarray,
+    scope: np.ndarray,
+    scope_ptr: np.ndarray,
+    table_id: np.ndarray,
+    log_table: np.ndarray,
+    table_ptr: np.ndarray,
+) -> FactorGraph:
+    """Make a factor graph without checks, of dense tables that this package put together itself."""
+    graph, n_tables = FactorGraph.__new__(FactorGraph), len(table_ptr) - 1
+    graph.__dict__.update(
+        n_states=n_states,
+        scope=scope,
+        scope_ptr=scope_ptr,
+        table_id=table_id,
+        log_table=log_table,
+        table_ptr=table_ptr,
+        table_kind=np.full(n_tables, DENSE, dtype=np.int8),
+        table_cell=None,
+        table_default=np.full(n_tables, -np.inf, dtype=log_table.dtype),
+        table_state=np.ones(n_tables, dtype=np.int32),
+    )
+    return graph
 
 
 def _cell_numbers(states, shape):

@@ -1,8 +1,9 @@
 """Values on a topology: the score of every labeling of a graph."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -141,6 +142,7 @@ class PairwiseModel(ChecksPickles):
     edge_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     edge_weight: np.ndarray | None = None
     n_states: np.ndarray | None = None
+    _kept: ClassVar[dict[Hashable, Any]]  # set with every model: what follows from its layout of edges
 
     def __post_init__(self):
         unary = as_scores(self.unary, "unary")
@@ -156,8 +158,8 @@ class PairwiseModel(ChecksPickles):
                 f"tables must have shape (n_types, n_features, {n_columns}, {n_columns}) or "
                 f"(n_types, {n_columns}, {n_columns}), got {np.shape(self.tables)}."
             )
-        edges = EdgeLayout._of(self.edge_type, self.edge_weight, n_edges, *tables.shape[:2], unary.dtype)
-        edges._check_product(tables)
+        edges = EdgeLayout.of(self.edge_type, self.edge_weight, n_edges, *tables.shape[:2], unary.dtype)
+        edges.check_product(tables)
         if self.n_states is not None:
             unary, n_states = _forbid_missing_states(unary, self.n_states)
             object.__setattr__(self, "n_states", n_states)
@@ -170,25 +172,6 @@ class PairwiseModel(ChecksPickles):
         object.__setattr__(self, "edge_type", edges.edge_type)
         object.__setattr__(self, "edge_weight", edges.edge_weight)
         object.__setattr__(self, "_kept", edges.kept)
-
-    @classmethod
-    def _with_layout(cls, graph, unary, tables, edges):
-        """A model of scores in the shapes and the precision that belong to an :class:`EdgeLayout` of the graph."""
-        model = cls.__new__(cls)
-        object.__setattr__(model, "graph", graph)
-        object.__setattr__(model, "n_states", None)
-        unary, tables = as_scores(unary, "unary"), as_scores(tables, "tables", unary.dtype)
-        edges._check_product(tables)
-        model._set(unary, tables, edges)
-        return model
-
-    def _keep(self, key, make):
-        """The result of ``make``, kept for the models that have the same :class:`EdgeLayout`.
-
-        It must follow from the graph and from types and weights of edges alone.
-        """
-        kept = self._kept.get(key)
-        return self._kept.setdefault(key, make()) if kept is None else kept
 
     @property
     def n_nodes(self) -> int:
@@ -221,34 +204,6 @@ class PairwiseModel(ChecksPickles):
                 return False
         return True
 
-    def _copied(self):
-        """Return a copy without checks, which shares what is kept for its :class:`EdgeLayout`."""
-        model = object.__new__(type(self))
-        model.__dict__.update(self.__dict__)
-        return model
-
-    def _with_unary(self, unary):
-        """The same model with other scores of nodes, of their shape and precision."""
-        model = self._copied()
-        object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
-        return model
-
-    def _with_edge_weight(self, key, make):
-        """The same model with other weights of edges, which are not checked: finite, (E, R).
-
-        ``make`` gives them, from what models of the same :class:`EdgeLayout` share. They are kept under a key, unless
-        that is None.
-        """
-
-        def made():
-            return EdgeLayout(self.edge_type, np.ascontiguousarray(make(), dtype=self.dtype))
-
-        edges = made() if key is None else self._keep(key, made)
-        model = self._copied()
-        object.__setattr__(model, "edge_weight", edges.edge_weight)
-        object.__setattr__(model, "_kept", edges.kept)
-        return model
-
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
         """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.
 
@@ -264,6 +219,58 @@ class PairwiseModel(ChecksPickles):
         if self.edge_weight is None:
             return tables[:, 0]
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
+
+
+def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) -> PairwiseModel:
+    """Make a model of scores in the shapes and the precision that belong to an :class:`EdgeLayout` of the graph."""
+    model = object.__new__(PairwiseModel)
+    object.__setattr__(model, "graph", graph)
+    object.__setattr__(model, "n_states", None)
+    unary = as_scores(unary, "unary")
+    tables = as_scores(tables, "tables", unary.dtype)
+    edges.check_product(tables)
+    model._set(unary, tables, edges)
+    return model
+
+
+def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any]) -> Any:
+    """Return the result of ``make``, kept for the models that have the same :class:`EdgeLayout`.
+
+    It must follow from the graph and from types and weights of edges alone.
+    """
+    kept = model._kept.get(key)
+    return model._kept.setdefault(key, make()) if kept is None else kept
+
+
+def with_unary(model: PairwiseModel, unary: Any) -> PairwiseModel:
+    """Return the same model with other scores of nodes, of their shape and precision."""
+    model = _copied(model)
+    object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
+    return model
+
+
+def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
+    """Return the same model with other weights of edges, which are not checked: finite, (E, R).
+
+    ``make`` gives them, from what models of the same :class:`EdgeLayout` share. They are kept under a key, unless
+    that is None.
+    """
+
+    def made():
+        return EdgeLayout(model.edge_type, np.ascontiguousarray(make(), dtype=model.dtype))
+
+    edges = made() if key is None else kept_with_layout(model, key, made)
+    changed = _copied(model)
+    object.__setattr__(changed, "edge_weight", edges.edge_weight)
+    object.__setattr__(changed, "_kept", edges.kept)
+    return changed
+
+
+def _copied(model):
+    """Copy a model without checks; the copy shares what is kept for its :class:`EdgeLayout`."""
+    copied = object.__new__(type(model))
+    copied.__dict__.update(model.__dict__)
+    return copied
 
 
 def _forbid_missing_states(unary, n_states):

@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding import OperatorFeatures, SharedRows
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
 # A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
@@ -230,10 +230,12 @@ class FeatureScaling:
 
     def _scaled_example(self, example):
         if np.any(self.edge_scale != 1):
-            example = example._with_scaled_edges(self.edge_scale)
+            example = with_scaled_edges(example, self.edge_scale)
         if not np.any(self.center) and np.all(self.scale == 1):
             return example
-        return example._with(node_features=_rescaled(example.node_features, example.node_type, self.center, self.scale))
+        return with_fields(
+            example, node_features=_rescaled(example.node_features, example.node_type, self.center, self.scale)
+        )
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
         """Weights for features in these units."""

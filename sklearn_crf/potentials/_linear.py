@@ -8,8 +8,8 @@ import numpy as np
 
 from sklearn_crf._numbers import column_sums, gram
 from sklearn_crf._threads import out_of_turn
-from sklearn_crf.encoding import Encoded, Example, SharedRows
-from sklearn_crf.models import EdgeLayout, PairwiseModel
+from sklearn_crf.encoding import Encoded, SharedRows, trusted_example, weighted_sums_of_edges
+from sklearn_crf.models import EdgeLayout, PairwiseModel, model_with_layout
 
 # Of more edges, what models share takes more memory than it saves time.
 _MOST_KEPT_EDGES = 2**16
@@ -168,7 +168,7 @@ class LinearPotentials:
         if edges is None:
             return self._model(coef, example, self._unary)
         unary, tables = self._scores_and_tables(coef, example, self._unary)
-        return PairwiseModel._with_layout(example.graph, unary, tables, edges)
+        return model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
         """Unary scores of :meth:`model` alone, before labels of ends are forbidden."""
@@ -183,7 +183,7 @@ class LinearPotentials:
             return None
         (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
         dtype = example.node_features.dtype
-        return EdgeLayout._of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
+        return EdgeLayout.of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
 
     def _model(self, coef, example, unary_of):
         unary, tables = self._scores_and_tables(coef, example, unary_of)
@@ -249,7 +249,7 @@ class LinearPotentials:
             example.graph,
             self._unary_of_parts(weights, example).astype(example.node_features.dtype, copy=False),
             self.form.expand(np.ones((1, 1, 1))),
-            edge_weight=example._weighted_edges(weights.edge_coef[..., 0]),
+            edge_weight=weighted_sums_of_edges(example, weights.edge_coef[..., 0]),
             n_states=example.n_states,
         )
 
@@ -318,7 +318,7 @@ class LinearPotentials:
         for part in parts:
             nodes = slice(start, start := start + part.n_nodes)
             node_type = None if example.node_type is None else example.node_type[nodes]
-            found.append(self._unary(weights, Example._trusted(example.node_features[nodes], part, None, node_type)))
+            found.append(self._unary(weights, trusted_example(example.node_features[nodes], part, None, node_type)))
         return np.concatenate(found)
 
     def _columns(self, unary):

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import map_tasks, out_of_turn, own_workspace
-from sklearn_crf.encoding import RowsInPlace, tie_constant_edges
+from sklearn_crf.encoding import RowsInPlace, tie_constant_edges, with_fields
 from sklearn_crf.kernels.learning.feature_pairs import (
     pair_gradient,
     pair_scores,
@@ -223,4 +223,4 @@ def with_feature_columns(example, n_node_types):
     if edge_features is not None and edge_features.shape[1] == 1 and np.all(edge_features == 1):
         edge_features = None
     columns = feature_columns(example.node_features, example.node_type if n_node_types > 1 else None)
-    return example._with(node_features=columns, edge_features=edge_features)
+    return with_fields(example, node_features=columns, edge_features=edge_features)

@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from sklearn_crf.encoding import with_fields
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._sparse import (
     SparsePotentials,
@@ -98,4 +99,4 @@ def with_edge_columns(example, n_node_types, n_edge_types):
     if not isinstance(of_nodes, FeatureColumns):
         of_nodes = feature_columns(of_nodes, x.node_type if n_node_types > 1 else None)
     of_edges = feature_columns(features, x.edge_type if n_edge_types > 1 else None, "edge features")
-    return x._with(node_features=of_nodes, edge_features=of_edges)
+    return with_fields(x, node_features=of_nodes, edge_features=of_edges)

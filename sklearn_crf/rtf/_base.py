@@ -1,7 +1,7 @@
 """Base class of the estimators on regression tree fields: the steps of a fit, and means of fitted fields."""
 
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, partialmethod
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -36,8 +36,8 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     ``fit`` reads the data, makes the plan, trains by it, and stores the attributes that were found.
     """
 
-    __getstate__, __setstate__ = versioned_state, restore_versioned_state
-    _check_state = check_saved_trees
+    __getstate__ = versioned_state
+    __setstate__ = partialmethod(restore_versioned_state, check=check_saved_trees)
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],

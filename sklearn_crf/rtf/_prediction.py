@@ -31,7 +31,7 @@ _LARGEST_OFFSET = 2**24
 
 
 def check_saved_trees(estimator):
-    """Raise ValueError unless the fitted trees of an estimator are such; to be assigned to ``_check_state``."""
+    """Raise ValueError unless the fitted trees of an estimator are such."""
     trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
     if trees:
         _check_offsets(estimator.offsets_, len(trees) - 1)

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
-from sklearn_crf.encoding import Batch
+from sklearn_crf.encoding import Batch, trusted_example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
 from sklearn_crf.learning import PseudoMarginalTraining
@@ -162,7 +162,7 @@ def risk_of_strokes(side, n_labelled):
     labels = np.full(side * side, -1, dtype=np.int32)
     labels[:n_labelled] = rng.integers(0, 2, n_labelled)
     edge_features = rng.random((graph.n_edges, 2))
-    example = Example._trusted(
+    example = trusted_example(
         rng.normal(size=(side * side, 3)), graph, edge_features, edge_type=np.zeros(graph.n_edges, dtype=np.int32)
     )
     potentials = LinearPotentials(3, 2, pairwise_form("ising", 2), n_edge_features=2)

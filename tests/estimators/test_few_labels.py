@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_crf import TRWCRF, DRFClassifier
-from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.encoding import Batch, trusted_example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.learning import MaximumLikelihood, PseudoMarginalTraining, Relaxation
@@ -19,7 +19,7 @@ def risk_of(shape, labels, connectivity=1, dtype=np.float64):
     """A risk of one lattice with random features, whose edges are typed by their offsets."""
     rng = np.random.default_rng(0)
     graph = lattice(shape, connectivity)
-    example = Example._trusted(
+    example = trusted_example(
         rng.normal(size=(graph.n_nodes, 3)).astype(dtype),
         graph,
         rng.random((graph.n_edges, 2)).astype(dtype),
@@ -69,7 +69,7 @@ def test_coarse_lattices_have_no_more_nodes_than_asked_for(shape, max_nodes):
 def reached(graph, labels, reach, max_nodes):
     """Nodes of an irregular graph that training looks at; their features are their numbers."""
     numbers = np.arange(graph.n_nodes, dtype=float)[:, None]
-    batch = Batch(Example._trusted(numbers, graph), np.array([0]), np.array([0, graph.n_nodes]), labels)
+    batch = Batch(trusted_example(numbers, graph), np.array([0]), np.array([0, graph.n_nodes]), labels)
     potentials = LinearPotentials(2, 1, pairwise_form("potts", 2))
     risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing("uniform")), potentials, [batch])
     return risk_of_few_labels(risk, reach, max_nodes).batches[0].example.node_features[:, 0].astype(int).tolist()
@@ -181,7 +181,7 @@ def few_labels(shape):
 
 def without_edge_features(risk):
     batch = risk.batches[0]
-    example = Example._trusted(batch.example.node_features, batch.example.graph)
+    example = trusted_example(batch.example.node_features, batch.example.graph)
     return Batch(example, batch.members, batch.node_ptr, batch.labels)
 
 

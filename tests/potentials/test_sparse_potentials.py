@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.encoding import Batch, Example, trusted_example
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
@@ -206,7 +206,7 @@ def test_equal_columns_of_a_row_are_added():
     features = sp.csr_matrix((np.array([1.0, 1.0]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1))
     columns = feature_columns(features)
     potentials = SparsePotentials(FeaturePairs.all(1, 3), 1, 3, pairwise_form("potts", 3), fit_intercept=False)
-    example = Example._trusted(columns, lattice((1,)))
+    example = trusted_example(columns, lattice((1,)))
     assert_array_equal(potentials.model(np.array([1.0, 2, 3, 0]), example).unary, [[2, 4, 6]])
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.automatic._cost import Budget, exact_inference, shares_of_components
 from sklearn_crf.inference.automatic._phases import (
@@ -175,7 +176,7 @@ class AutoMarginals(Inference):
             if again.converged:
                 return again._replace(method=method, n_iter=n_iter), inference
             found = _averaged(clone(inference).set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
-        self._warn_unconverged(
+        warn_unconverged(
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
             f"max_iter (now {self.max_iter})."

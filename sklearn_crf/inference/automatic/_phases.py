@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from sklearn_crf.inference._base import FactorMarginals, Marginals
+from sklearn_crf.inference._base import FactorMarginals, Marginals, labeling_as_found, marginals_as_found
 from sklearn_crf.inference.local._icm import ICM, random_labels
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
@@ -104,7 +104,7 @@ def mixture_of_phases(
     distinct, n_iter = [plain], plain.n_iter
     starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
     for number, start in enumerate(starts, 1):
-        found = inference._marginals(model, init=start, n_threads=n_threads)
+        found = marginals_as_found(inference, model, init=start, n_threads=n_threads)
         n_iter += found.n_iter
         if found.converged and all(np.abs(found.unary - other.unary).max() > _ALIKE for other in distinct):
             distinct.append(found)
@@ -140,7 +140,7 @@ def _starts(inference, model, search, n_threads) -> Iterator[Any]:
     favour = _FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
     rough = LoopyBP(max_iter=_SWEEPS, tol=inference.tol, damping=inference.damping)
     for labels in _labelings(pairwise, search):
-        yield rough._marginals(_favoured(model, labels, favour), n_threads=n_threads).state
+        yield marginals_as_found(rough, _favoured(model, labels, favour), n_threads=n_threads).state
 
 
 def _favoured(model, labels, favour):
@@ -164,11 +164,12 @@ def _labelings(model, search):
     yield from constant[:2]
     work = _SEARCH_SWEEPS * 2.0 * model.graph.n_edges * model.n_columns
     for seed in range(_N_SEARCHES):
-        yield LargeNeighborhoodSearch(work, n_restarts=1, random_state=seed)._map(model).labels
+        search_once = LargeNeighborhoodSearch(work, n_restarts=1, random_state=seed)
+        yield labeling_as_found(search_once, model).labels
     yield from constant[2:]
     rng = np.random.RandomState(0)
     for _ in range(_N_CLIMBS):
-        yield ICM()._map(model, init=random_labels(model, rng)).labels
+        yield labeling_as_found(ICM(), model, init=random_labels(model, rng)).labels
 
 
 def _likeliest_states(model):

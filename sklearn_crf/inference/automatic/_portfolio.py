@@ -6,7 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._base import Labeling, convergence_left_to_caller
+from sklearn_crf.inference._base import (
+    Labeling,
+    check_model,
+    convergence_left_to_caller,
+    labeling_as_found,
+    marginals_as_found,
+)
 from sklearn_crf.inference._climbing import climber_of
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._proofs import Proof
@@ -80,8 +86,8 @@ class Candidates:
         name = type(algorithm).__name__
         try:
             with convergence_left_to_caller():
-                algorithm._check_model(self.model)
-                found = algorithm._map(self.model, init=init, n_threads=n_threads)
+                check_model(algorithm, self.model)
+                found = labeling_as_found(algorithm, self.model, init=init, n_threads=n_threads)
         except Infeasible:
             # Whether there are labels is for the search for allowed ones to say.
             self.states[name] = None
@@ -271,7 +277,7 @@ def _narrow(candidates, n_threads):
         cooled = replace(model, unary=model.unary / temperature, tables=model.tables / temperature)
         try:
             with convergence_left_to_caller():
-                likely = messages._marginals(cooled, n_threads=n_threads).unary
+                likely = marginals_as_found(messages, cooled, n_threads=n_threads).unary
         except Infeasible:
             # Products of factors may vanish, but the best labels so far are allowed.
             break
@@ -279,7 +285,8 @@ def _narrow(candidates, n_threads):
         kept = np.argsort(-likely, axis=1, kind="stable")[:, :n_kept]
         unary = np.full_like(model.unary, -np.inf)
         np.put_along_axis(unary, kept, np.take_along_axis(model.unary, kept, axis=1), axis=1)
-        candidates.add(JunctionTree()._map(replace(model, unary=unary), n_threads=n_threads).labels)
+        restricted = replace(model, unary=unary)
+        candidates.add(labeling_as_found(JunctionTree(), restricted, n_threads=n_threads).labels)
     candidates.names.append("elimination over likely states")
     return True
 

@@ -6,13 +6,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.special import xlogy
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, Marginals, convergence_left_to_caller
 from sklearn_crf.inference._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
 from sklearn_crf.inference.exact._tree import TreeInference
-from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
+from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
@@ -73,7 +74,7 @@ class Tightening:
             )
             n_left -= sweeps.max_iter
             with convergence_left_to_caller():
-                messages, converged = sweeps._sent(self.model, self.messages, self.n_threads)
+                messages, converged = sent_messages(sweeps, self.model, self.messages, self.n_threads)
             x = scores.project(scores.from_messages(messages))
             before, (value, gradient) = value, scores.value_grad(x)
             if value > before + 1e-12 * abs(value) and damping == 0:
@@ -349,7 +350,7 @@ class TightenBound(Inference):
                 found = Chosen(tight, tight.n_iter, tight.disagreement <= self.tol, tight.trace, 0.0)
         result = _result(model, found)
         if not result.converged:
-            self._warn_unconverged(self._why_unconverged(found))
+            warn_unconverged(self._why_unconverged(found))
         return result
 
     def _why_unconverged(self, found):

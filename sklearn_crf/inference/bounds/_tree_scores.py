@@ -7,7 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import Graph, trusted_graph
+from sklearn_crf.inference._base import labeling_as_found
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.models import PairwiseModel, score_terms
 
@@ -32,7 +33,7 @@ def groups_of(trees):
     for first, last in pairwise([*range(0, trees.n_trees, step), trees.n_trees]):
         edges = slice(*np.searchsorted(tree, (first, last)).tolist())
         ends = trees.graph.edges[edge[edges]] + (tree[edges] - first)[:, None] * n_nodes
-        graph = Graph._trusted((last - first) * n_nodes, np.ascontiguousarray(ends, dtype=np.int32))
+        graph = trusted_graph((last - first) * n_nodes, np.ascontiguousarray(ends, dtype=np.int32))
         yield TreeGroup(first, last, edges, graph)
 
 
@@ -129,7 +130,7 @@ class TreeScores:
         kinds = np.arange(graph.n_edges, dtype=np.int32)
         model = PairwiseModel(graph, unary[first:last].reshape(-1, n_columns), tables, kinds, n_states=n_states)
         try:
-            labels = TreeInference()._map(model).labels
+            labels = labeling_as_found(TreeInference(), model).labels
         except ValueError as error:
             # Nodes have other numbers there than in the user's model.
             raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._base import Inference, Labeling, scored_labeling
 from sklearn_crf.inference._climbing import RowsClimber, climbed
 from sklearn_crf.inference._local_updates import best_alone
 from sklearn_crf.inference._row_models import StoredRows
@@ -108,7 +109,7 @@ class _MoveMaking(Inference):
             bound = found.bound
             labels = found.labels.copy() if is_better else labels
             if np.isneginf(model.tables).any():
-                return self._labeling(model, labels, bound=bound, n_iter=1, state=labels)
+                return scored_labeling(model, labels, bound=bound, n_iter=1, state=labels)
         by_rows = model.n_columns > 2 and model.graph.n_nodes > _MANY_NODES
         if by_rows and LatticeRows.pays(model.graph) and StoredRows.fit(model):
             moves = RowMoves(StoredRows(model), n_threads)
@@ -158,7 +159,7 @@ class _MoveMaking(Inference):
                 tried[move] = n_changes
             if in_all == 0:
                 return n_iter, True
-        self._warn_unconverged(
+        warn_unconverged(
             f"{type(self).__name__} stopped after max_iter={self.max_iter} rounds of moves, of which the last "
             f"still raised the score by {in_all:.2g}; increase max_iter."
         )

@@ -5,7 +5,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._base import Inference, Labeling, scored_labeling
 from sklearn_crf.inference.cuts._cut_network import (
     CROSS,
     STOP,
@@ -119,7 +119,7 @@ class GraphCut(Inference):
     def _scored(self, model, labels):
         if model.n_columns == 2:
             return Labeling(labels, _relaxed_score(model, labels))
-        return self._labeling(model, labels)
+        return scored_labeling(model, labels)
 
     def _roof_dual(self, model, n_nonsubmodular):
         n_nodes = model.graph.n_nodes

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 
 
 class BestLabelings(NamedTuple):
@@ -95,7 +95,7 @@ class TreeBestLabelings(Inference):
 
     def _map(self, model, *, init=None, n_threads=1):
         found = self.best(model)
-        result = self._labeling(model, found.labels[0])
+        result = scored_labeling(model, found.labels[0])
         return result._replace(bound=result.score)
 
     def _collect(self, model):

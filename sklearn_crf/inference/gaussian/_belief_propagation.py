@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, not_positive_definite
 from sklearn_crf.kernels.gaussian.messages import send_gaussians
@@ -85,7 +86,7 @@ class GaussianBP(GaussianInference):
                 old, new = new, old
                 converged = change <= self.tol * scale
         if not converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"GaussianBP stopped after max_iter={self.max_iter} sweeps with messages still changing by "
                 f"{change / scale:.2g} of the largest number of the model, more than tol={self.tol:g}: increase "
                 "max_iter or damping."

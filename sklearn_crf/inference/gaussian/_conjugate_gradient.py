@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
 from sklearn_crf.inference.gaussian._base import (
     GaussianInference,
@@ -86,7 +87,7 @@ class ConjugateGradient(GaussianInference):
         residual, n_iter = (max(values, default=0) for values in (zip(*runs, strict=True) if runs else ((), ())))
         converged = residual <= self.tol
         if not converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"ConjugateGradient stopped after max_iter={self.max_iter} iterations at a residual of {residual:.2g}, "
                 f"above tol={self.tol}: increase max_iter or tol."
             )

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import entr
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner, single_threaded_blas
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference.local._mean_field import starting_marginals
 from sklearn_crf.kernels.dense.mean_field import update_points
 from sklearn_crf.models import DenseModel, padded_rows
@@ -121,7 +122,7 @@ class DenseMeanField(Inference):
     def _map(self, model, *, init, n_threads):
         with range_runner(n_threads) as run:
             q, n_iter, converged = self._ascend(model, init, run)
-        return self._labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
+        return scored_labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init, n_threads):
         with range_runner(n_threads) as run:
@@ -140,7 +141,7 @@ class DenseMeanField(Inference):
             if change <= self.tol:
                 return updates.marginals, n_iter, True
         if self.tol > 0:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change:.2g}, more "
                 f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'."
             )

@@ -7,8 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference._climbing import RowsClimber, climbs_by_rows
 from sklearn_crf.inference._local_updates import (
     SCHEDULES,
@@ -127,11 +128,11 @@ class ICM(Inference):
             sweeps = self._sweeps_of(model, run)
             for labels in self._starts(model, init):
                 n_iter, n_changed = self._climb(sweeps(labels))
-                found = self._labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
+                found = scored_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
                 if best is None or found.score > best.score:
                     best, left = found, n_changed
         if not best.converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"ICM stopped after max_iter={self.max_iter} sweeps, the last of which still changed {left} of "
                 f"{model.graph.n_nodes} labels: increase max_iter.",
             )

@@ -5,9 +5,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import softmax
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import allowed_labels
-from sklearn_crf.inference._base import Inference, Marginals
+from sklearn_crf.inference._base import Inference, Marginals, scored_labeling
 from sklearn_crf.inference._local_updates import SCHEDULES, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.kernels.local.mean_field import mean_field_bound, mean_field_update
 from sklearn_crf.models import check_labels
@@ -87,7 +88,7 @@ class MeanField(Inference):
         with self._runner(n_threads) as run:
             q, n_iter, converged = self._ascend(model, init, run)
         labels = np.argmax(q, axis=1).astype(np.int32)
-        return self._labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
+        return scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         with self._runner(n_threads) as run:
@@ -103,7 +104,7 @@ class MeanField(Inference):
         log_z = float(terms.sum())
         is_bound = not np.isneginf(log_z)
         if not is_bound:
-            self._warn_unconverged(
+            warn_unconverged(
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
                 "probability, and no labeling without one was found. Give one by init.",
             )
@@ -130,7 +131,7 @@ class MeanField(Inference):
             change = max(sweep(run, groups, mean_field_update, *arguments, self.damping, q), default=0.0)
             if change <= self.tol:
                 return q, n_iter, True
-        self._warn_unconverged(
+        warn_unconverged(
             f"MeanField stopped after max_iter={self.max_iter} sweeps with a change of {change:.2g}, more than "
             f"tol={self.tol:.2g}: increase max_iter or tol."
         )

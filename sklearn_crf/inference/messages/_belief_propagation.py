@@ -4,9 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.inference._field import (
     MAX_SCORE,
@@ -35,11 +36,11 @@ from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
-from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals
+from sklearn_crf.inference.messages._factor_messages import bethe_labeling, bethe_marginals, still_changing
 from sklearn_crf.inference.messages._norm_product import start_messages
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, sent_at_once
 from sklearn_crf.kernels.exact.forests import decode
-from sklearn_crf.models import FactorGraph, PairwiseModel
+from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
 
 
 class MessagePassing(EdgeMarginals, Inference):
@@ -81,13 +82,6 @@ class MessagePassing(EdgeMarginals, Inference):
         with range_runner(n_threads) as run:
             messages, _, _ = self._iterate(model.graph, field, init, run)
             return edge_marginals_of(field, model, messages, edges, run)
-
-    def _sent(self, model, init=None, n_threads=1):
-        """Messages for marginals, and whether they converged."""
-        field, _ = self._make_field(model, maximum=False)
-        with range_runner(n_threads) as run:
-            messages, _, converged = self._iterate(model.graph, field, init, run)
-        return _state(field, messages), converged
 
     def _by_factors(self, model):
         """Whether a model is solved by ``_factor_marginals`` and ``_factor_labeling``, messages of factors."""
@@ -143,7 +137,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 if graph.is_forest and converged:
                     raise infeasible_at_node(failed)
         state = _state(field, messages)
-        result = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        result = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         if converged and graph.is_forest:
             return result._replace(bound=result.score)
         return result._replace(bound=max(self._max_bound(model, state), result.score))
@@ -181,7 +175,7 @@ class MessagePassing(EdgeMarginals, Inference):
                 # Whatever was left within the tolerance: this sweep is exact from any start.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
-        self._warn_unconverged(self._unsteady(field.semiring == MAX_SCORE, change))
+        warn_unconverged(still_changing(self, field.semiring == MAX_SCORE, change))
         return messages, self.max_iter, False
 
     def _swept(self, graph, field, messages, run):
@@ -205,16 +199,13 @@ class MessagePassing(EdgeMarginals, Inference):
             swept.write_messages(values, messages)
         return n_iter, change, sweep
 
-    def _unsteady(self, maximum, change):
-        """The warning of messages that have not converged."""
-        stopped = f"{type(self).__name__} stopped after max_iter={self.max_iter} sweeps"
-        if np.isinf(change):
-            return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."
-        what = "scores" if maximum else "probabilities"
-        return (
-            f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={self.tol:g}: raise "
-            "max_iter, or damping if they oscillate."
-        )
+
+def sent_messages(algorithm, model, init=None, n_threads=1):
+    """Return the messages of belief propagation for marginals, and whether they converged."""
+    field, _ = algorithm._make_field(model, maximum=False)
+    with range_runner(n_threads) as run:
+        messages, _, converged = algorithm._iterate(model.graph, field, init, run)
+    return _state(field, messages), converged
 
 
 def _decode(graph, field, messages):
@@ -438,7 +429,7 @@ class TRWMessagePassing(MessagePassing):
         choice = self.edge_probabilities
         # Those of a name are the graph's alone.
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
-        return make_field(model._with_edge_weight(key, weights), maximum, probabilities)
+        return make_field(with_edge_weight(model, key, weights), maximum, probabilities)
 
     def _extrapolates(self):
         return not self.damping and self.schedule not in ("residual", "convergent")

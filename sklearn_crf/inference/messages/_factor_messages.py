@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import FactorMarginals, Marginals
+from sklearn_crf.inference._base import FactorMarginals, Marginals, scored_labeling
 from sklearn_crf.inference._field import infeasible_at_node
 from sklearn_crf.inference.messages._counting_numbers import Split
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
@@ -210,7 +211,7 @@ def bethe_labeling(algorithm, model, init):
     is_forest = run.layered.is_forest
     if dead_end >= 0 and is_forest:
         raise infeasible_at_node(dead_end)
-    found = algorithm._labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
+    found = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=run.state)
     return found._replace(bound=found.score) if is_forest else found
 
 
@@ -238,5 +239,17 @@ def _propagated(algorithm, layered, temperature, init):
         change = run.iterate()
         if change <= algorithm.tol:
             return run, n_iter, True
-    algorithm._warn_unconverged(algorithm._unsteady(temperature == 0, change))
+    warn_unconverged(still_changing(algorithm, temperature == 0, change))
     return run, algorithm.max_iter, False
+
+
+def still_changing(algorithm, maximum, change):
+    """Return the warning of messages that have not converged."""
+    stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} sweeps"
+    if np.isinf(change):
+        return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."
+    what = "scores" if maximum else "probabilities"
+    return (
+        f"{stopped} with {what} of messages still changing by {change:.2g}, more than tol={algorithm.tol:g}: raise "
+        "max_iter, or damping if they oscillate."
+    )

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference._climbing import climbed
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
@@ -89,14 +90,14 @@ class TRWS(Inference):
             fall = run.iterate()
             if recent.after(run.bound) <= self.tol * max(1.0, abs(run.bound)) or run.is_certain():
                 return self._result(model, run, n_iter, converged=True)
-        self._warn_unconverged(still_falling(self, fall))
+        warn_unconverged(still_falling(self, fall))
         return self._result(model, run, self.max_iter, converged=False)
 
     def _result(self, model, run, n_iter, converged):
         climbs = self.climb and np.isfinite(run.score) and not run.is_certain()
         labels = climbed(model, run.labels) if climbs else run.labels
         state = TRWSState(Messages(np.ascontiguousarray(run.messages[:, : model.n_columns]), True), labels)
-        found = self._labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
+        found = scored_labeling(model, labels, n_iter=n_iter, converged=converged, state=state)
         return found._replace(bound=max(run.bound, found.score))
 
 

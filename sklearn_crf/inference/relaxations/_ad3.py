@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import check_option
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference, Labeling
 from sklearn_crf.inference._proofs import Proof
@@ -125,7 +126,7 @@ class AD3(Inference):
                 certain = run.is_certain()
                 n_iter, converged = n_iter + 1, bool(residual <= self.tol or certain)
         if not converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"AD3 stopped after max_iter={self.max_iter} iterations with a residual of {residual:.2g}: raise "
                 f"max_iter or tol (now {self.tol:g})."
             )

@@ -6,6 +6,7 @@ from itertools import count
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
 from sklearn_crf.inference._proofs import Proof
@@ -177,7 +178,7 @@ class ClusterTightening(Inference):
         result = Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
         if result.certified:
             return result
-        self._warn_unconverged(
+        warn_unconverged(
             f"ClusterTightening stopped after max_work={self.max_work:g} with a gap of {result.gap:.3g} between bound "
             "and score: increase max_work or max_memory."
         )

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
 
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference, Labeling
@@ -149,7 +150,7 @@ class CycleRelaxation(Inference):
                 best, labels = value, offered
             converged = proof.closes(best, bound) or not program.add_violated(cut)
         if not converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"CycleRelaxation stopped after max_iter={self.max_iter} linear programs, the last of which violates "
                 f"cycles, with a gap of {bound - best:.3g} between bound and score: increase max_iter."
             )

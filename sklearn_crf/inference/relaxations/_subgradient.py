@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from sklearn_crf._numbers import check_option
+from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import (
@@ -120,11 +121,11 @@ class SubgradientMap(Inference):
             steps.advance(run.present < before)
             n_iter, converged = n_iter + 1, steps.step <= self.tol or run.is_certain()
         if not converged:
-            self._warn_unconverged(
+            warn_unconverged(
                 f"{type(self).__name__} stopped after max_iter={self.max_iter} iterations with a relative step of "
                 f"{steps.step:.2g}: raise max_iter or tol (now {self.tol:g})."
             )
-        found = self._labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
+        found = scored_labeling(model, run.best.labels, n_iter=n_iter, converged=converged, state=run.state())
         return found._replace(bound=found.score if run.is_certain() else max(run.bound, found.score))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.graphs import Graph
+from sklearn_crf.graphs import trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
@@ -193,7 +193,7 @@ class _Layout:
         own = inside & is_tail
         self.edge = half_edge[slot[own]] >> 1
         edges = np.stack((copy[own], place[own]), axis=1).astype(np.int32)
-        self.graph = Graph._trusted(len(self.node), edges)
+        self.graph = trusted_graph(len(self.node), edges)
         leaving = ~inside
         self._copy, self._outside = copy[leaving], neighbor[slot[leaving]]
         self._crossing, self._is_tail = half_edge[slot[leaving]] >> 1, is_tail[leaving]

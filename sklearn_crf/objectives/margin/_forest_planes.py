@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import SharedRows
+from sklearn_crf.encoding import SharedRows, with_fields
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
     highest_planes,
@@ -31,11 +31,11 @@ def _in_units(batch, potentials, scale):
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
     if unit is not None and np.any(unit != 1):
-        example = example._with(node_features=_times(example.node_features, example.node_type, unit))
+        example = with_fields(example, node_features=_times(example.node_features, example.node_type, unit))
     if example.graph.n_edges and np.any(parts.edge_coef != 1):
         features = example.edge_features
         features = np.ones((example.graph.n_edges, 1)) if features is None else features
-        example = example._with(edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
+        example = with_fields(example, edge_features=_times(features, example.edge_type, parts.edge_coef[..., 0]))
     return batch if example is batch.example else replace(batch, example=example)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.models import FactorGraph, check_labels, union_of_factors
+from sklearn_crf.models import FactorGraph, check_labels, union_of_factors, with_unary
 
 
 def loss_augmented(model, labels, cost, node_weight=None):
@@ -64,7 +64,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
         added *= node_weight[:, None]
     if isinstance(model, FactorGraph):
         return union_of_factors(model, _factors_of_nodes(model.n_states, added))
-    return model._with_unary(model.unary + added.astype(model.dtype, copy=False))
+    return with_unary(model, model.unary + added.astype(model.dtype, copy=False))
 
 
 def at_temperature(model, temperature):

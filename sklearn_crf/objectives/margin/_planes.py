@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.encoding import Batch, Example, stacked, stacked_types
+from sklearn_crf.encoding import Batch, Example, stacked, stacked_types, trusted_example
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
@@ -55,7 +55,7 @@ def union_of(batches, as_lattice=False):
     examples = [batch.example for batch in batches]
     graphs = [example.graph for example in examples]
     graph, order = _stacked_lattices(graphs) if as_lattice else (None, slice(None))
-    example = Example._trusted(
+    example = trusted_example(
         stacked([example.node_features for example in examples]),
         disjoint_union(graphs) if graph is None else graph,
         _in_order(stacked([example.edge_features for example in examples]), order),

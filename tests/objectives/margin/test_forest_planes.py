@@ -9,7 +9,7 @@ from model_strategies import TOPOLOGIES
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf._threads import ordered_map
-from sklearn_crf.encoding import Batch, Example, SharedRows
+from sklearn_crf.encoding import Batch, Example, SharedRows, trusted_example
 from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import ICM, AutoMap, BruteForce, GraphCut, TreeInference
 from sklearn_crf.objectives import (
@@ -166,7 +166,7 @@ def test_nodes_that_share_a_row_of_features_are_as_with_copies(n_classes, dtype)
     objective, x = StructuredHinge(TreeInference(), 1 - np.eye(n_classes)), rng.normal(size=potentials.n_coef)
     found = []
     for features in (rows, np.asarray(rows)):
-        example = Example._trusted(features, disjoint_union([part] * n_rows), None, *types, None)
+        example = trusted_example(features, disjoint_union([part] * n_rows), None, *types, None)
         batch = Batch(example, np.arange(n_rows), np.arange(0, 3 * n_rows + 1, 3), labels, None, None)
         planes = ForestPlanes(EmpiricalRisk(objective, potentials, [batch]), C, np.ones(len(x)))
         dual = ForestDual(planes, np.zeros(len(x), dtype=bool))
