@@ -235,7 +235,8 @@ class _InTurn:
         # An interrupted task may have left its turn, and not come back.
         if getattr(_current, "turn", None) is self._lock:
             _current.turn = None
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
 
 
 class out_of_turn:

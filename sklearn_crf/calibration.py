@@ -246,6 +246,10 @@ class _LeftOut:
         self.n_labels = sum(len(nodes) for nodes in self.nodes)
         self.n_classes = len(fitted.classes_)
 
+    def _probability(self, i, temperature):
+        """Return the probabilities of the classes at the nodes of one example."""
+        raise NotImplementedError(type(self).__name__)
+
     def loss(self, temperature):
         """Summed negative log-probability of the labels."""
         total = 0.0

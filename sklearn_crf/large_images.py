@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import single_threaded_blas, thread_count
-from sklearn_crf.graphs import Rectangle, lattice, tiles_of
+from sklearn_crf.graphs import Rectangle, lattice_offsets, tiles_of
 from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
@@ -195,8 +195,8 @@ class _TiledPrediction:
         # How far neighbours are apart; trees and kernels reach farther, and have no models that are looked at here.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
         asked = estimator._asked(inference) if hasattr(estimator, "_asked") else None
-        self.best = None if asked is None or asked.rule != "map" else asked.inference
-        self.asked = asked
+        self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
+        self.asked: Any = asked
         layout = getattr(estimator, "_fitted_layout", None)
         self.forbidden = None if layout is None else layout.forbidden
         # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
@@ -262,7 +262,7 @@ class _TiledPrediction:
         if self.forbidden is None:
             return False
         columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out))
-        offsets = lattice((1, 1), connectivity=self.estimator.connectivity).offsets
+        offsets = lattice_offsets(2, self.estimator.connectivity)
         return any(self.forbidden[columns[_moved(-y, -x)], columns[_moved(y, x)]].any() for y, x in offsets.tolist())
 
     def write(self, tile, columns):

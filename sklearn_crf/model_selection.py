@@ -78,7 +78,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
     def _iter_test_indices(self, X=None, y=None, groups=None):
         if y is None:
             raise ValueError("StratifiedLatticeKFold needs y: its labels are what folds are balanced by.")
-        if len(y) < self.n_splits:
+        if len(y) < int(self.n_splits):
             raise ValueError(f"n_splits={self.n_splits} needs as many examples, got {len(y)}.")
         fold = self._deal(_histograms(y, self.missing_label))
         for k in range(self.n_splits):
@@ -115,7 +115,7 @@ def _histograms(y, missing_label):
         flat = flat[~missing_nodes(flat, missing_label)]
         parts.append(labels_from_objects(flat, f"y[{i}]") if flat.dtype == object else flat)
     found = [np.unique(part, return_counts=True) for part in parts]
-    classes = np.unique(np.concatenate([values for values, _ in found if len(values)] or [[]]))
+    classes = np.unique(np.concatenate([values for values, _ in found if len(values)] or [np.zeros(0)]))
     counts = np.zeros((len(parts), len(classes)))
     for i, (values, number) in enumerate(found):
         if len(values):

@@ -384,10 +384,10 @@ def _examples_of_many(X, graph):
         return _examples(X, graph)
     n_labels, examples = graph.n_nodes, []
     n_together = max(1, _NODES_TOGETHER // n_labels)
-    union = types = None
+    union, types = graph, _types_of(graph, 1, X.dtype)
     for start in range(0, X.shape[0], n_together):
         rows = np.repeat(np.arange(start, min(start + n_together, X.shape[0])), n_labels)
-        if union is None or union.n_nodes != len(rows):
+        if union.n_nodes != len(rows):
             n_rows = len(rows) // n_labels
             union, types = disjoint_union([graph] * n_rows), _types_of(graph, n_rows, X.dtype)
         examples.append(Example(X[rows], union, **types))

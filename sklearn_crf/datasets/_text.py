@@ -4,9 +4,10 @@ import bz2
 import gzip
 import lzma
 import zlib
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ MAX_BYTES = 2**30
 LARGEST = float(np.finfo(np.float64).max)
 
 # How files are opened by the ends of their names; others are plain text.
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 _CHUNK = 2**20
 # Longest word: no number needs as many characters.
@@ -61,7 +62,8 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
 
 
 def _opened(path, mode):
-    return _OPENERS.get(path.suffix.lower(), open)(path, mode)
+    opener: Callable[..., Any] = _OPENERS.get(path.suffix.lower(), open)
+    return opener(path, mode)
 
 
 def format_suffix(path):

@@ -261,7 +261,8 @@ def _start_of_sample(path, values, sample):
 
 def _starts_of_samples(path, values):
     # values: (n,) float64, all numbers of the file
-    starts, place = [], 1
+    starts: list[int] = []
+    place = 1
     n_samples = values[0] if len(values) else 0.0
     while len(starts) < n_samples and place < len(values) and values[place] >= 0 and values[place] % 1 == 0:
         starts.append(place)

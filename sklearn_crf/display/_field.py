@@ -268,7 +268,8 @@ class FieldDisplay:
             classes = np.unique(np.concatenate([present for present, _ in parts if len(present)]))
         else:
             classes = np.unique(np.asarray(self.classes))
-        encoded = [_columns(*part, classes, name) for part, name in zip(parts, ("y_pred", "y_true"), strict=False)]
+        named = zip(parts, ("y_pred", "y_true"), strict=False)
+        encoded = [_columns(present, where, classes, name) for (present, where), name in named]
         true = encoded[1] if self.y_true is not None else np.full(encoded[0].shape, -1)
         return encoded[0], true, classes
 
@@ -334,7 +335,7 @@ def _class_colours(n_classes):
             list(_TWO_CLASSES[:n_classes])
         )  # a tuple of two would be (colour, alpha) to Matplotlib 3.8
     elif n_classes <= 10:
-        colours = to_rgba_array(colormaps["tab10"].colors[:n_classes])
+        colours = colormaps["tab10"](np.arange(n_classes))
     else:
         colours = colormaps["gist_ncar"](np.linspace(0.02, 0.95, n_classes))
     return np.vstack([colours, to_rgba_array(_UNLABELLED)])

@@ -272,7 +272,8 @@ def _runs(n_examples, most, sample_weight):
 
 
 def _list_batches(encoded, labels, sample_weight, limits):
-    unions, items = {}, encoded.items
+    unions: dict[int, tuple] = {}
+    items = encoded.items
     are_chains = isinstance(items, ChainList)
     if are_chains:
         sizes = items.lengths

@@ -112,7 +112,7 @@ def class_weights(class_weight, labels, weights=None):
     for name, weight in class_weight.items():
         if name not in classes:
             raise InvalidParameterError(f"class_weight names the class {name!r}, but the classes are {classes}.")
-        if not (isinstance(weight, Real) and np.isfinite(weight) and weight >= 0):
+        if not (isinstance(weight, Real) and 0 <= float(weight) < np.inf):
             raise InvalidParameterError(
                 f"class_weight must be finite and not negative, got {weight!r} for the class {name!r}."
             )

@@ -1,6 +1,7 @@
 """Examples kept as what they are made of, and joined in one go: lists of chains, fields of the rows of a table."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -78,7 +79,7 @@ class ChainList(Sequence):
         dtype, n_features = chains[0].dtype, chains[0].shape[-1]
         if dtype not in dtypes:
             return None
-        found = (lengths_of_matrices(chains, dtype),) if are_arrays else rows_of_matrices(chains, dtype)
+        found: Any = (lengths_of_matrices(chains, dtype),) if are_arrays else rows_of_matrices(chains, dtype)
         if found is None or found[0] is None:
             return None
 

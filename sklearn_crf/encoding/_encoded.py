@@ -1,8 +1,9 @@
 """X as features on graphs, whatever form it came in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,10 +12,9 @@ from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
-from sklearn_crf.encoding._examples import Example, trusted_example
+from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.encoding._operators import OperatorFeatures
 from sklearn_crf.encoding._shared_rows import SharedRows
-from sklearn_crf.graphs import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +33,12 @@ class Encoded:
     edge_feature_function: Callable  # callable
     n_edge_types: int
     n_node_types: int = 1
-    array: object = None
-    graph: Graph | None = None
+    array: Any = None  # of the layouts "nodes" and "array"
+    graph: Any = None  # Graph, of the layout "array"
     edge_type: str | np.ndarray | None = None  # {"offset", "tied"} or (E,)
     node_type: np.ndarray | None = None  # (N,)
-    items: Sequence[Example] | None = None
-    shapes: list | None = None
+    items: Any = None  # sequence of Example, of the layout "list", as shapes are
+    shapes: Any = None
     feature_names: np.ndarray | None = None
 
     @cached_property

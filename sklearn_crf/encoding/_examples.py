@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -177,6 +177,7 @@ class Example:
             Its edges are those with both ends in the part.
         """
         shape, offsets = self.graph.shape, self.graph.offsets
+        assert shape is not None
         width = self.n_nodes // shape[0]
         n_nodes = (stop - start) * width
         # Parts of one height share a graph, which lists its edges and neighbours once.
@@ -357,7 +358,8 @@ def _as_fixed_factors(factors, n_nodes):
 def joined_factors(examples):
     """Factors of the disjoint union of examples."""
     first = np.cumsum([0, *(example.n_nodes for example in examples[:-1])]).tolist()
-    found, fixed_factors = {}, []
+    found: dict[str, Any] = {}
+    fixed_factors = []
     for example, start in zip(examples, first, strict=True):
         for name, (scope, features) in example.factors.items():
             found.setdefault(name, []).append((scope + np.int32(start), features))
@@ -433,14 +435,16 @@ class Batch:
     @property
     def counted_labels(self):
         """Labels of the nodes, -1 also in members of weight zero."""
-        if self.weight is None:
+        if self.weight is None or self.labels is None:
             return self.labels
         return np.where(np.repeat(self.weight > 0, np.diff(self.node_ptr)), self.labels, -1)
 
     def rows(self, start, stop):
         """The part of a batch of one plain lattice from one index of its first axis to another."""
         example = self.example.rows(start, stop)
-        width = self.example.n_nodes // self.example.graph.shape[0]
+        shape = self.example.graph.shape
+        assert shape is not None
+        width = self.example.n_nodes // shape[0]
         labels = None if self.labels is None else self.labels[start * width : stop * width]
         return Batch(example, self.members, np.array([0, example.n_nodes]), labels, self.weight)
 
@@ -458,10 +462,11 @@ class Batch:
         try:
             yield
         except ValueError as error:
-            part, nodes, text = getattr(error, "part", None), getattr(error, "nodes", ()), str(error)
+            part, text = getattr(error, "part", None), str(error)
+            nodes: Any = getattr(error, "nodes", ())
             if part is None and len(nodes):
                 part = int(np.searchsorted(self.node_ptr, nodes[0], side="right")) - 1
-                text = error.text_from(self.node_ptr[part])
+                text = error.text_from(self.node_ptr[part])  # type: ignore[attr-defined]  # of Infeasible
             first, last = self.members[[0, -1] if part is None else [part, part]]
             which = f"X[{first}]" if first == last else f"one of X[{first}] to X[{last}]"
             error.args = (f"{which}: {text}",)

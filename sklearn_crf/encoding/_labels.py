@@ -38,7 +38,8 @@ def encode_y(y, encoded, *, missing_label=None, classes=None, name="y", allow_un
         parts, names = _read_labels(y, encoded, missing_label, name)
         classes_ = sorted_classes(_values(parts) if classes is None else [], classes)
         labels = [
-            _columns(*part, classes_, part_name, allow_unknown) for part, part_name in zip(parts, names, strict=True)
+            _columns(present, where, classes_, part_name, allow_unknown)
+            for (present, where), part_name in zip(parts, names, strict=True)
         ]
         found = EncodedLabels(labels[0] if encoded.layout == "nodes" else labels, classes_)
     if encoded.layout == "list" and any(example.n_states is not None for example in encoded.representatives):

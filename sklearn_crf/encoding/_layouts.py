@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -176,7 +177,7 @@ def _read_list(X, lattice_ndim):
     is_plain = lattice_ndim != 0 and one_of_each_type(X).keys() == {np.ndarray}
     if is_plain and {x.ndim for x in X} == {1 + (lattice_ndim or 1)}:
         return X
-    items = []
+    items: list[Any] = []
     for i, x in enumerate(X):
         if isinstance(x, Example):
             raise ValueError(f"X[{i}] is an Example, but X[0] is a {type(X[0]).__name__}: a list holds one kind.")

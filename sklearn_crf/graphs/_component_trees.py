@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -102,7 +103,7 @@ def _parts(graph, forests):
     """Every different tree that forests have in the components with edges, in the order of components."""
     # forests: (n_forests, E) bool; returns component: (n_trees,), trees: csr (n_trees, E)
     of_edge = graph.component[graph.edges[:, 0]]
-    found = {}
+    found: dict[Any, Any] = {}
     for forest in forests:
         edges = np.flatnonzero(forest)
         edges = edges[np.argsort(of_edge[edges], kind="stable")]

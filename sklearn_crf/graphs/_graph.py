@@ -103,9 +103,10 @@ class Graph:
 
     def _of_offsets(self):
         """Return the lattice of the shape and the offsets, or raise ValueError where these are not of a lattice."""
-        if self.shape is None:
+        if self.shape is None or self.offsets is None:
             raise ValueError("offsets need the shape of a lattice.")
         found = lattice(self.shape, self.offsets if self.shape else 1)
+        assert found.offsets is not None
         if not np.array_equal(found.offsets, self.offsets):
             raise ValueError(f"offsets must be those of lattice(shape, offsets), {found.offsets.tolist()}.")
         return found
@@ -116,7 +117,7 @@ class Graph:
         self._parts = None
         self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
-        if edges is None:
+        if edges is None and self.offsets is not None:
             # Those of a lattice follow from its offsets, and are listed where somebody reads them.
             self._n_edges = sum(_n_lattice_edges(shape, offset) for offset in self.offsets)
         else:
@@ -454,7 +455,7 @@ def _steps(ndim, connectivity):
 
 
 def _one_of_each_pair(offsets):
-    kept = {}
+    kept: dict[tuple[int, ...], None] = {}
     for offset in offsets.tolist():
         leading = next(step for step in offset if step)
         kept.setdefault(tuple(offset) if leading > 0 else tuple(-step for step in offset))

@@ -1,5 +1,7 @@
 """Labels that nothing forbids: the one search for them, and the one proof that there are none."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, range_runner
@@ -138,7 +140,7 @@ def _with_fewest_violations(model, candidates):
     """Of some labelings, each changed node by node as long as that removes violations, the one with the fewest."""
     arrays, unary = search_problem(model)
     workspace = SearchWorkspace(len(unary), len(arrays.table), unary.shape[1])
-    found = []
+    found: list[Any] = []
     for labels in candidates:
         labels = np.array(labels, dtype=np.int32)
         cells = arrays.cells(unary, labels)

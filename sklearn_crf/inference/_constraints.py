@@ -111,7 +111,7 @@ class _Builder:
         self.ends, self.relation, self.weight, self.shape, self.scores = [], [], [], [], []
         self.clauses, self.clause_lengths, self.counted, self.count_lengths, self.allowed = [], [], [], [], []
         self.scopes = []
-        self.n_entries = self.n_variables = 0
+        self.n_entries, self.n_variables = 0.0, 0
 
     def constraints(self):
         def joined(parts, dtype):

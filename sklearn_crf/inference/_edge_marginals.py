@@ -1,5 +1,7 @@
 """Joint marginals of the two ends of edges, by the messages of a field."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from sklearn_crf.inference._field import beliefs_of
@@ -9,6 +11,9 @@ from sklearn_crf.models import PairwiseModel
 
 class EdgeMarginals:
     """Adds ``edge_marginals`` to an inference that writes ``_edge_marginals(model, edges, init, n_threads)``."""
+
+    _require: Callable[..., None]  # of the inference
+    _edge_marginals: Callable[..., np.ndarray]
 
     def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
         """Joint marginals of the two ends of edges, of what ``marginals`` gives for single nodes.

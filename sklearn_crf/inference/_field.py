@@ -2,7 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         semiring, dtype, largest = _kind_of_sum(model, model.graph.largest_degree, unbounded)
         # A message is raised to the probability that scores were divided by.
         largest *= 1.0 if appearance is None else float(np.max(appearance, initial=0.0))
-    scores = {
+    scores: dict[str, Any] = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
         for name, values, shape in (
             ("tables", model.tables, ()),
@@ -132,9 +132,13 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
         )
     }
     unary, unary_shift = padded_unary(model.unary, semiring, dtype)
+    ptr, neighbor, half_edge, reverse = incidence
     field = Field(
         semiring,
-        *incidence,
+        ptr,
+        neighbor,
+        half_edge,
+        reverse,
         n_states=np.zeros(0, dtype=np.int32) if model.n_states is None else model.n_states,
         factor=model.edge_type,
         edge_type=model.edge_type,

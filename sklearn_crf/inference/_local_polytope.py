@@ -1,5 +1,7 @@
 """The local polytope of a factor graph: pieces that agree on the marginals of single nodes."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf.inference._constraints import Infeasible
@@ -141,7 +143,7 @@ class LocalPolytope:
         values = model.log_table[slice(*model.table_ptr[table : table + 2])].astype(np.float64)
         default = float(model.table_default[table])
         by_count = [values[c] if c < len(values) else default for c in range(n_fixed, n_fixed + len(nodes) + 1)]
-        runs = []
+        runs: list[Any] = []
         for c, score in enumerate(by_count):
             if runs and runs[-1][2] == score and runs[-1][1] == c - 1:
                 runs[-1] = (runs[-1][0], c, score)
@@ -193,7 +195,7 @@ class LocalPolytope:
 
     def _around(self, messages):
         """For each free node, the pieces that it is in, their messages, and which of their nodes it is."""
-        around = {node: [] for node in self.free_nodes}
+        around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):
             for j, node in enumerate(piece.nodes):
                 around[node].append((piece, message, j))

@@ -34,6 +34,6 @@ def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
             try:
                 unary[nodes] = inference.node_marginals(part, n_threads=n_threads)
             except ValueError as error:
-                error.part = number
+                error.part = number  # type: ignore[attr-defined]  # read by whoever names the example
                 raise
     return unary

@@ -1,5 +1,7 @@
 """The linear relaxation of a model: its preparation, bounds of its scores, and results of lowering an upper bound."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
@@ -227,7 +229,8 @@ def labeling_by_descent(algorithm, model, run):
     # algorithm: with ``max_iter`` and ``tol``, which is relative to the size of the bound
     # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
     # it has come to, ``run.state`` what a warm start needs
-    best, best_score, converged, n_iter = None, -np.inf, False, 0
+    best: Any = None
+    best_score, converged, n_iter = -np.inf, False, 0
     recent, proof = RecentFall(), Proof(model)
     while not converged and n_iter < algorithm.max_iter:
         checkpoint()

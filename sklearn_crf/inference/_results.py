@@ -97,5 +97,5 @@ def _require_fields(found, kind, names):
 
 
 def _check_number(value, name, may_be_infinite=True):
-    if not isinstance(value, Real) or not (np.isfinite(value) or (may_be_infinite and not np.isnan(value))):
+    if not isinstance(value, Real) or not (np.isfinite(float(value)) or (may_be_infinite and value == value)):
         raise ValueError(f"{name} must be a {'' if may_be_infinite else 'finite '}number, got {value!r}.")

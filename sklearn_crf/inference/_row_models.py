@@ -65,7 +65,7 @@ class RowModels(ABC):
 
     def rows_around(self, rows):
         """Ranges of rows, apart from each other, that have some rows and all their neighbours."""
-        ranges = []
+        ranges: list[tuple[int, int]] = []
         for row in rows.tolist():
             low, high = max(row - self.reach, 0), min(row + self.reach + 1, self.length)
             if ranges and low < ranges[-1][1]:

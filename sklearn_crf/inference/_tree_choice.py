@@ -74,6 +74,7 @@ def _by_rule(graph, rule, random_state):
         raise ValueError(f'trees must be "minimal", "uniform", "snakes", a number or trees, got {rule!r}.')
     if rule == "snakes":
         return snakes(graph)
+    rule = rule if isinstance(rule, str) else int(rule)
     if not isinstance(random_state, int):
         return covering_trees(graph, rule, random_state=random_state).merged()
 

@@ -203,11 +203,11 @@ def _score(n_true, n_predicted, n_right):
 
 def _average(scores, weights):
     total = sum(weights)
-    means = (
+    precision, recall, f1 = (
         sum(w * score[column] for w, score in zip(weights, scores, strict=True)) / total if total else 0.0
         for column in range(3)
     )
-    return EntityScore(*means, sum(score.support for score in scores))
+    return EntityScore(precision, recall, f1, sum(score.support for score in scores))
 
 
 def entity_f1_score(

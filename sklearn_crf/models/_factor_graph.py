@@ -342,7 +342,7 @@ class FactorGraph(ChecksPickles):
 
     def _look_up(self, table, numbers):
         start, stop = self.table_ptr[table : table + 2]
-        listed = self.table_cell[start:stop]
+        listed = self.table_cell[start:stop]  # type: ignore[index]  # None if no table is sparse
         place = np.searchsorted(listed, numbers)
         found = place < len(listed)
         found[found] = listed[place[found]] == numbers[found]

@@ -1,6 +1,6 @@
 """Tables of factors: dense, sparse, and by counting; a list of them laid out as flat arrays."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -146,7 +146,8 @@ def arrays_of_factors(n_states, factors):
     n_states = as_integers(n_states, "n_states", lowest=1)
     if n_states.ndim != 1:
         raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
-    scopes, table_id, number, tables = [], [], {}, []
+    scopes, table_id, number = [], [], {}
+    tables: list[Any] = []
     for f, (scope, table) in enumerate(pairs_of_factors(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
         # The list keeps every table alive, so that no id is reused.

@@ -158,7 +158,8 @@ class PairwiseModel(ChecksPickles):
                 f"tables must have shape (n_types, n_features, {n_columns}, {n_columns}) or "
                 f"(n_types, {n_columns}, {n_columns}), got {np.shape(self.tables)}."
             )
-        edges = EdgeLayout.of(self.edge_type, self.edge_weight, n_edges, *tables.shape[:2], unary.dtype)
+        n_types, n_features = tables.shape[:2]
+        edges = EdgeLayout.of(self.edge_type, self.edge_weight, n_edges, n_types, n_features, unary.dtype)
         edges.check_product(tables)
         if self.n_states is not None:
             unary, n_states = _forbid_missing_states(unary, self.n_states)

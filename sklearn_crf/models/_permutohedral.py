@@ -96,6 +96,11 @@ class PermutohedralFilter:
     array([0.64, 0.86, 0.99, 0.85, 0.62])
     """
 
+    n_vertices: int
+    vertex: np.ndarray
+    weight: np.ndarray
+    _neighbors: np.ndarray
+
     def __init__(
         self,
         features,

@@ -232,7 +232,7 @@ class Bundle:
         self.n_planes = 0
         self._bounded = np.flatnonzero(bounded)
         self._multiplier = np.zeros(len(self._bounded))
-        self._rows = _SparseRows(n)  # minus the slopes
+        self._rows: _SparseRows | _DenseRows = _SparseRows(n)  # minus the slopes
         self._has_slope = False
         # Of the arrays, the first n_planes entries are in use.
         self._gram = np.empty((0, 0))
@@ -250,7 +250,7 @@ class Bundle:
         if not self._has_slope and (n_entries := np.count_nonzero(row)):
             self._has_slope = True
             if n_entries > _MOST_ENTRIES * len(row):
-                self._rows = _DenseRows(len(row), self._rows.matrix)
+                self._rows = _DenseRows(len(row), self._rows.matrix)  # type: ignore[union-attr]  # sparse so far
         self._rows.append(row)
         self._gram[k, : k + 1] = self._gram[: k + 1, k] = self._rows.times(row)
         self._offset[k], self._weight[k] = offset, weight

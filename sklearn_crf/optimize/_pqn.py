@@ -70,7 +70,8 @@ class _QuadraticModel:
     """B = sigma I - N' M^-1 N, of the last steps (rows of S) and changes of the gradient (rows of Y)."""
 
     def __init__(self, memory):
-        self.steps, self.turns = deque(maxlen=memory), deque(maxlen=memory)
+        self.steps: deque[np.ndarray] = deque(maxlen=memory)
+        self.turns: deque[np.ndarray] = deque(maxlen=memory)
 
     def forget(self):
         self.steps.clear()

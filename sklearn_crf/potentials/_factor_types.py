@@ -44,7 +44,8 @@ class FactorType:
 
 def factor_types(examples, batches, n_classes):
     """The types of factors of training examples, with the joint states that occur."""
-    shapes, found = {}, {}
+    shapes: dict[str, tuple] = {}
+    found: dict[str, list] = {}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
             shape = _shape_of(example, factors, name, n_classes, i)
@@ -55,7 +56,7 @@ def factor_types(examples, batches, n_classes):
         for name, factors in batch.example.factors.items():
             states = batch.labels[factors.scope]
             found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1) & counts], axis=0))
-    return [FactorType(name, *shapes[name], np.concatenate(found[name])) for name in sorted(found)]
+    return [FactorType(name, shapes[name][0], shapes[name][1], np.concatenate(found[name])) for name in sorted(found)]
 
 
 def check_factors(examples, types, n_classes):

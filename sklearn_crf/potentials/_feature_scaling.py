@@ -157,7 +157,8 @@ class FeatureScaling:
         self.center = center
         self.scale = scale
         self.edge_scale = edge_scale
-        self.tail = self.edge_tail = None
+        self.tail: np.ndarray | None = None
+        self.edge_tail: np.ndarray | None = None
 
     @staticmethod
     def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
@@ -206,10 +207,11 @@ class FeatureScaling:
 
     def _measure_tails(self, nodes, edges, penalty, fit_intercept, penalises_intercept):
         """Find the features with outlying values, and centre these where their bulk is."""
-        self.tail, self.edge_tail = _tails(self.scale, nodes, penalty), _tails(self.edge_scale, edges, penalty)
+        tail = _tails(self.scale, nodes, penalty)
+        self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalty)
         if fit_intercept:
-            is_far = penalises_intercept | (np.abs(nodes.center) > _FAR * self.scale / self.tail)
-            self.center = np.where(self.tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
+            is_far = penalises_intercept | (np.abs(nodes.center) > _FAR * self.scale / tail)
+            self.center = np.where(tail > 1, np.where(is_far, nodes.center, 0.0), self.center)
 
     @property
     def is_identity(self) -> bool:

@@ -71,7 +71,7 @@ class LinearPotentials:
         self.fit_intercept = fit_intercept
         self._coef_shape, self.n_columns = self._node_shape()
         self._intercept_shape = (n_node_types, self.n_columns if fit_intercept else 0)
-        self._edge_shape = (n_edge_types, n_edge_features, form.n_weights)
+        self._edge_shape: tuple[int, ...] = (n_edge_types, n_edge_features, form.n_weights)
 
     def check(self, encoded: Encoded, name: str) -> None:
         """Check that examples have nothing that those of training had not."""

@@ -67,7 +67,7 @@ class SparsePotentials(LinearPotentials):
             add_scores(self.prepared(example).node_features, self.pairs, weights.coef, scores)
         return scores
 
-    def _pull_nodes(self, parts, example, columns):
+    def _pull_nodes(self, parts, example, columns):  # type: ignore[override]  # never of some nodes alone
         self._pull_intercepts(parts, example, columns)
         features = self.prepared(example).node_features
         add_gradient(features, self.pairs, columns, parts.coef)

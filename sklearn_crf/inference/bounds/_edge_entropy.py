@@ -134,7 +134,8 @@ class _EdgeEntropyBound:
         return replace(self.model, unary=unary), beyond.ravel()
 
     def marginals(self, **fields):
-        found = edge_shared_bound(*self.model_and_shares(), self.entropy).marginals
+        model, shares = self.model_and_shares()
+        found = edge_shared_bound(model, shares, self.entropy).marginals
         state = Messages(self.messages.scores(), True)
         return found._replace(unary=found.unary.astype(self.dtype), state=state, **fields)
 

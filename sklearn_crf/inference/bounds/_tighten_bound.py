@@ -1,7 +1,8 @@
 """Direct minimisation of the tree-reweighted bound over the scores of spanning trees."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
@@ -16,7 +17,7 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
-SOLVERS = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
+SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
 
 # After so many sweeps of messages the bound that they give is looked at.
 _SWEEPS_AT_ONCE = 50

@@ -1,7 +1,7 @@
 """Minimum cuts between two labelings of a model, with capacities in integers."""
 
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -193,7 +193,7 @@ class LatticeFlow:
             for border in range(self._side, length, self._side):
                 for direction, step in enumerate(steps):
                     low, high = (border - step, border) if step > 0 else (border, border - step)
-                    layer = (slice(None),) * axis + (slice(max(low, 0), min(high, length)), ..., direction)
+                    layer: Any = (slice(None),) * axis + (slice(max(low, 0), min(high, length)), ..., direction)
                     arcs = nodes[layer]
                     closed.append((arcs, arcs.copy()))
                     arcs[...] = 0
@@ -329,10 +329,9 @@ class CutNetwork:
         self.model = model
         on_lattice = not mirrored and LatticeFlow.fits(model.graph)
         dtype = self._choose_scale()
-        if on_lattice:
-            self._flow = LatticeFlow(model.graph, dtype)
-        else:
-            self._flow = SlotFlow(model.graph, dtype, mirrored)
+        self._flow: LatticeFlow | SlotFlow = (
+            LatticeFlow(model.graph, dtype) if on_lattice else SlotFlow(model.graph, dtype, mirrored)
+        )
 
     def _choose_scale(self):
         model = self.model

@@ -1,6 +1,6 @@
 """Minimum cuts of large lattices, whose capacities are written some rows at a time."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,7 +118,8 @@ class LatticeRows(NamedTuple):
         own = self.rows.nodes(start, stop)
         known = np.where(stays[own], labels[own], -1)
         found = GraphCut(nonsubmodular="qpbo").map(clamped(self.rows.between(start, stop), known))
-        return None if found.state.n_unlabelled else found.labels
+        state: Any = found.state
+        return None if state.n_unlabelled else found.labels
 
 
 class RowMoves:

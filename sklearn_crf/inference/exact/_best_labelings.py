@@ -105,7 +105,7 @@ class TreeBestLabelings(Inference):
         incidence = graph.incidence
         lists = np.full((graph.n_nodes, model.n_columns, self.m), -np.inf)
         lists[:, :, 0] = model.unary
-        steps = [[] for _ in range(graph.n_nodes)]
+        steps: list[list] = [[] for _ in range(graph.n_nodes)]
         roots = []
         for s in order[::-1]:
             checkpoint()

@@ -58,12 +58,14 @@ class Transitions(NamedTuple):
     def node_marginals(self, unary, ptr):
         """Marginals of nodes alone, (N, K); None where scores range too widely."""
         posterior = np.empty_like(unary)
-        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, *self._nothing(), np.empty(0))
+        pairs, counts = self._nothing()
+        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, pairs, counts, np.empty(0))
         return None if found is None else posterior
 
     def labels(self, unary, ptr):
         """Likeliest state of each node, (N,) int32; None where scores range too widely."""
-        found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), *self._nothing(), np.empty(0))
+        pairs, counts = self._nothing()
+        found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), pairs, counts, np.empty(0))
         return None if found is None else found[1]
 
     def allowed_labels(self, unary, ptr, labels, gain_of):

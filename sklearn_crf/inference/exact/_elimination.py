@@ -27,7 +27,8 @@ class Structure(NamedTuple):
     @classmethod
     def of(cls, scope_ptr, scope, n_states):
         """Join the nodes of each scope."""
-        return cls(*neighbors_of_scopes(scope_ptr, scope, len(n_states)), np.log(n_states))
+        ptr, neighbors = neighbors_of_scopes(scope_ptr, scope, len(n_states))
+        return cls(ptr, neighbors, np.log(n_states))
 
     def log_cells(self, order):
         """Return the logarithm of the number of joint states of all cliques of an order."""
@@ -145,7 +146,8 @@ def planned_order(problem, order, limits):
     """Return the order of elimination of the free nodes, (n_free,) int32, and the graph that they form."""
     # order: order of all nodes; None looks for a good one
     _refuse_wide_factors(problem, limits)
-    structure = Structure.of(*problem.free_scopes, problem.n_states)
+    scope_ptr, scope = problem.free_scopes
+    structure = Structure.of(scope_ptr, scope, problem.n_states)
     bound = least_width(structure.ptr, structure.neighbors)
     if bound > _HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)

@@ -166,12 +166,12 @@ class _Program:
         forbidden = np.isposinf(self.cost)
         self.cost[forbidden] = 0.0
         upper = np.where(forbidden, 0.0, np.inf)
-        rows = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
+        matrices = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
         bounds = np.stack((np.zeros(self.n_variables), upper), axis=1)
         for bits in _COST_BITS:
             # Powers of two change no digit.
             scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - bits, 0.0)
-            result = linprog(self.cost / scale, **rows, bounds=bounds, method=method)
+            result = linprog(self.cost / scale, **matrices, bounds=bounds, method=method)
             if result.status in (0, 2):
                 break
         if result.status == 2:
@@ -183,7 +183,7 @@ class _Program:
             share = np.clip(result.x[first : first + len(polytope.unary[node])], 0.0, 1.0)
             marginals[node] = share / share.sum()
         dual = result.eqlin.marginals * scale
-        return marginals, [self._messages(*link, dual) for link in links], int(result.nit)
+        return marginals, [self._messages(piece, rows, dual) for piece, rows in links], int(result.nit)
 
     def _add_piece(self, piece, first):
         if isinstance(piece, CountPiece):

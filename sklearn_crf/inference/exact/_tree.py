@@ -294,10 +294,11 @@ def node_marginals_of_copies(model):
 
 def all_marginals_of_copies(model):
     """The same with those of edges and the log-partition."""
-    copies, kind = _copies_of(model) or (None, None)
-    found = None if copies is None else copies.marginals(model.unary, True)
-    if found is None:
+    copied = _copies_of(model)
+    found = None if copied is None else copied[0].marginals(model.unary, True)
+    if copied is None or found is None:
         return None
+    copies, kind = copied
     posterior, pairs, terms = found
     tables = np.zeros(model.tables.shape)
     np.add.at(tables[:, 0], kind, copies.by_edge(pairs))

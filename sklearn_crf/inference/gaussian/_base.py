@@ -103,8 +103,8 @@ class GaussianInference(Inference):
         x = np.zeros(b.shape, b.dtype) if init is None else copied(check_vectors(model, init, "init"))
         if x.shape != b.shape:
             raise ValueError(f"init must have the shape of the right-hand side, {b.shape}, got {x.shape}.")
-        several = [a if a.ndim == 3 else a[None] for a in (b, x)]
-        return Solution(x, *self._solve(model, *several, n_threads))
+        several_b, several_x = (a if a.ndim == 3 else a[None] for a in (b, x))
+        return Solution(x, *self._solve(model, several_b, several_x, n_threads))
 
     def _solve(self, model, b, x, n_threads):
         """Replace x by the solutions; largest residual, most iterations, whether all converged."""

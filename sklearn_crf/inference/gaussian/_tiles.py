@@ -1,6 +1,6 @@
 """Means of Gaussian fields on planes too large for one solve: tile by tile, until the tiles agree at their seams."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -65,7 +65,10 @@ def mean_in_tiles(
     # tiles: those to use in place of tiles of n_pixels
     # mean: ``mean(n_values, dtype)`` makes the array (H, W, D) that means are written to, which may be on disk
     margins = {tile: max(margin, reach) for tile in tiles or _tiles(shape, n_pixels)}
-    seams, means, others, norms, own = {}, None, None, {}, {}
+    means: Any = None
+    others: Any = None
+    seams: dict[Any, Any] = {}
+    norms, own = {}, {}
     again = list(margins)
     while again:
         former = means

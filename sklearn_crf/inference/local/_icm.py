@@ -1,7 +1,7 @@
 """Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
 
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -123,7 +123,7 @@ class ICM(Inference):
             yield random_labels(model, rng)
 
     def _map(self, model, *, init=None, n_threads=1):
-        best = None
+        best: Any = None
         with range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
             sweeps = self._sweeps_of(model, run)
             for labels in self._starts(model, init):

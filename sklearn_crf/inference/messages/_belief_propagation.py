@@ -143,7 +143,7 @@ class MessagePassing(EdgeMarginals, Inference):
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
     @property
-    def takes_turns(self):
+    def takes_turns(self):  # type: ignore[override]  # a class attribute of the other inferences
         return self.schedule in ("auto", "sequential")
 
     @property

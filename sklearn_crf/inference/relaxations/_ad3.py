@@ -176,7 +176,7 @@ class _AugmentedLagrangian:
             np.zeros(pieces.active_ptr[-1]),
         )
         self.bound = np.inf if len(pieces.kind) else self.constant
-        self.n_untouched, self.period = 0, _FIRST_REVIEW
+        self.n_untouched, self.period = 0, float(_FIRST_REVIEW)
         problem.offer(self.fractional)
 
     def iterate(self):

@@ -20,7 +20,7 @@ class BestLabels:
 
     def offer(self, labels):
         """Look at a candidate, which is not changed."""
-        if self.climb:
+        if self.climber is not None:
             labels = self.climber.climb(labels.copy())
         found = score(self.model, labels)
         if found > self.score:

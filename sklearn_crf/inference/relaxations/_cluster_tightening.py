@@ -163,15 +163,15 @@ class ClusterTightening(Inference):
         relaxed = self._over_cycles(model)
         if relaxed is not None and relaxed.certified:
             return relaxed._replace(state=relaxed.labels)
-        search = LargeNeighborhoodSearch(
-            min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH), random_state=self.random_state
-        )
+        work = min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH)
         with convergence_left_to_caller():
-            found = search.map(model, init=init, n_threads=n_threads)
+            found = LargeNeighborhoodSearch(work, random_state=self.random_state).map(
+                model, init=init, n_threads=n_threads
+            )
         if found.certified or not np.isfinite(found.score):
             return found
         memory = min(self.max_memory, 8 * self.max_work)
-        search = _Proof(model, found, self.max_work - search.max_work, memory)
+        search = _Proof(model, found, self.max_work - work, memory)
         bound = min(search.run(), np.inf if relaxed is None else relaxed.bound)
         reached = score(model, search.labels)
         bound = search.proof.bound(reached, max(bound, reached))

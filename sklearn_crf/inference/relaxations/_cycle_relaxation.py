@@ -1,6 +1,7 @@
 """The relaxation over the inequalities of all cycles, for models of two states."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -133,11 +134,12 @@ class CycleRelaxation(Inference):
     def _map(self, model, *, init=None, n_threads=1):
         cuts = None if model.n_columns < 2 else _Cuts(model)
         if cuts is None or not len(cuts.weight):
-            labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
-            best = score(model, labels)
-            return Labeling(labels, best, bound=best)
+            any_labels = np.zeros(model.graph.n_nodes, dtype=np.int32)
+            best = score(model, any_labels)
+            return Labeling(any_labels, best, bound=best)
         program = _CycleProgram(cuts)
-        best, labels, bound = -np.inf, None, np.inf
+        labels: Any = None
+        best, bound = -np.inf, np.inf
         n_iter, converged, proof = 0, False, Proof(model)
         while n_iter < self.max_iter and not converged:
             checkpoint()
@@ -321,13 +323,13 @@ def _short_cycles(cuts):
     if cuts.has_root:
         for e, (s, t) in enumerate(edges[:first]):
             yield from _odd_parts((e, first + s, first + t))
-    neighbours = [{} for _ in range(cuts.n_nodes)]
+    neighbours: list[dict] = [{} for _ in range(cuts.n_nodes)]
     for e, (s, t) in enumerate(edges[:first]):
         neighbours[s][t] = neighbours[t][s] = e
     if sum(len(own) ** 2 for own in neighbours) > _MOST_PAIRS_OF_NODE * cuts.n_nodes:
         return
     for s, own in enumerate(neighbours):
-        across = {}
+        across: dict[Any, Any] = {}
         for t in own:
             for u in neighbours[t]:
                 if u > s:

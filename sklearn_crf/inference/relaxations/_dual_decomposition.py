@@ -151,6 +151,10 @@ class _DualSteps(Run):
         self.weights = np.repeat(trees.weights, model.graph.n_nodes)
         self._evaluate()
 
+    def move(self, step):
+        """Take a step of the subgradient method."""
+        raise NotImplementedError(type(self).__name__)
+
     def iterate(self, step):
         self.move(step)
         self._evaluate()

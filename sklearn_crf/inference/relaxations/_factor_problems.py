@@ -1,7 +1,7 @@
 """A model as factors that are to agree on their nodes, and the labels that are read off marginals of these."""
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,7 +73,8 @@ def pieces_of_polytope(polytope):
     unary = np.full((len(number), n_states.max(initial=1)), -np.inf)
     for node, k in number.items():
         unary[k, : n_states[k]] = polytope.unary[node]
-    kinds, scopes, arities, cells = [], [], [], []
+    scopes: list[int] = []
+    kinds, arities, cells = [], [], []
     for piece in polytope.pieces:
         scopes.extend(number[node] for node in piece.nodes)
         arities.append(len(piece.nodes))
@@ -130,7 +131,7 @@ class EdgesProblem:
         self.pieces = pieces_of_pairwise(self.model)
         self.spread, self.least = spread_of_scores(self.model), least_score(self.model)
         self.best = BestLabels(self.model, climb)
-        self.seen = None
+        self.seen: Any = None
 
     @property
     def score(self):
@@ -166,7 +167,8 @@ class FactorsProblem:
         self.spread = spread if spread > 0 else 1.0
         self.least = self.constant + sum(part.min() for part in self._parts())
         self.free = np.array(self.polytope.free_nodes, dtype=np.int64)
-        self.labels = self.seen = None
+        self.labels: Any = None
+        self.seen: Any = None
         self.score = -np.inf
 
     def _parts(self):

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Regions:
         """Arrays for the kernel, from the lists."""
         self.table_ptr = np.concatenate(([0], np.cumsum([len(table) for table in self.tables]))).astype(np.int64)
         self.values = np.concatenate([*self.tables, np.zeros(0)])
-        holders = {}
+        holders: dict[int, list[int]] = {}
         for region, parts in enumerate(self.parts):
             for part in parts:
                 holders.setdefault(part, []).append(region)
@@ -97,7 +98,7 @@ class Regions:
         self._arguments = (
             self.table_ptr,
             np.array(order, dtype=np.int32),
-            np.concatenate(([0], np.cumsum([len(holders[part]) for part in order]))).astype(np.int64),
+            np.cumsum([0, *(len(holders[part]) for part in order)], dtype=np.int64),
             holder,
             np.array(starts, dtype=np.int64),
             np.concatenate([*places, np.zeros(0, dtype=np.int32)]),
@@ -213,7 +214,8 @@ def _agreement(table, a, b):
 
 def _frustrated_cycles(agreements):
     """Cycles of nodes with an odd number of disagreements, those of the strongest weakest edge first."""
-    edges, near = [], {}
+    edges = []
+    near: dict[int, list] = {}
     for u, v, strength in agreements:
         if abs(strength) > 1e-9:
             edges.append((abs(strength), u, v, strength < 0))
@@ -231,7 +233,8 @@ def _frustrated_cycles(agreements):
 
 def _path(near, start, end, odd, weakest):
     """A shortest path over edges no weaker than one, with an odd or even number of disagreements; empty if none."""
-    goal, came = (end, odd), {(start, False): None}
+    goal = (end, odd)
+    came: dict[tuple, Any] = {(start, False): None}
     queue = deque([((start, False), 1)])
     while queue:
         place, length = queue.popleft()
