@@ -2,7 +2,7 @@
 
 from copy import copy
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -90,7 +90,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         "inference": [Inference, None],
     }
 
-    def __init__(self, estimator, *, cv=5, inference: Inference | None = None):
+    def __init__(self, estimator: Any, *, cv: Any = 5, inference: Inference | None = None) -> None:
         self.estimator = estimator
         self.cv = cv
         self.inference = inference
@@ -157,7 +157,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         field._further_temperature = self.temperature_
         return field, X
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """Labels at the temperature found, by the decoding of the estimator.
 
         An estimator that labels each node by its marginals does so by those of ``predict_proba``: the largest one, or
@@ -187,7 +187,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
         return self.classes_[np.argmin(probability @ cost.T, axis=-1)]
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Marginal probability of each class at every node, at the temperature found.
 
         Parameters
@@ -206,7 +206,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         encoded, batches, marginals = field._mean_marginals(of_field, None, self.inference)
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
-    def score(self, X, y, sample_weight=None):
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of labelled nodes that ``predict`` labels right.
 
         Parameters

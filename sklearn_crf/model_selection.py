@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -53,15 +54,22 @@ class StratifiedLatticeKFold(BaseCrossValidator):
     [[0, 1], [0, 1]]
     """
 
-    def __init__(self, n_splits=5, *, shuffle=False, random_state=None, missing_label=None):
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        shuffle: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        missing_label: Any = None,
+    ) -> None:
         if not isinstance(n_splits, Integral) or n_splits < 2:
             raise ValueError(f"n_splits must be an integer of at least 2, got {n_splits!r}.")
-        self.n_splits = n_splits
-        self.shuffle = shuffle
-        self.random_state = random_state
-        self.missing_label = missing_label
+        self.n_splits: int = n_splits
+        self.shuffle: bool = shuffle
+        self.random_state: Any = random_state
+        self.missing_label: Any = missing_label
 
-    def get_n_splits(self, X=None, y=None, groups=None):
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Number of folds.
 
         Parameters
@@ -124,8 +132,17 @@ def _histograms(y, missing_label):
 
 
 def cross_val_predict(
-    estimator, X, y=None, *, groups=None, cv=None, n_jobs=None, verbose=0, params=None, method="predict"
-):
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    cv: Any = None,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+    params: Any = None,
+    method: str = "predict",
+) -> np.ndarray:
     """Predictions for each example by an estimator that was fitted without it, in the layout of X.
 
     scikit-learn's function of this name fails on ragged labels and on all structured probabilities.
@@ -197,7 +214,7 @@ def example_splits(cv, estimator, y, n_examples: int | None = None, groups=None)
     """Folds of examples: those of :class:`StratifiedLatticeKFold` for classifiers, unless cv is a splitter."""
     # groups: (n_examples,)
     if cv is None or isinstance(cv, Integral):
-        n_splits = 5 if cv is None else cv
+        n_splits = 5 if cv is None else int(cv)
         classify = is_classifier(estimator) and y is not None
         splitter = StratifiedLatticeKFold(n_splits) if classify else KFold(n_splits)
     else:
@@ -260,15 +277,15 @@ _N_DRAWS, _COVERAGE = 2000, 0.95
 
 def coupling_audit(
     estimators: Mapping,
-    X,
-    y,
+    X: Any,
+    y: Any,
     *,
     inference: Mapping,
-    groups=None,
-    cv=None,
+    groups: Any = None,
+    cv: Any = None,
     scoring: str | Callable | None = None,
     n_jobs: int | None = None,
-    random_state=None,
+    random_state: int | np.random.RandomState | None = None,
 ) -> Bunch:
     r"""Which way of learning goes with which inference on given data: Table 1 of Kumar et al. for any task.
 

@@ -12,7 +12,14 @@ _INK = 8
 _LEVELS = {"flip": 0.1, "gaussian": 0.5}
 
 
-def make_noisy_digits(n_samples=None, *, noise="flip", level=None, scale=1, random_state=None):
+def make_noisy_digits(
+    n_samples: int | None = None,
+    *,
+    noise: str = "flip",
+    level: float | None = None,
+    scale: int = 1,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple:
     r"""Binary handwritten digits under noise with the clean images, an image restoration task.
 
     The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and

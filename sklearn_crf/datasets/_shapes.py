@@ -1,6 +1,7 @@
 """Four binary images with fine structure, drawn by arithmetic, and two kinds of noise."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
@@ -17,7 +18,7 @@ _GAUSSIAN_STD = 0.3
 _MOST_COPIES = 100_000
 
 
-def make_binary_shapes():
+def make_binary_shapes() -> Any:
     """Four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
 
     Stand-ins for the base images of Kumar & Hebert (2003), which are not available. They are drawn by arithmetic,
@@ -40,7 +41,13 @@ def make_binary_shapes():
     return Bunch(images=images.astype(np.uint8), names=tuple(drawings))
 
 
-def make_noisy_shapes(noise="gaussian", n_per_shape=50, *, shapes=None, random_state=None):
+def make_noisy_shapes(
+    noise: str = "gaussian",
+    n_per_shape: int = 50,
+    *,
+    shapes: Any = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple:
     r"""Noisy copies of the binary shapes: the denoising task of Kumar, August & Hebert (2005).
 
     On labels :math:`y \in \{0, 1\}`, ``"gaussian"`` noise gives :math:`x \sim N(y, 0.3^2)`; ``"bimodal"`` noise draws x

@@ -68,7 +68,7 @@ class BandwidthSearch(HoldsOptions):
         max_rounds: int = 2,
         max_steps: int = 4,
         random_state: int | np.random.RandomState | None = None,
-    ):
+    ) -> None:
         self.validation_fraction = validation_fraction
         self.factor = factor
         self.max_rounds = max_rounds
@@ -187,7 +187,7 @@ class BandwidthGradient(HoldsOptions):
         "max_factor": _ABOVE_ONE,
     }
 
-    def __init__(self, max_iter: int = 20, max_step: float = 0.5, tol: float = 0.02, max_factor: float = 100.0):
+    def __init__(self, max_iter: int = 20, max_step: float = 0.5, tol: float = 0.02, max_factor: float = 100.0) -> None:
         self.max_iter = max_iter
         self.max_step = max_step
         self.tol = tol

@@ -195,7 +195,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         warm_start: bool = False,
         n_jobs: int | None = None,
         verbose: int = 0,
-    ):
+    ) -> None:
         self.kernels = kernels
         self.compatibility = compatibility
         self.unaries = unaries

@@ -1,5 +1,7 @@
 """FieldDisplay: one example with its marginals, predicted labels and errors."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf.display._matplotlib import require_pyplot
@@ -58,17 +60,17 @@ class FieldDisplay:
 
     def __init__(
         self,
-        y_pred,
+        y_pred: Any,
         *,
-        y_true=None,
-        proba=None,
-        image=None,
-        classes=None,
-        missing_label=None,
-        pos_label=None,
-        positions=None,
-        edges=None,
-    ):
+        y_true: Any = None,
+        proba: Any = None,
+        image: Any = None,
+        classes: Any = None,
+        missing_label: Any = None,
+        pos_label: Any = None,
+        positions: Any = None,
+        edges: Any = None,
+    ) -> None:
         self.y_pred = y_pred
         self.y_true = y_true
         self.proba = proba
@@ -82,17 +84,17 @@ class FieldDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X_i,
-        y_i=None,
+        estimator: Any,
+        X_i: Any,
+        y_i: Any = None,
         *,
-        image=None,
-        missing_label="estimator",
-        pos_label=None,
-        positions=None,
-        panels=None,
-        axes=None,
-    ):
+        image: Any = None,
+        missing_label: Any = "estimator",
+        pos_label: Any = None,
+        positions: Any = None,
+        panels: Any = None,
+        axes: Any = None,
+    ) -> "FieldDisplay":
         """Predict one example and draw it.
 
         Parameters
@@ -157,19 +159,19 @@ class FieldDisplay:
     @classmethod
     def from_predictions(
         cls,
-        y_true,
-        y_pred,
+        y_true: Any,
+        y_pred: Any,
         *,
-        proba=None,
-        image=None,
-        classes=None,
-        missing_label=None,
-        pos_label=None,
-        positions=None,
-        edges=None,
-        panels=None,
-        axes=None,
-    ):
+        proba: Any = None,
+        image: Any = None,
+        classes: Any = None,
+        missing_label: Any = None,
+        pos_label: Any = None,
+        positions: Any = None,
+        edges: Any = None,
+        panels: Any = None,
+        axes: Any = None,
+    ) -> "FieldDisplay":
         """Draw labels that were predicted already.
 
         Parameters
@@ -200,7 +202,7 @@ class FieldDisplay:
         )
         return display.plot(panels=panels, axes=axes)
 
-    def plot(self, *, panels=None, axes=None):
+    def plot(self, *, panels: Any = None, axes: Any = None) -> "FieldDisplay":
         """Draw.
 
         Parameters

@@ -1,5 +1,7 @@
 """TrainingTraceDisplay: the path of the weights during training (Kumar et al. 2005, Figure 1)."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -46,12 +48,14 @@ class TrainingTraceDisplay:
     (3, 1)
     """
 
-    def __init__(self, traces, *, names):
+    def __init__(self, traces: Any, *, names: Any) -> None:
         self.traces = traces
         self.names = names
 
     @classmethod
-    def from_estimator(cls, estimator, *, weights=None, name=None, axes=None):
+    def from_estimator(
+        cls, estimator: Any, *, weights: Any = None, name: str | None = None, axes: Any = None
+    ) -> "TrainingTraceDisplay":
         """Draw the training of one estimator.
 
         Parameters
@@ -71,7 +75,9 @@ class TrainingTraceDisplay:
         return cls.from_estimators([estimator], weights=weights, names=None if name is None else [name], axes=axes)
 
     @classmethod
-    def from_estimators(cls, estimators, *, weights=None, names=None, axes=None):
+    def from_estimators(
+        cls, estimators: Any, *, weights: Any = None, names: Any = None, axes: Any = None
+    ) -> "TrainingTraceDisplay":
         """Draw several trainings next to each other.
 
         Parameters
@@ -97,7 +103,7 @@ class TrainingTraceDisplay:
             raise ValueError(f"names must hold {len(traces)} titles, one per estimator, got {len(names)}.")
         return cls(traces, names=names).plot(axes=axes)
 
-    def plot(self, *, axes=None):
+    def plot(self, *, axes: Any = None) -> "TrainingTraceDisplay":
         """Draw.
 
         Parameters

@@ -35,7 +35,7 @@ class Shard:
     ([[0.0], [1.0]], [0, 1], None)
     """
 
-    def __init__(self, number: int, name: str, source: Callable[[], tuple]):
+    def __init__(self, number: int, name: str, source: Callable[[], tuple]) -> None:
         self.number = number
         self.name = name
         self.source = source
@@ -194,7 +194,7 @@ class LocalExecutor(Executor):
     ['0', '1', '2']
     """
 
-    def __init__(self, shards: Sequence[Shard], keep: bool = True):
+    def __init__(self, shards: Sequence[Shard], keep: bool = True) -> None:
         self.shards = list(shards)
         self.keep = keep
 

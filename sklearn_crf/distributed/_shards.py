@@ -71,7 +71,7 @@ class Shards:
     >>> folder.cleanup()
     """
 
-    def __init__(self, paths: Iterable, load: Callable[[Any], tuple], client: Any = None):
+    def __init__(self, paths: Iterable, load: Callable[[Any], tuple], client: Any = None) -> None:
         paths = [paths] if isinstance(paths, str) else list(paths)
         if not callable(load):
             raise ValueError(f"load must be a function of a path, got {load!r}.")

@@ -1,5 +1,8 @@
 """Features of edges: by name, computed from those of nodes, scaled and weighted."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
@@ -34,7 +37,7 @@ def constant(x_tail, x_head):
 EDGE_FEATURES = {"difference": difference, "constant": constant}
 
 
-def register_edge_features(name, function):
+def register_edge_features(name: str, function: Callable[..., Any]) -> None:
     """Give edge features a name, so that ``edge_features=name`` finds them.
 
     Parameters

@@ -83,15 +83,15 @@ class Example:
 
     def __init__(
         self,
-        node_features,
-        edges,
-        edge_features=None,
-        node_type=None,
-        edge_type=None,
-        n_states=None,
-        factors=None,
-        fixed_factors=None,
-    ):
+        node_features: Any,
+        edges: Any,
+        edge_features: Any = None,
+        node_type: Any = None,
+        edge_type: Any = None,
+        n_states: Any = None,
+        factors: Any = None,
+        fixed_factors: Any = None,
+    ) -> None:
         self._set(node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors)
 
     def _set(self, node_features, edges, edge_features, node_type, edge_type, n_states, factors, fixed_factors):
@@ -120,7 +120,7 @@ class Example:
             self._set(*(getattr(self, name) for name in FIELDS))
 
     @property
-    def edge_type(self):
+    def edge_type(self) -> Any:
         """Type of each edge, (E,) int32; None is one type."""
         return lattice_types(self._edge_type, self.graph)
 
@@ -144,7 +144,7 @@ class Example:
         return self._with(edge_features=scaled_edges(self.edge_features, self.edge_type, scale))
 
     @property
-    def is_plain_lattice(self):
+    def is_plain_lattice(self) -> bool:
         """Whether all that nodes and edges have follows from the features of nodes and the shape of a lattice."""
         has_own = self.node_type is not None or self.n_states is not None or self.has_factors
         is_dense = isinstance(self.node_features, np.ndarray)
@@ -155,16 +155,16 @@ class Example:
         return self.edge_features is None
 
     @property
-    def stores_edges(self):
+    def stores_edges(self) -> bool:
         """Whether the features of edges are in memory, not made anew whenever they are read."""
         return True
 
     @property
-    def has_quick_edges(self):
+    def has_quick_edges(self) -> bool:
         """Whether to make the features of edges takes no longer than to look at their scores does."""
         return True
 
-    def rows(self, start, stop):
+    def rows(self, start: int, stop: int) -> "Example":
         """The part of a plain lattice from one index of its first axis to another.
 
         Parameters
@@ -190,7 +190,7 @@ class Example:
         """Sum of the features of each edge by the weights of its type, (n_edge_types, R)."""
         return weighted_edges(self.edge_features, self.edge_type, weights)
 
-    def with_fixed_factors(self, fixed_factors):
+    def with_fixed_factors(self, fixed_factors: Any) -> "Example":
         """The same example with other fixed factors, such as constraints that are to hold at prediction alone.
 
         Parameters
@@ -205,22 +205,22 @@ class Example:
         return self._with(fixed_factors=_as_fixed_factors(fixed_factors, self.n_nodes))
 
     @property
-    def edges(self):
+    def edges(self) -> np.ndarray:
         """(E, 2) int32."""
         return self.graph.edges
 
     @property
-    def n_nodes(self):
+    def n_nodes(self) -> int:
         """Number of nodes N."""
         return self.graph.n_nodes
 
     @property
-    def has_factors(self):
+    def has_factors(self) -> bool:
         """Whether there are factors besides nodes and edges."""
         return bool(self.factors or self.fixed_factors)
 
     @property
-    def is_forest(self):
+    def is_forest(self) -> bool:
         """Whether no cycle leads through nodes, edges and factors."""
         if not self.has_factors:
             return self.graph.is_forest
@@ -234,7 +234,7 @@ class Example:
         return len(owner) == size - n_components
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, int]:
         """Shape of ``node_features``: its last entry is the number of features, as for an array."""
         return self.node_features.shape
 

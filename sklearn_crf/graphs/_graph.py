@@ -94,7 +94,9 @@ class Graph:
     shape: tuple[int, ...] | None
     offsets: np.ndarray | None
 
-    def __init__(self, n_nodes: int, edges: Any, shape: Sequence[int] | None = None, offsets: ArrayLike | None = None):
+    def __init__(
+        self, n_nodes: int, edges: Any, shape: Sequence[int] | None = None, offsets: ArrayLike | None = None
+    ) -> None:
         n_nodes = as_integer(n_nodes, "n_nodes")
         edges = _as_edges(n_nodes, _edge_pairs(edges, n_nodes))
         self._set(n_nodes, edges, None if shape is None else _as_shape(shape), offsets)

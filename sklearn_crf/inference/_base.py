@@ -72,7 +72,7 @@ class Marginals(NamedTuple):
     method: str | None = None
 
     @property
-    def statistics(self):
+    def statistics(self) -> Statistics:
         """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.Statistics`."""
         return Statistics(self.unary, self.tables)
 
@@ -142,12 +142,12 @@ class Labeling(NamedTuple):
     method: str | None = None
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
         return max(self.bound - self.score, 0.0)
 
     @property
-    def certified(self):
+    def certified(self) -> bool:
         """True if the gap is zero: no labeling scores higher.
 
         Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
@@ -156,7 +156,7 @@ class Labeling(NamedTuple):
 
 
 @contextmanager
-def convergence_left_to_caller():
+def convergence_left_to_caller() -> Any:
     """Context in which inference does not warn: training, which calls it hundreds of times, looks at ``converged`` of
     the results and warns once.
 
@@ -295,7 +295,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     @overload
     def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any: ...
 
-    def marginals(self, model, *, init=None, n_threads=1):
+    def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
         """Marginals of nodes and tables, and the log-partition.
 
         Parameters

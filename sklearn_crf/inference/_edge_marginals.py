@@ -1,6 +1,7 @@
 """Joint marginals of the two ends of edges, by the messages of a field."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ class EdgeMarginals:
     _require: Callable[..., None]  # of the inference
     _edge_marginals: Callable[..., np.ndarray]
 
-    def edge_marginals(self, model, edges=None, *, init=None, n_threads=1):
+    def edge_marginals(self, model: Any, edges: Any = None, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
         """Joint marginals of the two ends of edges, of what ``marginals`` gives for single nodes.
 
         Parameters

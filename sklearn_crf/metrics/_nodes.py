@@ -1,6 +1,7 @@
 """Metrics, reports and scorers of nodes: every labelled node counts once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,7 +68,7 @@ def _joined(parts, keep, name):
     return values
 
 
-def node_accuracy_score(y_true, y_pred, *, missing_label=None, sample_weight=None):
+def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, sample_weight: Any = None) -> float:
     """Share of labelled nodes whose label is right.
 
     Parameters
@@ -93,7 +94,15 @@ def node_accuracy_score(y_true, y_pred, *, missing_label=None, sample_weight=Non
     return _flat_score(accuracy_score, y_true, y_pred, missing_label, sample_weight)
 
 
-def node_f1_score(y_true, y_pred, *, missing_label=None, sample_weight=None, average="macro", **options):
+def node_f1_score(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    missing_label: Any = None,
+    sample_weight: Any = None,
+    average: str | None = "macro",
+    **options: Any,
+) -> Any:
     """F1 of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or an average of them.
 
     Parameters
@@ -119,7 +128,15 @@ def node_f1_score(y_true, y_pred, *, missing_label=None, sample_weight=None, ave
     return _flat_score(f1_score, y_true, y_pred, missing_label, sample_weight, average=average, **options)
 
 
-def node_jaccard_score(y_true, y_pred, *, missing_label=None, sample_weight=None, average="macro", **options):
+def node_jaccard_score(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    missing_label: Any = None,
+    sample_weight: Any = None,
+    average: str | None = "macro",
+    **options: Any,
+) -> Any:
     """Intersection over union of each class over labelled nodes, ``tp / (tp + fp + fn)``, or an average of them.
 
     Nodes of all examples count together, as is usual for segmentations.
@@ -231,7 +248,9 @@ def iou_report(
     return "\n".join(lines)
 
 
-def node_log_likelihood_score(y_true, y_proba, *, labels, missing_label=None, sample_weight=None):
+def node_log_likelihood_score(
+    y_true: Any, y_proba: Any, *, labels: Any, missing_label: Any = None, sample_weight: Any = None
+) -> float:
     """Mean log-probability of the true label of a labelled node; larger is better, 0 is best.
 
     It scores node marginals, not labelings: for a field it is not the log-likelihood of its training.
@@ -308,7 +327,14 @@ class NodeScorer:
         return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
 
 
-def make_node_scorer(metric, *, response_method="predict", missing_label=None, greater_is_better=True, **options):
+def make_node_scorer(
+    metric: Callable[..., float],
+    *,
+    response_method: str = "predict",
+    missing_label: Any = None,
+    greater_is_better: bool = True,
+    **options: Any,
+) -> Any:
     """A scorer that flattens structured y and predictions for a metric of flat labels.
 
     Parameters

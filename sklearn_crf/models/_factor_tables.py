@@ -66,7 +66,7 @@ class CountTable(NamedTuple):
     state: int = 1
 
 
-def at_most_one(state=1):
+def at_most_one(state: int = 1) -> CountTable:
     """Hard constraint that at most one node of a factor is in the given state.
 
     Parameters
@@ -87,7 +87,7 @@ def at_most_one(state=1):
     return CountTable(np.zeros(2), -np.inf, state)
 
 
-def exactly_one(state=1):
+def exactly_one(state: int = 1) -> CountTable:
     """Hard constraint that exactly one node of a factor is in the given state.
 
     Parameters
@@ -108,7 +108,7 @@ def exactly_one(state=1):
     return CountTable(np.array([-np.inf, 0.0]), -np.inf, state)
 
 
-def at_least_one(state=1):
+def at_least_one(state: int = 1) -> CountTable:
     """Hard constraint that at least one node of a factor is in the given state.
 
     Parameters

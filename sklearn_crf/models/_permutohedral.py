@@ -1,8 +1,9 @@
 """Gaussian filtering in any number of dimensions on the permutohedral lattice."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import restoring
@@ -103,13 +104,13 @@ class PermutohedralFilter:
 
     def __init__(
         self,
-        features,
+        features: ArrayLike,
         *,
         normalization: str | None = "symmetric",
         blur: str = "single",
         max_memory: float = 2**33,
         n_threads: int = 1,
-    ):
+    ) -> None:
         features = _checked(features)
         if normalization not in ("symmetric", None):
             raise ValueError(f"normalization must be 'symmetric' or None, got {normalization!r}.")
@@ -160,7 +161,7 @@ class PermutohedralFilter:
             raise ValueError(f"weight must have shape {corners}, got {self.weight.shape}.")
         self._set_passes()
 
-    def apply(self, values, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
+    def apply(self, values: ArrayLike, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
         """The filtered values of all points.
 
         Parameters
@@ -226,7 +227,7 @@ class PermutohedralFilter:
         values, blurred = (np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
         return values, blurred, np.zeros((n_parts, self.n_vertices, width))
 
-    def blurred(self, points, workspace, run, *, adjoint: bool = False) -> np.ndarray:
+    def blurred(self, points: np.ndarray, workspace: tuple, run: Any, *, adjoint: bool = False) -> np.ndarray:
         """Values of the vertices after splat and blur, to be sliced at the points.
 
         Parameters
@@ -263,7 +264,7 @@ class PermutohedralFilter:
             vertices, other = other, vertices
         return vertices
 
-    def small_lattice(self, workspace) -> tuple | None:
+    def small_lattice(self, workspace: tuple) -> tuple | None:
         """Arrays by which kernels filter in one call; None of large lattices and of long rows.
 
         Parameters

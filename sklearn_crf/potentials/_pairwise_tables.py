@@ -1,7 +1,7 @@
 """Pairwise tables that a few weights fill: their forms, and the options of a field."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -188,13 +188,13 @@ class PairwiseTables(HoldsOptions):
     def __init__(
         self,
         form: str = "auto",
-        forbidden=None,
+        forbidden: Any = None,
         edge_types: str = "tied",
         C: float | None = None,
         *,
-        forbidden_first=None,
-        forbidden_last=None,
-    ):
+        forbidden_first: Any = None,
+        forbidden_last: Any = None,
+    ) -> None:
         self.form = form
         self.forbidden = forbidden
         self.edge_types = edge_types

@@ -89,7 +89,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         separator: str = "=",
         min_count: int = 1,
         edge_features: Callable[[Token, Token], Token] | None = None,
-    ):
+    ) -> None:
         self.dtype = dtype
         self.separator = separator
         self.min_count = min_count

@@ -1,7 +1,7 @@
 """The labeling of highest score: exact wherever the budget affords it, else by a portfolio of algorithms."""
 
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class AutoMap(Inference):
     takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
 
-    def __init__(self, max_iter=100, tol=1e-4, bounded=False, budget="default"):
+    def __init__(self, max_iter: int = 100, tol: float = 1e-4, bounded: bool = False, budget: str = "default") -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.bounded = bounded
@@ -98,7 +98,7 @@ class AutoMap(Inference):
         super()._check_model(model)
         Budget.of(self.budget)
 
-    def labeler_of_chains(self, model, rule):
+    def labeler_of_chains(self, model: Any, rule: str) -> Any:
         self._require("map", model)
         return TreeInference().labeler_of_chains(model, rule)
 

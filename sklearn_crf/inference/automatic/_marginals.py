@@ -1,6 +1,6 @@
 """Marginals by the best algorithm at hand: exact wherever the budget affords elimination, messages elsewhere."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -87,25 +87,27 @@ class AutoMarginals(Inference):
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, search=True, budget="default"):
+    def __init__(
+        self, max_iter: int = 100, tol: float = 1e-4, damping: float = 0.0, search: bool = True, budget: str = "default"
+    ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
         self.search = search
         self.budget = budget
 
-    def for_learning(self):
+    def for_learning(self) -> Any:
         budget = "fast" if self.budget == "default" else self.budget
         return clone(self).set_params(search=False, budget=budget)
 
-    def is_exact_for(self, model):
+    def is_exact_for(self, model: Any) -> bool:
         return exact_inference(model, budget=self.budget) is not None
 
     def _check_model(self, model):
         super()._check_model(model)
         Budget.of(self.budget)
 
-    def labeler_of_chains(self, model, rule):
+    def labeler_of_chains(self, model: Any, rule: str) -> Any:
         self._require("marginals", model)
         return TreeInference().labeler_of_chains(model, rule)
 

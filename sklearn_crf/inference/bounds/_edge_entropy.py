@@ -80,7 +80,7 @@ class EdgeEntropyBP(Inference):
 
     tasks = frozenset({"marginals"})
 
-    def __init__(self, max_iter=500, tol=1e-6, entropy="trivial"):
+    def __init__(self, max_iter: int = 500, tol: float = 1e-6, entropy: str = "trivial") -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.entropy = entropy

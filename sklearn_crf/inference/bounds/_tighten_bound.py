@@ -310,15 +310,15 @@ class TightenBound(Inference):
 
     def __init__(
         self,
-        trees="minimal",
-        solver="spg",
-        start_sweeps=0,
-        max_iter=500,
-        tol=1e-4,
-        outer_iter=50,
-        outer_step="harmonic",
-        random_state=0,
-    ):
+        trees: Any = "minimal",
+        solver: str = "spg",
+        start_sweeps: int = 0,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        outer_iter: int = 50,
+        outer_step: str = "harmonic",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
         self.trees = trees
         self.solver = solver
         self.start_sweeps = start_sweeps

@@ -33,7 +33,7 @@ class _MoveMaking(Inference):
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
     exact_on = None
 
-    def __init__(self, max_iter=50, nonsubmodular="error"):
+    def __init__(self, max_iter: int = 50, nonsubmodular: str = "error") -> None:
         self.max_iter = max_iter
         self.nonsubmodular = nonsubmodular
 

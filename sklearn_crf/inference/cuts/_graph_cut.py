@@ -83,7 +83,7 @@ class GraphCut(Inference):
     exact_on = "submodular"
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
 
-    def __init__(self, nonsubmodular="error"):
+    def __init__(self, nonsubmodular: str = "error") -> None:
         self.nonsubmodular = nonsubmodular
 
     def _check_model(self, model):

@@ -1,6 +1,6 @@
 """The m best labelings of a model without cycles."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,10 +57,10 @@ class TreeBestLabelings(Inference):
     tasks = frozenset({"map"})
     exact_on = "forest"
 
-    def __init__(self, m=5):
+    def __init__(self, m: int = 5) -> None:
         self.m = m
 
-    def best(self, model):
+    def best(self, model: Any) -> BestLabelings:
         """The m best labelings.
 
         Parameters

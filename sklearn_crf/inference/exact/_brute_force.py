@@ -53,7 +53,7 @@ class BruteForce(Inference):
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_labelings=2**20):
+    def __init__(self, max_labelings: int = 2**20) -> None:
         self.max_labelings = max_labelings
 
     def _check_model(self, model):

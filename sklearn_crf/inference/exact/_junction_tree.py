@@ -224,7 +224,7 @@ class JunctionTree(EdgeMarginals, Inference):
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_width=30, max_memory=2**31):
+    def __init__(self, max_width: int = 30, max_memory: float = 2**31) -> None:
         self.max_width = max_width
         self.max_memory = max_memory
 

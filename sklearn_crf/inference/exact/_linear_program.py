@@ -66,7 +66,7 @@ class LinearProgram(Inference):
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, method="highs", max_variables=2_000_000):
+    def __init__(self, method: str = "highs", max_variables: int = 2_000_000) -> None:
         self.method = method
         self.max_variables = max_variables
 

@@ -1,6 +1,7 @@
 """Exact inference on graphs without cycles."""
 
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -82,7 +83,7 @@ class TreeInference(EdgeMarginals, Inference):
                 "LoopyBP takes any graph."
             )
 
-    def labeler_of_chains(self, model, rule):
+    def labeler_of_chains(self, model: Any, rule: str) -> Any:
         self._require("map" if rule == "map" else "marginals", model)
         return labeler_of_chains(model, rule)
 

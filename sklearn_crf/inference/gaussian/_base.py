@@ -1,8 +1,9 @@
 """Base of the inference in Gaussian fields, and its results."""
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import as_finite
@@ -73,7 +74,7 @@ class GaussianInference(Inference):
         "_sample": _checked_samples,
     }
 
-    def solve(self, model, right_hand_side, *, init=None, n_threads=1):
+    def solve(self, model: Any, right_hand_side: ArrayLike, *, init: Any = None, n_threads: int = 1) -> Solution:
         """Solve ``J x = b`` for one or several b.
 
         Parameters

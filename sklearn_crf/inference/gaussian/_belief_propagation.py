@@ -68,7 +68,7 @@ class GaussianBP(GaussianInference):
     tasks = frozenset({"marginals"})
     exact_on = "forest"
 
-    def __init__(self, max_iter=1000, tol=1e-9, damping=0.0):
+    def __init__(self, max_iter: int = 1000, tol: float = 1e-9, damping: float = 0.0) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping

@@ -68,7 +68,13 @@ class ConjugateGradient(GaussianInference):
     tasks = frozenset({"marginals"})
     _takes_operators = True
 
-    def __init__(self, max_iter=1000, tol=1e-6, n_probes=0, random_state=None):
+    def __init__(
+        self,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        n_probes: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.n_probes = n_probes

@@ -51,7 +51,7 @@ class GaussianDirect(GaussianInference):
 
     tasks = frozenset({"marginals", "sample"})
 
-    def __init__(self, covariance=True, random_state=None):
+    def __init__(self, covariance: bool = True, random_state: int | np.random.RandomState | None = None) -> None:
         self.covariance = covariance
         self.random_state = random_state
 

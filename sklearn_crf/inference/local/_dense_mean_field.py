@@ -1,6 +1,6 @@
 """Mean field of a fully connected field: parallel updates of all nodes by Gaussian filters."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import entr
@@ -89,12 +89,12 @@ class DenseMeanField(Inference):
     tasks = frozenset({"map", "marginals"})
     takes = (DenseModel,)
 
-    def __init__(self, max_iter: int = 10, tol: float = 0.0, updates: str = "parallel"):
+    def __init__(self, max_iter: int = 10, tol: float = 0.0, updates: str = "parallel") -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.updates = updates
 
-    def node_marginals(self, model, *, init=None, n_threads: int = 1) -> np.ndarray:
+    def node_marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
         """Marginals of the nodes alone, as ``marginals(model).unary``, without the filterings that the bound takes.
 
         Parameters

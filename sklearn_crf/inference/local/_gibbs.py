@@ -84,7 +84,14 @@ class GibbsSampler(Inference):
 
     tasks = frozenset({"marginals", "sample"})
 
-    def __init__(self, n_sweeps=200, burn_in=50, thin=10, n_chains=1, random_state=None):
+    def __init__(
+        self,
+        n_sweeps: int = 200,
+        burn_in: int = 50,
+        thin: int = 10,
+        n_chains: int = 1,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
         self.n_sweeps = n_sweeps
         self.burn_in = burn_in
         self.thin = thin

@@ -106,7 +106,13 @@ class ICM(Inference):
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
     _climbs = False  # its sweeps are the climb, as many as max_iter allows
 
-    def __init__(self, max_iter=100, schedule="sequential", n_restarts=0, random_state=None):
+    def __init__(
+        self,
+        max_iter: int = 100,
+        schedule: str = "sequential",
+        n_restarts: int = 0,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
         self.max_iter = max_iter
         self.schedule = schedule
         self.n_restarts = n_restarts

@@ -78,7 +78,9 @@ class MeanField(Inference):
     tasks = frozenset({"map", "marginals"})
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
 
-    def __init__(self, max_iter=1000, tol=1e-6, damping=0.0, schedule="sequential"):
+    def __init__(
+        self, max_iter: int = 1000, tol: float = 1e-6, damping: float = 0.0, schedule: str = "sequential"
+    ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping

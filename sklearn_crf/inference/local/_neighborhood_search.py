@@ -146,7 +146,7 @@ class LargeNeighborhoodSearch(Inference):
         max_cells: int = 2**13,
         max_options: int = 4,
         random_state: int | np.random.RandomState | None = None,
-    ):
+    ) -> None:
         self.max_work = max_work
         self.n_restarts = n_restarts
         self.max_cells = max_cells

@@ -1,6 +1,6 @@
 """Belief propagation, plain and tree-reweighted: sweeps until messages converge, and what these stand for."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -143,11 +143,11 @@ class MessagePassing(EdgeMarginals, Inference):
         return result._replace(bound=max(self._max_bound(model, state), result.score))
 
     @property
-    def takes_turns(self):  # type: ignore[override]  # a class attribute of the other inferences
+    def takes_turns(self) -> bool:  # type: ignore[override]  # a class attribute of the other inferences
         return self.schedule in ("auto", "sequential")
 
     @property
-    def joined_nodes(self):
+    def joined_nodes(self) -> int:
         return MOST_JOINED if self.schedule in ("auto", "sequential") else 1
 
     def _settled_nodes(self, model, n_threads):
@@ -290,7 +290,9 @@ class LoopyBP(MessagePassing):
 
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=100, tol=1e-4, damping=0.0, schedule="auto", climb=True):
+    def __init__(
+        self, max_iter: int = 100, tol: float = 1e-4, damping: float = 0.0, schedule: str = "auto", climb: bool = True
+    ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.damping = damping
@@ -409,7 +411,14 @@ class TRWMessagePassing(MessagePassing):
     _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES, "convergent")}
     convex = True
 
-    def __init__(self, edge_probabilities="auto", max_iter=200, tol=1e-4, damping=0.0, schedule="auto"):
+    def __init__(
+        self,
+        edge_probabilities: Any = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        damping: float = 0.0,
+        schedule: str = "auto",
+    ) -> None:
         self.edge_probabilities = edge_probabilities
         self.max_iter = max_iter
         self.tol = tol
@@ -439,7 +448,7 @@ class TRWMessagePassing(MessagePassing):
         return field._replace(edge_weight=weight if model.edge_weight is None else model.edge_weight)
 
     @property
-    def joined_nodes(self):
+    def joined_nodes(self) -> int:
         # Other probabilities are those of a graph as a whole.
         choice = self.edge_probabilities
         return super().joined_nodes if isinstance(choice, str) and choice in ("chains", "covering") else 1

@@ -69,7 +69,7 @@ class MPLP(Inference):
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=500, tol=1e-7, climb=True):
+    def __init__(self, max_iter: int = 500, tol: float = 1e-7, climb: bool = True) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.climb = climb

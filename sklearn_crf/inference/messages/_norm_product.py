@@ -1,5 +1,7 @@
 """Norm-product belief propagation."""
 
+from typing import Any
+
 from sklearn_crf._numbers import check_option
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
@@ -96,13 +98,13 @@ class NormProductBP(Inference):
 
     def __init__(
         self,
-        counting_numbers="trw",
-        edge_probabilities="auto",
-        temperature=1.0,
-        map_temperature=0.0,
-        max_iter=500,
-        tol=1e-6,
-    ):
+        counting_numbers: Any = "trw",
+        edge_probabilities: Any = "auto",
+        temperature: float = 1.0,
+        map_temperature: float = 0.0,
+        max_iter: int = 500,
+        tol: float = 1e-6,
+    ) -> None:
         self.counting_numbers = counting_numbers
         self.edge_probabilities = edge_probabilities
         self.temperature = temperature

@@ -76,7 +76,7 @@ class TRWS(Inference):
     tasks = frozenset({"map"})
     exact_on = "forest"
 
-    def __init__(self, max_iter=500, tol=1e-7, climb=True):
+    def __init__(self, max_iter: int = 500, tol: float = 1e-7, climb: bool = True) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.climb = climb

@@ -102,7 +102,7 @@ class AD3(Inference):
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
 
-    def __init__(self, max_iter=1000, tol=1e-3, penalty=0.3, climb=True):
+    def __init__(self, max_iter: int = 1000, tol: float = 1e-3, penalty: float = 0.3, climb: bool = True) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.penalty = penalty

@@ -125,7 +125,7 @@ class ClusterTightening(Inference):
         max_work: float = 1e9,
         max_memory: float = 2**31,
         random_state: int | np.random.RandomState | None = 0,
-    ):
+    ) -> None:
         self.max_work = max_work
         self.max_memory = max_memory
         self.random_state = random_state

@@ -101,7 +101,7 @@ class CycleRelaxation(Inference):
     tasks = frozenset({"map"})
     exact_on = "forest"
 
-    def __init__(self, max_iter: int = 200):
+    def __init__(self, max_iter: int = 200) -> None:
         self.max_iter = max_iter
 
     def _check_model(self, model):

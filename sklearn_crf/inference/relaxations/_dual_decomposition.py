@@ -1,6 +1,6 @@
 """Dual decomposition over spanning trees by projected subgradients."""
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -105,16 +105,16 @@ class DualDecomposition(SubgradientMap):
 
     def __init__(
         self,
-        trees="minimal",
-        step="annealed",
-        max_iter=1000,
-        tol=1e-5,
-        decay=0.995,
-        backoff=0.95,
-        least_step=1e-3,
-        climb=True,
-        random_state=0,
-    ):
+        trees: Any = "minimal",
+        step: str = "annealed",
+        max_iter: int = 1000,
+        tol: float = 1e-5,
+        decay: float = 0.995,
+        backoff: float = 0.95,
+        least_step: float = 1e-3,
+        climb: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
         self.trees = trees
         self.step = step
         self.max_iter = max_iter

@@ -109,7 +109,16 @@ class IncMP(SubgradientMap):
 
     has_fractional = True
 
-    def __init__(self, max_iter=1000, tol=1e-5, decay=0.995, backoff=0.95, least_step=1e-3, climb=True, random_state=0):
+    def __init__(
+        self,
+        max_iter: int = 1000,
+        tol: float = 1e-5,
+        decay: float = 0.995,
+        backoff: float = 0.95,
+        least_step: float = 1e-3,
+        climb: bool = True,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.decay = decay
