@@ -235,8 +235,7 @@ class _InTurn:
         # An interrupted task may have left its turn, and not come back.
         if getattr(_current, "turn", None) is self._lock:
             _current.turn = None
-            if self._lock is not None:
-                self._lock.release()
+            self._lock.release()  # type: ignore[union-attr]  # a lock, as it was taken
 
 
 class out_of_turn:

@@ -1,7 +1,7 @@
 """Base class of the estimators on regression tree fields: the steps of a fit, and means of fitted fields."""
 
 from collections.abc import Mapping
-from functools import partial, partialmethod
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -37,7 +37,9 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """
 
     __getstate__ = versioned_state
-    __setstate__ = partialmethod(restore_versioned_state, check=check_saved_trees)
+
+    def __setstate__(self, state: dict) -> None:
+        restore_versioned_state(self, state, check_saved_trees)
 
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
