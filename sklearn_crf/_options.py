@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, fields
 from inspect import cleandoc
 from itertools import pairwise
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -19,9 +19,9 @@ def options(cls: _Class) -> _Class:
     A subclass may add fields and change defaults. Its docstring describes these alone: the descriptions of the others
     are those of its base, with its own defaults.
     """
-    cls = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    cls.__doc__ = _with_inherited_entries(cls)
-    return cls
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made.__doc__ = _with_inherited_entries(made)
+    return made
 
 
 def _with_inherited_entries(cls):
@@ -44,7 +44,8 @@ def _with_inherited_entries(cls):
 def _sections(text):
     """Return the lines of each section of a docstring by its title, those before the first section by ""."""
     lines = cleandoc(text or "").splitlines()
-    found, title = {"": []}, ""
+    found: dict[str, list[str]] = {"": []}
+    title = ""
     for line, following in pairwise([*lines, ""]):
         if line and following == "-" * len(line):
             title = line
@@ -56,7 +57,8 @@ def _sections(text):
 
 def _entries(lines):
     """Return the lines of each entry of a section by its name."""
-    found, name = {}, None
+    found: dict[str | None, list[str]] = {}
+    name = None
     for line in lines:
         if line and not line.startswith(" "):
             name = re.split(r"\s:", line, maxsplit=1)[0].strip()

@@ -32,7 +32,7 @@ class WeightLayout(NamedTuple):
     def attributes(self, potentials, flat):
         """Fitted attributes of a flat vector of weights."""
         if not isinstance(potentials, FactorPotentials):
-            none = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
+            none: dict[str, dict] = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
             return self._pairwise_attributes(potentials, flat) | none
         pairwise, factors = potentials.unpack(flat)
         return self._pairwise_attributes(potentials.pairwise, pairwise) | {
