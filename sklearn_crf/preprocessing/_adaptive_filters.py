@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.encoding import object_array
-from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, is_stack
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, grey_planes, in_layout_of
 from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE_PIXELS, SMOOTHED, SMOOTHED_REACH
 
 
@@ -163,11 +162,11 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             return self._restored(plane, halves[i % len(halves)])
 
         found = map_coarse(one, list(enumerate(planes)), self.n_jobs)
-        return np.stack(found) if is_stack(X) else object_array(found)
+        return in_layout_of(X, found)
 
     def _fit(self, X, y):
         """The planes of X, and the moments of both halves of them."""
-        planes, targets = self._planes(X, "X"), self._planes(y, "y")
+        planes, targets = (grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
         for i, (plane, target) in enumerate(zip(planes, targets, strict=True)):
@@ -189,7 +188,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return planes, moments
 
     @property
-    def period_(self):
+    def period_(self) -> int:
         return self.period
 
     @property
@@ -199,12 +198,6 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     @property
     def _n_kinds(self):
         return (-(-self.period // 2)) ** 2 * self.n_angles * self.n_strengths * self.n_coherences
-
-    def _planes(self, X, name):
-        images = as_images(X)
-        if images[0].shape[2] != 1:
-            raise ValueError(f"{name}[0] has {images[0].shape[2]} channels, but AdaptiveFilters takes grey images.")
-        return [image[..., 0].astype(np.float64) for image in images]
 
     def _moments_of_places(self, pair, n_threads):
         plane, target = pair

@@ -244,11 +244,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         names = [f"score_{name}" for name in self._columns()]
         if self.passthrough_:
             given = getattr(self, "feature_names_in_", None) if input_features is None else input_features
-            names += (
-                [f"x{i}" for i in range(self.n_features_in_)]
-                if given is None
-                else [str(name) for name in np.asarray(given)]
-            )
+            names += [f"x{i}" for i in range(self.n_features_in_)] if given is None else map(str, np.asarray(given))
         return np.array(names, dtype=object)
 
     def _columns(self):
@@ -270,10 +266,9 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         self.classes_ = nodes.classes_
         self.n_features_in_ = nodes.n_features_in_
         self.passthrough_ = self._passes_through(X)
+        self.__dict__.pop("feature_names_in_", None)
         if nodes.feature_names_in_ is not None:
             self.feature_names_in_ = nodes.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     def _passes_through(self, X):
         if self.passthrough != "auto":
@@ -284,16 +279,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _check_parameters(self):
-        if self.method not in _METHODS:
-            raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}, got {self.method!r}.")
         if not hasattr(self.estimator, self._response()):
             others = [method for method in _METHODS if hasattr(self.estimator, method)]
             raise ValueError(
                 f"method={self.method!r} is none of {type(self.estimator).__name__}'s, which has {others}: choose one "
                 "of these, or wrap the classifier in CalibratedClassifierCV."
             )
-        if isinstance(self.cv, str) and self.cv != "prefit":
-            raise ValueError(f"cv must be a number of folds, a splitter or 'prefit', got {self.cv!r}.")
 
     def _response(self):
         return "predict_proba" if self.method == "predict_log_proba" else self.method

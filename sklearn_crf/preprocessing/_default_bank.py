@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
-from sklearn_crf.preprocessing._patch_averages import PatchAverages
+from sklearn_crf.preprocessing._patch_averages import PatchAverages, averages_of_noise
 from sklearn_crf.preprocessing._patch_groups import PatchGroups
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
 
@@ -11,9 +11,6 @@ from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
 # is not.
 _MULTIPLES = (1.8, 2.7, 3.5)
 _SPREAD, _N_LEVELS = 1.5, 6
-
-# Threshold of the guide and bandwidth of averages over similar patches, as multiples of the noise.
-_GUIDE, _BANDWIDTH = 2.7, 0.9
 
 # Groups of patches that take a fifth of the time of the transformer's own, but for the pilot that is there already.
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
@@ -33,17 +30,16 @@ def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, where it is known
     # scale: what images of the user were multiplied by; numbers are short in their units
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
-    low, middle, high = (scale * _rounded(level / scale) for level in np.quantile(levels, (0.1, 0.5, 0.9)))
+    low, middle, high = (scale * float(f"{level / scale:.4g}") for level in np.quantile(levels, (0.1, 0.5, 0.9)))
     if high <= _SPREAD * low or low == 0:
         thresholds, averaged = [multiple * middle for multiple in _MULTIPLES], [middle]
     else:
         thresholds = np.geomspace(_MULTIPLES[0] * low, _MULTIPLES[-1] * high, _N_LEVELS).tolist()
         averaged = [low, high]
-    parts = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
+    parts: list = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
     for level in averaged:
         if level > 0:
-            parts.append(PatchAverages([_BANDWIDTH * level], guide_threshold=_GUIDE * level))
-            parts.append(PatchGroups(level, **({} if has_groups else _QUICK_GROUPS)))
+            parts += [averages_of_noise(level), PatchGroups(level, **({} if has_groups else _QUICK_GROUPS))]
     return ChannelUnion(parts)
 
 
@@ -51,22 +47,12 @@ def bank_in_units(bank, scale):
     """A filter bank whose thresholds are in units of images that are multiplied by a number."""
     if isinstance(bank, ChannelUnion):
         return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
+    if scale == 1:
+        return bank
     names = {PatchShrinkage: ["thresholds"], PatchAverages: ["bandwidths", "guide_threshold"], PatchGroups: ["noise"]}
-    given = {name: getattr(bank, name) for name in names.get(type(bank), ()) if getattr(bank, name) is not None}
-    return (
-        bank.set_params(
-            **{
-                name: value * scale if np.ndim(value) == 0 else np.multiply(value, scale).tolist()
-                for name, value in given.items()
-            }
-        )
-        if scale != 1
-        else bank
-    )
-
-
-def _rounded(value):
-    return float(f"{value:.4g}")
+    given = {name: getattr(bank, name) for name in names.get(type(bank), ())}
+    scaled = {name: np.multiply(value, scale).tolist() for name, value in given.items() if value is not None}
+    return bank.set_params(**scaled)
 
 
 def _deviation(plane, target):

@@ -277,7 +277,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
         return self
 
     @property
-    def period_(self):
+    def period_(self) -> int:
         return lcm(*(part.period_ for part in self.transformers_))
 
     def _n_outputs(self, n_channels):

@@ -46,6 +46,21 @@ def as_images(X):
     return images
 
 
+def in_layout_of(X, results):
+    """Return the results of images as one array if the images were one, else as an object array."""
+    return np.stack(results) if is_stack(X) and isinstance(results[0], np.ndarray) else object_array(results)
+
+
+def grey_planes(images, name, transformer):
+    """Return images of one channel as float64 arrays (H, W)."""
+    n_channels = images[0].shape[2]
+    if n_channels != 1:
+        raise ValueError(
+            f"{name}[0] has {n_channels} channels, but {type(transformer).__name__} takes grey images: average them."
+        )
+    return [image[..., 0].astype(np.float64) for image in images]
+
+
 def centred_planes(image):
     """Yield the float32 plane of each channel less its mean, and the mean: small numbers keep more digits."""
     for channel in np.moveaxis(image, 2, 0):
@@ -106,9 +121,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
             raise ValueError(
                 f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} was fitted on {self.n_channels_}."
             )
-        results = self._transform_images(images)
-        has_arrays = isinstance(results[0], np.ndarray)
-        return np.stack(results) if is_stack(X) and has_arrays else object_array(results)
+        return in_layout_of(X, self._transform_images(images))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
@@ -149,7 +162,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
     """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
 
     @property
-    def period_(self):
+    def period_(self) -> int:
         """Channels of a window are those of the image if its first row and column are multiples of this."""
         return 1
 

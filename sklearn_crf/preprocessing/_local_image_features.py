@@ -120,12 +120,8 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     def _of_channel(self, kind, channel):
         if kind == "intensity":
             return [channel]
-        if kind == "mean":
-            return [gaussian_filter(channel, scale) for scale in self.scales]
-        if kind == "deviation":
-            return [_deviation(channel, scale) for scale in self.scales]
-        if kind == "gradient":
-            return [gaussian_gradient_magnitude(channel, scale) for scale in self.scales]
+        if kind in _OF_SCALES:
+            return [_OF_SCALES[kind](channel, scale) for scale in self.scales]
         r = self.patch_radius
         padded = np.pad(channel, r, mode="symmetric")
         height, width = channel.shape
@@ -137,6 +133,9 @@ def _deviation(channel, scale):
     channel = channel - channel.mean(dtype=np.float64).astype(channel.dtype)
     variance = gaussian_filter(channel**2, scale) - gaussian_filter(channel, scale) ** 2
     return np.sqrt(np.maximum(variance, 0))
+
+
+_OF_SCALES = {"mean": gaussian_filter, "deviation": _deviation, "gradient": gaussian_gradient_magnitude}
 
 
 def _positions(height, width):

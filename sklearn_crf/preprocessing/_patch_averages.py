@@ -12,7 +12,7 @@ from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_averages import average_patches, average_stride
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, continued
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
-from sklearn_crf.preprocessing._tuning import FILTERED_ROWS
+from sklearn_crf.preprocessing._tuning import AVERAGED_BANDWIDTH, FILTERED_ROWS, GUIDE_THRESHOLD
 
 
 class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
@@ -134,3 +134,8 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
                     average_patches(*both, *places, inverse, level, start, stop, own)
 
                 run(rows, height, smallest_range=FILTERED_ROWS)
+
+
+def averages_of_noise(noise):
+    """Return averages in proportion to the standard deviation of the noise."""
+    return PatchAverages([AVERAGED_BANDWIDTH * noise], guide_threshold=GUIDE_THRESHOLD * noise)

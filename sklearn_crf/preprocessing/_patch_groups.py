@@ -12,9 +12,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of
-from sklearn_crf.preprocessing._patch_averages import PatchAverages
+from sklearn_crf.preprocessing._patch_averages import PatchAverages, averages_of_noise
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
-from sklearn_crf.preprocessing._tuning import GROUPED_ROWS, PILOT_BANDWIDTH, PILOT_THRESHOLD, SHRUNK_BY
+from sklearn_crf.preprocessing._tuning import GROUPED_ROWS, SHRUNK_BY
 
 
 class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
@@ -78,20 +78,16 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchGroups":
         super().fit(X)
-        of_pilot = self._averages().fit(X).reach_
+        of_pilot = averages_of_noise(self.noise).fit(X).reach_
         self.reach_ = of_pilot + 2 * (self.search_radius + PATCH_SIDE - 1)
         return self
 
     @property
-    def period_(self):
+    def period_(self) -> int:
         return self.step
 
     def _feature_names(self, input_features):
         return [f"{prefix}groups_{self.noise:g}" for prefix in self._prefixes(input_features)]
-
-    def _averages(self):
-        """The filter that makes the second half of the pilot image from the first."""
-        return PatchAverages([PILOT_BANDWIDTH * self.noise], guide_threshold=PILOT_THRESHOLD * self.noise)
 
     def _n_outputs(self, n_channels):
         return n_channels
@@ -99,7 +95,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
     def _write(self, image, out, n_threads, before=()):
         basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
         turned, margin = np.ascontiguousarray(basis.T), self.search_radius + PATCH_SIDE - 1
-        averages = self._averages()
+        averages = averages_of_noise(self.noise)
         shrunk = shrunk_copy(image, averages.guide_threshold, n_threads, before)
         averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
         if averaged is None:
@@ -107,7 +103,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         with range_runner(n_threads) as run:
             for channel, (plane, level) in enumerate(centred_planes(image)):
                 own = out[..., channel]
-                # Averages of a channel are followed by their variance.
+                # The first half of the pilot is the shrunk image. Averages of a channel are followed by their variance.
                 pilot = 0.5 * (shrunk[..., channel] + averaged[..., 2 * channel]) - level
                 sides = (margin, margin), (margin, margin + BEHIND)
                 both = [np.pad(part, sides, mode="symmetric") for part in (plane, pilot)]

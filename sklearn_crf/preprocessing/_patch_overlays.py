@@ -16,7 +16,7 @@ from sklearn_crf._numbers import as_integers
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 from sklearn_crf.kernels.preprocessing.overlay_products import add_steps, sum_under_masks
-from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images
+from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images, grey_planes
 from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTRA_AT_ONCE
 
 
@@ -141,7 +141,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
             one channel, masks are not of the shape of their images, or no window of one of the sizes with some contrast
             has its middle near the boundary of a mask.
         """
-        self._fit(self._as_planes(as_images(X)), y)
+        self._fit(grey_planes(as_images(X), "X", self), y)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -165,7 +165,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         ValueError
             As by ``fit``.
         """
-        planes = self._as_planes(as_images(X))
+        planes = grey_planes(as_images(X), "X", self)
         self._fit(planes, y)
         return object_array(self._overlays(planes, range(len(planes))))
 
@@ -185,14 +185,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return super().transform(X)
 
     def _transform_images(self, images):
-        return self._overlays(self._as_planes(images), [None] * len(images))
-
-    def _as_planes(self, images):
-        if images[0].shape[2] != 1:
-            raise ValueError(
-                f"X[0] has {images[0].shape[2]} channels, but {type(self).__name__} takes grey images: average them."
-            )
-        return [image[..., 0].astype(np.float64) for image in images]
+        return self._overlays(grey_planes(images, "X", self), [None] * len(images))
 
     def _fit(self, planes, y):
         sizes = self._sizes()

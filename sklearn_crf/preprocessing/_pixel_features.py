@@ -11,7 +11,7 @@ from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import object_array
+from sklearn_crf.preprocessing._image_transformer import in_layout_of, is_stack
 
 SCALES: dict[str, Callable] = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
@@ -102,9 +102,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         """
         self._validate_params()
         features = [self._features(_check_image(image, i)) for i, image in enumerate(_images(X))]
-        if isinstance(X, np.ndarray) and X.dtype != object:
-            return np.stack(features)
-        return object_array(features)
+        return in_layout_of(X, features)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the nine features.
@@ -149,7 +147,7 @@ def _scikit_image_color():
 
 
 def _images(X):
-    if isinstance(X, np.ndarray) and X.dtype != object and X.ndim != 4:
+    if is_stack(X) and X.ndim != 4:
         raise ValueError(
             f"X has shape {X.shape}, expected (n_images, H, W, 3); give one image with a leading axis, X[None]."
         )

@@ -8,9 +8,9 @@ FILTERED_ROWS, SHRUNK_ROWS, GROUPED_ROWS = 16, 64, 128
 # repeat more of the borders.
 TILE_SIDE = 272
 
-# Threshold of the shrunk image and bandwidth of the averages whose mean is the pilot of groups, and noise that the
-# coefficients of groups are shrunk by, in multiples of the noise. Larger ones blur, smaller ones leave noise.
-PILOT_THRESHOLD, PILOT_BANDWIDTH, SHRUNK_BY = 2.7, 0.9, 0.8
+# In multiples of the noise: threshold of the guide and bandwidth of averages over similar patches, and noise that the
+# coefficients of groups are shrunk by. Larger ones blur, smaller ones leave noise.
+GUIDE_THRESHOLD, AVERAGED_BANDWIDTH, SHRUNK_BY = 2.7, 0.9, 0.8
 
 # Rows of an image whose windows adaptive filters hold in memory together.
 BAND_ROWS = 64
