@@ -76,7 +76,7 @@ class BandwidthSearch(HoldsOptions):
         self.random_state = random_state
 
     def split(self, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the examples held out and of those to train on.
+        """Return the indices of the examples held out and of those to train on.
 
         Parameters
         ----------

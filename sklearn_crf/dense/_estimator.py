@@ -336,14 +336,14 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Predictions ---------------------------------------------------------------------------------------------------
 
     def _marginals(self, X, evidence=None, inference=None):
-        """The examples of X and the marginals of each."""
+        """Return the examples of X and the marginals of each."""
         inference = self._inference if inference is None else inference
         if not isinstance(inference, DenseMeanField):
             raise ValueError(f"inference must be a DenseMeanField or None, got {inference!r}.")
         return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
 
     def _map_models(self, run, X, evidence):
-        """The examples of X, and ``run(model, n_threads)`` of the model of each; filters are dropped after it."""
+        """Return the examples of X, and ``run(model, n_threads)`` of the model of each; filters are then dropped."""
         check_is_fitted(self)
         data = read_fitting_examples(
             X,
@@ -416,7 +416,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return data.decode(marginals)
 
     def models(self, X: Any, evidence: Any = None) -> list[DenseModel]:
-        """The model of every example under the fitted weights.
+        """Return the model of every example under the fitted weights.
 
         Parameters
         ----------

@@ -75,7 +75,7 @@ class DenseExample:
                 )
 
     def _with(self, **values):
-        """The same example with other values of some fields, unchecked."""
+        """Return the same example with other values of some fields, unchecked."""
         example = copy(self)
         for name, value in values.items():
             object.__setattr__(example, name, value)
@@ -108,7 +108,7 @@ def range_of_type(image):
 
 
 def check_color_range(color_range):
-    """The ends of a range that a user gives, as floats."""
+    """Return the ends of a range that a user gives, as floats."""
     ends = np.asarray(color_range)
     if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise InvalidParameterError(
@@ -212,7 +212,7 @@ def check_channel_bandwidths(kernels, ends):
 
 
 def in_bytes(example, ends):
-    """The example with colours of 0 to 255 in place of those of a range."""
+    """Return the example with colours of 0 to 255 in place of those of a range."""
     if example.image is None or ends == BYTES:
         return example
     low, high = ends
@@ -283,7 +283,7 @@ class DenseInput:
         return self.examples[i].shape
 
     def in_bytes(self, ends, fixed=None, *, of_fit=False):
-        """The same input with colours of 0 to 255."""
+        """Return the same input with colours of 0 to 255."""
         # ends: range of the colours of images whose type does not say it; fixed: of all images, or None
         # of_fit: whether the range is that of former images, from which these may not be far
         examples = []

@@ -169,7 +169,7 @@ def slopes_by_bandwidths(kernel, by_columns, n_axes):
 
 
 def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_threads=1):
-    """The filters of an example, one per kernel."""
+    """Return the filters of an example, one per kernel."""
     # name: name of the example in errors
     filters, left = [], max_memory
     for m, kernel in enumerate(kernels):

@@ -13,18 +13,18 @@ class LogLoss(HoldsOptions):
     """
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Sums over the nodes of one example from which the loss is computed."""
+        """Return the sums over the nodes of one example from which the loss is computed."""
         # q: (n_nodes, n_classes); labels: (n_nodes,); weight: (n_nodes,), float64; returns: (2,)
         right = q[np.arange(len(q)), labels].astype(np.float64)
         floor = np.finfo(q.dtype).tiny
         return np.array([-(weight * np.log(np.maximum(right, floor))).sum(), weight.sum()])
 
     def value(self, totals: np.ndarray) -> float:
-        """The loss of all examples."""
+        """Return the loss of all examples."""
         return float(totals[0])
 
     def gradient(self, totals: np.ndarray | None, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Derivative of the loss by the logits of the marginals of one example."""
+        """Return the derivative of the loss by the logits of the marginals of one example."""
         # returns: (n_nodes, n_classes)
         gradient = q.copy()
         gradient[np.arange(len(q)), labels] -= 1
@@ -47,7 +47,7 @@ class ExpectedIoU(HoldsOptions):
     needs_totals = True
 
     def totals(self, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Sums over the nodes of one example from which the loss is computed."""
+        """Return the sums over the nodes of one example from which the loss is computed."""
         # returns: (3, n_classes)
         n_classes = q.shape[1]
         right = q[np.arange(len(q)), labels].astype(np.float64)
@@ -60,13 +60,13 @@ class ExpectedIoU(HoldsOptions):
         )
 
     def value(self, totals: np.ndarray) -> float:
-        """The loss of all examples."""
+        """Return the loss of all examples."""
         # totals: (3, n_classes)
         inter, union, present = self._ratios(totals)
         return float(totals[2].sum() * (1 - np.mean(inter[present] / union[present])))
 
     def gradient(self, totals: np.ndarray, q: np.ndarray, labels: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Derivative of the loss by the logits of the marginals of one example."""
+        """Return the derivative of the loss by the logits of the marginals of one example."""
         # totals: (3, n_classes); returns: (n_nodes, n_classes)
         inter, union, present = self._ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
@@ -84,5 +84,5 @@ class ExpectedIoU(HoldsOptions):
 
 
 def through_softmax(q, slope):
-    """Derivative by logits (N, K), given the derivative by their softmax q."""
+    """Return the derivative by logits (N, K), given the derivative by their softmax q."""
     return q * (slope - np.einsum("ik,ik->i", q, slope)[:, np.newaxis])

@@ -75,7 +75,7 @@ class GridField(HoldsOptions):
 
 
 def image_of(example):
-    """The image of an example, without contrasts if there is none."""
+    """Return the image of an example, without contrasts if there is none."""
     return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
 
 

@@ -153,7 +153,7 @@ class Lattices:
         return build_filters(self.kernels, task.example, f"X[{task.index}]", n_threads=n_threads, **self._options)
 
     def of(self, task, n_threads):
-        """Filters of one example."""
+        """Return the filters of one example."""
         kept = self._kept.get(task.index)
         return self._build(task, n_threads) if kept is None else kept
 
@@ -179,7 +179,7 @@ class UnrolledRisk:
         return self._value_of(self._totals(weights))
 
     def best_scaled(self, weights):
-        """The weights, with those of pairs multiplied by the factor of least loss."""
+        """Return the weights, with those of pairs multiplied by the factor of least loss."""
         # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
         if weights.coef is not None:
             return weights

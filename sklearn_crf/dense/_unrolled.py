@@ -56,7 +56,7 @@ class _ScaleSlopes:
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
-        """Derivatives (d,); ``adjoint`` is the transposed filter applied to ``left``, all (N, K)."""
+        """Return derivatives (d,); ``adjoint`` is the transposed filter applied to ``left``, all (N, K)."""
         pairs = _row_products(left, self._filtered(right)) + _row_products(adjoint, right)
         found = pairs @ self._moments
         for a, column in enumerate(self._features.T):
@@ -72,7 +72,7 @@ def _row_products(a, b):
 
 
 def pull_back(model, trajectory, slope, n_threads=1, features=()):
-    r"""Derivatives by unary scores and compatibilities, given that by the last logits.
+    r"""Return derivatives by unary scores and compatibilities, given that by the last logits.
 
     Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
     :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
@@ -115,7 +115,7 @@ class SmallField:
 
     @classmethod
     def of(cls, model):
-        """That of a model; None of those that are larger, or have other compatibilities."""
+        """Return the small field of a model, or None if it is larger or has other compatibilities."""
         if model.n_nodes > _tuning.MOST_SMALL_NODES or model.compatibility.ndim == 3:
             return None
         unary = padded_rows(model.unary, model.dtype, -np.inf)
@@ -134,7 +134,7 @@ class SmallField:
         return np.ascontiguousarray(trajectory[-1, :, : self._n_columns])
 
     def pull_back(self, trajectory, slope):
-        """Derivatives by unary scores and compatibilities, given that by the last logits, (N, K)."""
+        """Return derivatives by unary scores and compatibilities, given that by the last logits, (N, K)."""
         checkpoint()
         slope = padded_rows(slope, self._unary.dtype)
         by_unary = slope.copy()

@@ -78,7 +78,7 @@ class Layout:
         return self.unpack(np.concatenate([pairwise.ravel(), unary]))
 
     def gradient(self, by_tables, by_unary, rows):
-        """Derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
+        """Return the derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
         pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
         if self.compatibility == "potts":
             pairwise = pairwise.sum(axis=1)

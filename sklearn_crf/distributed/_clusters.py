@@ -95,7 +95,7 @@ class ClusterExecutor(Executor):
         return [self._waited_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
     def _waited_for(self, k, call, request):
-        """The result of an actor, or of the one in its place."""
+        """Return the result of an actor, or of the one in its place."""
         for _ in range(_MOST_WAITS):
             found = None if call is None else self._unless_dead(self._result, k, call)
             if found is not None:
@@ -105,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _unless_dead(self, step, k, argument):
-        """Result of a step of an actor, None if it has died."""
+        """Return the result of a step of an actor, None if it has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -133,7 +133,7 @@ class ClusterExecutor(Executor):
         raise NotImplementedError(type(self).__name__)
 
     def _result(self, k, call):
-        """Result of a call of an actor."""
+        """Return the result of a call of an actor."""
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_actor(self, error):
@@ -216,7 +216,7 @@ class DaskExecutor(ClusterExecutor):
         return (self._while_alive(k, call.result),)
 
     def _while_alive(self, k, result):
-        """A result that is waited for as long as the worker lives: dask waits on for workers that are gone."""
+        """Wait for a result as long as the worker lives: dask waits on for workers that are gone."""
         while True:
             try:
                 return result(timeout=_PATIENCE)
@@ -306,7 +306,7 @@ class Holder:
         return list(self._called(_result_or_failure, sent))
 
     def sums(self, sent):
-        """Sums of the results of a function over each subtree, or the first error."""
+        """Return the sums of the results of a function over each subtree, or the first error."""
         found = self._called(_call, sent)
         try:
             return [sum_of_leaves(found, 0, size) for size in self._subtrees]
@@ -314,7 +314,7 @@ class Holder:
             return _Failure(error)
 
     def result(self, sent, number):
-        """The result of a function for the shard of a number here, or its error."""
+        """Return the result of a function for the shard of a number here, or its error."""
         return next(self._called(_result_or_failure, sent, slice(number, number + 1)))
 
     def _called(self, call, sent, chosen=slice(None)):

@@ -425,7 +425,7 @@ def _scored(shard, request):
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:
-    """The estimator with one thread where workers have a thread for each of their tasks."""
+    """Return the estimator with one thread where workers have a thread for each of their tasks."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)
@@ -458,5 +458,5 @@ def _computed(delayed):
 
 
 def _computed_examples(delayed):
-    """The columns X, y and, if there are some, weights of a list of examples."""
+    """Return the columns X, y and, if there are some, weights of a list of examples."""
     return tuple(map(list, zip(*_computed(delayed), strict=True)))

@@ -59,7 +59,7 @@ def block_moments(forms, block, criterion, n_components):
 
 
 def group_sums(values, group):
-    """Sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
+    """Return the sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
     if group[0] == group[-1]:
         return values.sum(axis=0, keepdims=True)
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
@@ -111,7 +111,7 @@ def density_gradients(params, forms, moments):
 
 
 def value_gradient(params, data, criterion, run=map):
-    """A criterion, to be maximised, and its gradient."""
+    """Return a criterion, to be maximised, and its gradient."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)

@@ -29,7 +29,7 @@ class Scatter(NamedTuple):
 
 
 def em_steps(params, data, prior, run=map):
-    """The function from parameters to the log-likelihood and the parameters that follow, on complete data."""
+    """Return the function from parameters to the log-likelihood and the following parameters, on complete data."""
     n_classes, n_components = params.log_weights.shape
     n_features = data.n_features
     is_fixed = n_components == 1 and prior.loading_precision == 0 and params.loadings.shape[2] > 0
@@ -219,7 +219,7 @@ def _grouped_diagonal(squares, first, counts, means, group):
 
 
 def _factor_step(params, counts, alive, scatter, prior):
-    """Loadings and noise that maximise the expected log-likelihood with the factors' posteriors held.
+    """Maximise the expected log-likelihood over loadings and noise with the factors' posteriors held.
 
     With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``, so that
     ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``; regression of x on z gives loadings and noise.

@@ -109,7 +109,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return np.asarray(X, dtype=np.float64)
 
     def _evaluated(self, function, X, params):
-        """A function of the parameters at samples; squares of extremely distant ones overflow, which is an error."""
+        """Evaluate a function of the parameters at samples; raise ValueError where squares of distant ones overflow."""
         found = function(params, X, self.n_jobs)
         missing = np.isnan(found)
         # Maxima of all entries take a fraction of the time of those of short rows.
@@ -212,7 +212,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """The most probable class.
+        """Predict the most probable class.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return X, self.classes_[c]
 
     def n_parameters(self) -> int:
-        """Number of free parameters; the rotations of the loadings are not counted.
+        """Return the number of free parameters; the rotations of the loadings are not counted.
 
         Returns
         -------

@@ -73,7 +73,7 @@ def check_classes(classes):
 
 
 def class_weights(class_weight, y, sample_weight):
-    """The weight of each sample by its class; InvalidParameterError for one that is negative or not finite."""
+    """Return the weight of each sample by its class; raise InvalidParameterError for one that cannot be meant."""
     # sample_weight: (n_samples,), how much each sample counts where classes are balanced
     if isinstance(class_weight, str):
         _, column = np.unique(y, return_inverse=True)

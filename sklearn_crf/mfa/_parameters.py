@@ -109,7 +109,7 @@ class MixtureParameters:
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
-        """The marginal model of some features: a Gaussian is marginalised by leaving rows out."""
+        """Return the marginal model of some features: a Gaussian is marginalised by leaving rows out."""
         return replace(
             self,
             means=self.means[:, features],
@@ -127,7 +127,7 @@ class MixtureParameters:
         )
 
     def canonical(self):
-        """The same densities with loadings rotated so that ``L' Psi^-1 L`` is diagonal and falls.
+        """Rotate the loadings so that ``L' Psi^-1 L`` is diagonal and falls; densities stay the same.
 
         Loadings are defined up to a rotation of the factors; this choice makes them comparable between fits. In
         each column the entry of largest magnitude is positive.
@@ -143,7 +143,7 @@ class MixtureParameters:
 
 
 def n_noise_groups(noise, n_classes, n_components):
-    """Number of different diagonal matrices ``Psi``."""
+    """Return the number of different diagonal matrices ``Psi``."""
     return {"tied": 1, "class": n_classes, "component": n_classes * n_components}[noise]
 
 
@@ -167,7 +167,7 @@ class ParameterVector:
         return np.concatenate([part.ravel() for part in _fields(params)])
 
     def split(self, vector):
-        """Views of the five parts of a flat vector."""
+        """Return the views of the five parts of a flat vector."""
         return [vector[part].reshape(shape) for part, shape in zip(self._parts, self.shapes, strict=True)]
 
     def unpack(self, vector):

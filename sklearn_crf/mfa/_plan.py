@@ -69,7 +69,7 @@ def chosen_solver(solver, objective, has_missing):
 
 
 def check_init(init, present, shape, noise_shape):
-    """Initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
+    """Return initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
     # init: (C, K, d)
     if isinstance(init, str):
         return init

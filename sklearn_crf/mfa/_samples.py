@@ -39,7 +39,7 @@ class Units(NamedTuple):
 
 
 def without_isolated(X, labels):
-    """Samples with NaN for values that no component could share with others, and a warning that names them.
+    """Replace values that no component could share with others by NaN, and warn of them.
 
     One such value, a sentinel or a mistake, would set the variance of its feature or own a component.
     """
@@ -80,7 +80,7 @@ def _isolated(X):
 
 
 def _lower_quantile(X, share):
-    """The largest observed value of each feature below which there is no more than a share."""
+    """Return the largest observed value of each feature below which there is no more than a share."""
     ordered, n_observed = np.sort(X, axis=0), np.count_nonzero(~np.isnan(X), axis=0)
     return ordered[(share * np.maximum(n_observed - 1, 0)).astype(int), np.arange(X.shape[1])]
 
@@ -155,7 +155,7 @@ class SampleBlocks:
             self.patterns.append(MissingPattern(features, blocks))
 
     def total_of(self, function, params, *arguments, run=map):
-        """A sum over samples that a function of blocks gives."""
+        """Return a sum over samples that a function of blocks gives."""
         return function(params, self, *arguments, run)
 
 

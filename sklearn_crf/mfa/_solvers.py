@@ -112,11 +112,11 @@ class ScaledCriterion:
         return self.of_rows(rows, z)[1]
 
     def coordinates(self, vector):
-        """The nearest z of a flat vector."""
+        """Return the nearest z of a flat vector."""
         return self.project((vector - self._lowest) / self.lengths)
 
     def vector(self, z):
-        """The flat vector of a z."""
+        """Return the flat vector of a z."""
         x = self._lowest + z * self.lengths
         log_noise = self.objective.packing.split(x)[4]
         np.minimum(log_noise, self._high, out=log_noise)
@@ -154,7 +154,7 @@ def fisher_information(params, class_share):
 
 
 def standard_errors(packing, params, class_share):
-    """Standard errors from one sample for every entry of the flat vector, bounded where there is little information."""
+    """Return standard errors from one sample for every entry of the flat vector, bounded for little information."""
     information = packing.pack(fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
@@ -165,7 +165,7 @@ def ignore_iterations(loss, params):
 
 
 def _checked_ascent(found, objective, start, *arguments):
-    """The end of an ascent, with parameters of the shapes of the start."""
+    """Check the end of an ascent: parameters have the shapes of the start."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
     for name, values in vars(start).items():
@@ -315,7 +315,7 @@ class _EMSteps:
         return self._stopped or self._n_left == 0
 
     def take(self, params, limit=np.inf):
-        """The loss of parameters and what follows them; the loss is kept unless it exceeds the limit."""
+        """Return the loss of parameters and what follows them; keep the loss unless it exceeds the limit."""
         checkpoint()
         value, following = self._step(params)
         loss = -value / self._objective.data.total_weight
@@ -337,7 +337,7 @@ class _Extrapolation:
         self._longest = 4.0
 
     def factor(self, previous, current, following):
-        """``a``, limited by the lengths that have succeeded so far."""
+        """Return ``a``, limited by the lengths that have succeeded so far."""
         first, second, third = (self._packing.pack(params) / self._scale for params in (previous, current, following))
         self._start, self._step = first, second - first
         self._turn = third - second - self._step

@@ -34,7 +34,7 @@ def _of_cluster(X, weight, own, n_factors, seed):
 
 
 def _rows(chosen, X, weight):
-    """Some samples and their weights, without copies of all."""
+    """Return some samples and their weights, without copies of all."""
     return (X, weight) if chosen.all() else (X.compress(chosen, axis=0), weight[chosen])
 
 

@@ -21,7 +21,7 @@ from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
-    """Initial values of restarts, each with a seed, which do not depend on the criterion."""
+    """Find initial values of restarts, each with a seed, which do not depend on the criterion."""
     if isinstance(init, MixtureParameters):
         return [samples.units.to_standard(init) for _ in seeds]
     n_classes = int(samples.labels.max()) + 1
@@ -86,7 +86,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
 
 
 def best_of(ends):
-    """The restart of the smallest loss; ValueError if none is finite."""
+    """Return the restart of the smallest loss; raise ValueError if none is finite."""
     losses = np.array([end.losses.min() for end in ends])
     if not np.isfinite(losses).any():
         raise ValueError(

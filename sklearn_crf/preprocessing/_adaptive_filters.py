@@ -165,7 +165,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return in_layout_of(X, found)
 
     def _fit(self, X, y):
-        """The planes of X, and the moments of both halves of them."""
+        """Return the planes of X, and the moments of both halves of them."""
         planes, targets = (grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
@@ -213,7 +213,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
 
     def _solved(self, moments):
-        """Filters of all kinds, drawn to those of their places."""
+        """Solve for the filters of all kinds, drawn to those of their places."""
         start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]

@@ -23,7 +23,7 @@ MOST_CHANNELS = 4
 
 
 def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
-    """Derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
+    """Return derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
 
     By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
     """
@@ -44,7 +44,7 @@ def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
 
 
 def bank_in_units(bank, scale):
-    """A filter bank whose thresholds are in units of images that are multiplied by a number."""
+    """Return a filter bank whose thresholds are in units of images that are multiplied by a number."""
     if isinstance(bank, ChannelUnion):
         return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
     if scale == 1:

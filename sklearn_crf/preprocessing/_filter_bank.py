@@ -33,7 +33,7 @@ class Separable(NamedTuple):
 
 
 def rfs_kernels():
-    """The 38 kernels of the RFS bank by name, each 49 x 49.
+    """Return the 38 kernels of the RFS bank by name, each 49 x 49.
 
     Edges and bars (first and second derivatives of Gaussians three times as long as wide) at three scales and six
     orientations, then a Gaussian and a Laplacian of a Gaussian of standard deviation 10. All sum to zero but the
@@ -124,7 +124,7 @@ def principal_kernels(images):
 
 
 def _gaussian(x, scale, order):
-    """A Gaussian or its first or second derivative by x, not normalised."""
+    """Return a Gaussian or its first or second derivative by x, not normalised."""
     value = np.exp(-0.5 * (x / scale) ** 2)
     return value * {0: 1.0, 1: -x / scale**2, 2: (x**2 - scale**2) / scale**4}[order]
 

@@ -171,7 +171,7 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
 
     @abstractmethod
     def _n_outputs(self, n_channels):
-        """Number of channels F of an image of C channels."""
+        """Return the number of channels F of an image of C channels."""
 
     @abstractmethod
     def _write(self, image, out, n_threads, before=()):

@@ -201,7 +201,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
 
 def read_nodes(X, expected=None):
-    """The layout of X, its examples, and the names of columns; data frames stay as they are."""
+    """Return the layout of X, its examples, and the names of columns; data frames stay as they are."""
     frames, names = ordered_frames(X, expected)
     if frames is not None and all(hasattr(frame, "iloc") for frame in frames):
         return "list", frames, names
@@ -274,7 +274,7 @@ def _transform_group(function, group):
 
 
 def put_back(rows, x):
-    """Transformed rows in the place of the features of an example, or of an array of examples."""
+    """Return transformed rows in the place of the features of an example, or of an array of examples."""
     if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
         rows = rows.to_numpy()
     if isinstance(x, Example):
@@ -290,7 +290,7 @@ def put_back(rows, x):
 
 
 def effective_missing_label(transformer):
-    """The missing label of a transformer of nodes, of its classifier, or of the field that it makes features for."""
+    """Return the missing label of a transformer, of its classifier, or of the field that it makes features for."""
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
@@ -312,7 +312,7 @@ def flat_labels(y, examples):
 
 
 def labelled_rows(rows, labels, missing_label):
-    """The rows whose labels are known, with these."""
+    """Return the rows whose labels are known, with these."""
     values = label_array(labels)
     missing = missing_nodes(values, missing_label)
     if not missing.any():

@@ -297,7 +297,7 @@ def _steps_of(masks):
 
 
 def _numbers_of(name, given, lowest):
-    """A number as a list of one; otherwise the list of numbers, checked."""
+    """Return a number as a list of one, and a list of numbers as it is, after a check."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
         raise InvalidParameterError(
@@ -340,7 +340,7 @@ def _as_masks(y, planes):
 
 
 def _least_deviation(planes):
-    """Standard deviation that a window must have to count as one with contrast."""
+    """Return the standard deviation that a window must have to count as one with contrast."""
     numbers = np.concatenate([plane.ravel() for plane in planes])
     return max(LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 

@@ -106,7 +106,7 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
 
 
 def shrunk_copy(image, threshold, n_threads, before):
-    """An image (H, W, C) shrunk by one threshold, if need be out of what other transformers have written."""
+    """Return an image (H, W, C) shrunk by one threshold, out of what other transformers have written if possible."""
     for part, channels in before:
         known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
         if known.ndim == 1 and threshold in known:

@@ -237,7 +237,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
 
     def _chains(self, columns, values, token_ptr, lengths, n_columns):
-        """A CSR matrix of each sequence."""
+        """Return a CSR matrix of each sequence."""
         first = np.cumsum(lengths) - lengths
         sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
         # Each sequence has an entry more than it has tokens.
@@ -305,7 +305,7 @@ def _examples(chains, edges):
 
 
 def _only(kept, columns, values, token_ptr):
-    """The entries to keep."""
+    """Return the entries to keep."""
     return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
 
 
