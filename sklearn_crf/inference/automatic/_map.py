@@ -35,14 +35,16 @@ class AutoMap(Inference):
     :func:`exact_inference` says that elimination is affordable.
 
     What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
-    more, and :class:`TRWS`, whose bound may certify the best labeling; with two states, at most 12,000 nodes and edges
-    and three edges a node, also :class:`CycleRelaxation`, which mostly proves one. If nothing does, :class:`ICM`
-    with five restarts, :class:`LoopyBP` with and without damping, and :class:`AD3` follow. Labelings are changed one
-    node at a time as long as that gains, and fused (:func:`fuse_labelings`). Factors of more than two nodes go to
-    :class:`MPLP`, :class:`LoopyBP` and :class:`AD3`. Where the bound stays far above the best score, as in models of
-    mixed couplings, :class:`LargeNeighborhoodSearch` goes on from the best labels, and reads as many table entries as
-    50,000 sweeps over the nodes do, in two runs. Pairwise models of many states on few nodes are first eliminated over
-    the states of each node that belief propagation finds likeliest, where at least five are affordable.
+    more, and :class:`TRWS`, whose bound may certify the best labeling. Depth-first branch and bound with soft arc
+    consistency follows for a while. With two states, at most 12,000 nodes and edges and three edges a node,
+    :class:`CycleRelaxation` mostly proves a labeling, too. If nothing does, :class:`ICM` with five restarts and
+    :class:`LoopyBP` with and without damping follow. Labelings are changed one node at a time as long as that gains,
+    and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`, branch and bound,
+    :class:`LoopyBP` and :class:`AD3`. Branch and bound then goes on up to 500 nodes. Where the bound stays above the
+    best score, as in models of mixed couplings, :class:`LargeNeighborhoodSearch` goes on from the best labels, and
+    reads up to as many table entries as 50,000 sweeps over the nodes do, in two runs. Pairwise models of many states on
+    few nodes are first eliminated over the states of each node that belief propagation finds likeliest, where at least
+    five are affordable.
 
     Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
     models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result
@@ -62,7 +64,8 @@ class AutoMap(Inference):
         out: many calls on models that change a little, as in learning, warm-start each other.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
-        is some two seconds and 1 GB, and "fast" where ``bounded``.
+        is some two seconds and 1 GB, and "fast" where ``bounded``. The entries that the portfolio may read grow in
+        proportion.
 
     Examples
     --------
@@ -134,7 +137,8 @@ class AutoMap(Inference):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
             return self._by(TRWS(max_iter=self.max_iter, tol=self.tol), model, init, n_threads)
         former = init.state if init is not None and init.chosen == "portfolio" else None
-        found = best_of_portfolio(model, self.max_iter, former, n_threads, search=not self.bounded)
+        effort = Budget.of(self.budget).most_cells / Budget.of("default").most_cells
+        found = best_of_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)
         return found._replace(state=AutoMapState("portfolio", found.state, n_not_submodular(model)))
 
     def _by(self, chosen, model, init, n_threads):

@@ -28,11 +28,14 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
+from sklearn_crf.inference.relaxations._branch_and_bound import searched
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Table entries that each algorithm may read, and what reading one takes it of time, relative to TRWS.
-_WORK = {"TRWS": 6e7, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
+# Table entries that each algorithm may read, and what reading one takes it of time, relative to TRWS. In training each
+# call goes on from the one before, and the bound of messages takes a part.
+_WORK = {"TRWS": 1e9, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
+_WORK_OF_TRAINING = _WORK | {"TRWS": 6e7}
 _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}
 
 # With fewer iterations an algorithm adds nothing.
@@ -52,15 +55,23 @@ _SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = (20_000, 30_000), 500, 1.5
 # on grids and planar graphs of 24 to 64 states.
 _NARROW_CELLS, _FEWEST_STATES, _TEMPERATURES, _NARROW_SWEEPS, _LEFT = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
 
-# The search begins where the bound exceeds the best score by more than this part of what changing every label would
-# cost, node by node. With two states and no scores of nodes that cost is four times the score.
+# The search has all of its budget where the bound exceeds the best score by this part of what changing every label
+# would cost, node by node, and less where it exceeds it by less. With two states and no scores of nodes that cost is
+# four times the score.
 _LOOSE = 0.001
+
+# Table entries that branch and bound may read before anything without a bound is tried, and after the fusion on models
+# of so few nodes. It has as many again after the search, if that found better labels.
+_FIRST_BRANCHES, _BRANCHES, _FEW_NODES = 3e7, 2e9, 500
 
 # The relaxation over cycles is tried on models of two states with so many nodes and edges together. It takes less time
 # than the search, and mostly ends with a proof. Of models above a number of nodes and edges, a linear program takes up
 # to two seconds, and the first few prove most of the optima that are proven at all. Fixed on grids, planar and regular
 # graphs of other seeds than those of the benchmark.
 _MOST_OF_CYCLES, _LARGE, _ROUNDS_OF_LARGE = 12_000, 6000, 4
+
+# On graphs of longer cycles programs are larger: nodes and edges together, and programs.
+_MOST_OF_LONG_CYCLES, _ROUNDS_OF_LONG = 900, 100
 
 # In training, labelings of minimum cuts alone will do where they come as near to the bound as this part.
 _LOOSE_CUTS = 0.004
@@ -109,6 +120,18 @@ class Candidates:
             former = self.run(algorithm, former, n_threads)
             if self.n_iter - before < n_iter:
                 break
+
+    def branch(self, max_work: float) -> None:
+        """Search all labelings by branch and bound, as far as the budget goes."""
+        value, labels = self.best
+        found, bound, is_complete = searched(self.model, labels if np.isfinite(value) else None, max_work)
+        if is_complete and found is None:
+            message = "model is infeasible: no labeling is allowed, as branch and bound over all of them shows."
+            raise Infeasible(message, proven=True)
+        if found is not None and (is_complete or found is not labels):
+            self.names += [] if "branch and bound" in self.names else ["branch and bound"]
+            self.add(found)
+        self.bound = min(self.bound, bound)
 
     def add(self, labels):
         """Add a labeling."""
@@ -163,29 +186,35 @@ class Candidates:
 
 
 def best_of_portfolio(
-    model: PairwiseModel | FactorGraph, max_iter: int, init=None, n_threads: int = 1, search: bool = True
+    model: PairwiseModel | FactorGraph,
+    max_iter: int,
+    init: PortfolioState | None = None,
+    n_threads: int = 1,
+    search: bool = True,
+    effort: float = 1.0,
 ) -> Labeling:
     """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused."""
     # max_iter: most iterations of each algorithm; init: of a former labeling
-    # search: whether to search large neighbourhoods where the bound stays far above the best score
+    # search: whether to go on where the bound stays above the best score; effort: multiple of its budget
     if isinstance(model, FactorGraph):
         if model.arity.max(initial=0) > 2:
-            return _of_factors(model, max_iter, init, n_threads, search)
+            return _of_factors(model, max_iter, init, n_threads, search, effort)
         # Fusion and the faster kernels are those of pairwise models.
-        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads, search)
+        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads, search, effort)
     candidates = Candidates(model)
     entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
     if not search and model.n_columns == 2:
         _cut(candidates, init, n_threads)
         candidates.require_allowed(init)
-        if not _is_loose(candidates, *search_problem(model), _LOOSE_CUTS):
+        if not _looseness(candidates, *search_problem(model)) > _LOOSE_CUTS:
             return candidates.labeling(PortfolioState(candidates.best[1], None))
-    bounded = _bounding(candidates, model, entries, max_iter, init, n_threads)
+    work = _WORK if search else _WORK_OF_TRAINING
+    bounded = _bounding(candidates, model, entries, max_iter, init, n_threads, work)
     candidates.require_allowed(init)
-    if search and affords_cycles(model, _MOST_OF_CYCLES) and not candidates.certain:
-        is_large = model.graph.n_nodes + model.graph.n_edges > _LARGE
-        n_rounds = rounds_of_cycles(model)
-        candidates.run(CycleRelaxation(min(n_rounds, _ROUNDS_OF_LARGE) if is_large else n_rounds))
+    if search and not candidates.certain:
+        candidates.branch(effort * _FIRST_BRANCHES)
+    if search and not candidates.certain and _affords_cycles(model):
+        candidates.run(CycleRelaxation(_rounds(model)))
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
@@ -193,8 +222,24 @@ def best_of_portfolio(
     if not candidates.certain:
         candidates.fuse()
     if init is None and search:
-        _search(candidates, n_threads)
+        _search(candidates, n_threads, effort)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states.get(bounded)))
+
+
+def _affords_cycles(model: PairwiseModel) -> bool:
+    """Whether linear programs over cycles are few and small."""
+    n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
+    is_small = model.n_columns == 2 and n_nodes + n_edges <= _MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
+    return is_small or affords_cycles(model, _MOST_OF_CYCLES)
+
+
+def _rounds(model: PairwiseModel) -> int:
+    """Linear programs that are worth their time."""
+    n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
+    if n_nodes + n_edges <= _MOST_OF_LONG_CYCLES:
+        return max(_ROUNDS_OF_LONG, rounds_of_cycles(model))
+    most = _ROUNDS_OF_LARGE if n_nodes + n_edges > _LARGE else np.inf
+    return int(min(rounds_of_cycles(model), most))
 
 
 def _cut(candidates, init, n_threads):
@@ -209,16 +254,17 @@ def _cut(candidates, init, n_threads):
     candidates.fuse()
 
 
-def _is_loose(candidates, arrays, unary, share=_LOOSE):
-    """Whether the bound is above the best score by more than a share of what changing every label would cost."""
+def _looseness(candidates, arrays, unary):
+    """By how much the bound is above the best score, as a share of what changing every label would cost."""
     best, labels = candidates.best
-    if candidates.bound - best <= 0:
-        return False
-    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels))
-    return candidates.bound - best > share * cost * len(labels)
+    if not np.isfinite(candidates.bound - best):
+        return np.inf
+    cost = arrays.mean_cost_of_change(unary, labels, arrays.cells(unary, labels)) * len(labels)
+    gap = max(candidates.bound - best, 0.0)
+    return gap / cost if cost else np.inf * (gap > 0)
 
 
-def _bounding(candidates, model, entries, max_iter, init, n_threads):
+def _bounding(candidates, model, entries, max_iter, init, n_threads, work):
     """Moves by minimum cuts where they are bounded, and what has an upper bound; the name of that."""
     labels = None if init is None else init.labels
     if model.n_columns == 2:
@@ -226,7 +272,7 @@ def _bounding(candidates, model, entries, max_iter, init, n_threads):
     elif np.isfinite(model.tables).all() and _affords("AlphaExpansion", entries / model.n_columns, _FEWEST):
         candidates.run(AlphaExpansion(max_iter=max_iter, nonsubmodular="truncate"), labels, n_threads)
     if not candidates.certain:
-        n_iter = _iterations("TRWS", entries, max_iter)
+        n_iter = _iterations("TRWS", entries, max_iter, work)
         if n_iter or not candidates.found:
             former = None if init is None else init.bounding
             candidates.run(TRWS(max_iter=max(n_iter, 1), tol=1e-7), former)
@@ -241,23 +287,31 @@ def _explore(candidates, model, entries, max_iter, n_threads):
         n_iter = _iterations("LoopyBP", entries, max_iter)
         if n_iter:
             candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping), n_threads)
-    n_iter = _iterations("AD3", entries, max_iter)
-    if n_iter and not candidates.certain:
-        candidates.run(AD3(max_iter=n_iter), n_threads=n_threads)
 
 
-def _search(candidates, n_threads):
-    """Two searches in large neighbourhoods, fused, from the best labels, where the bound is far above their score."""
-    if candidates.certain or not np.isfinite(candidates.bound):
-        return
+def _search(candidates, n_threads, effort):
+    """Branch and bound before and after a search in large neighbourhoods."""
+    is_small = candidates.model.n_nodes <= _FEW_NODES
+    if is_small and not candidates.certain:
+        candidates.branch(effort * _BRANCHES)
+    before = candidates.best[0]
+    if not candidates.certain:
+        _search_neighborhoods(candidates, n_threads, effort)
+    if is_small and not candidates.certain and candidates.best[0] > before:
+        candidates.branch(effort * _BRANCHES)
+
+
+def _search_neighborhoods(candidates, n_threads, effort):
+    """Two searches in large neighbourhoods, fused, from the best labels, the longer the farther the bound is above."""
     arrays, unary = search_problem(candidates.model)
-    most_sweeps = _SEARCH_WORK / arrays.work_of_sweep
-    if most_sweeps < _FEWEST_SEARCH_SWEEPS or not _is_loose(candidates, arrays, unary):
+    share = effort * min(_looseness(candidates, arrays, unary) / _LOOSE, 1.0)
+    most_sweeps = share * _SEARCH_WORK / arrays.work_of_sweep
+    if most_sweeps < _FEWEST_SEARCH_SWEEPS:
         return
     left = _LEFT if np.isfinite(candidates.best[0]) and _narrow(candidates, n_threads) else 1.0
     labels = candidates.best[1]
     for seed, n_sweeps in enumerate(_SEARCH_SWEEPS):
-        work = left * min(n_sweeps, most_sweeps) * arrays.work_of_sweep
+        work = left * min(share * n_sweeps, most_sweeps) * arrays.work_of_sweep
         candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels, n_threads)
         if candidates.certain:
             return
@@ -291,7 +345,7 @@ def _narrow(candidates, n_threads):
     return True
 
 
-def _of_factors(model, max_iter, init, n_threads, search):
+def _of_factors(model, max_iter, init, n_threads, search, effort):
     """The same for factors of any arity."""
     candidates = Candidates(model)
     sizes = np.diff(model.table_ptr)[model.table_id]
@@ -299,6 +353,8 @@ def _of_factors(model, max_iter, init, n_threads, search):
     former = None if init is None else init.bounding
     candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _FEWEST)), former)
     candidates.require_allowed(init)
+    if search and not candidates.certain:
+        candidates.branch(effort * _FIRST_BRANCHES)
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
@@ -311,13 +367,13 @@ def _of_factors(model, max_iter, init, n_threads, search):
             candidates.run(AD3(max_iter=n_iter))
         candidates.fuse()
         if search:
-            _search(candidates, n_threads)
+            _search(candidates, n_threads, effort)
     return candidates.labeling(PortfolioState(candidates.best[1], candidates.states["MPLP"]))
 
 
-def _iterations(name, entries, max_iter):
+def _iterations(name, entries, max_iter, work=_WORK):
     """Iterations within the budget of an algorithm; none if they are too few to add anything."""
-    n_iter = int(min(max_iter, _WORK[name] / (_COST_OF_ENTRY[name] * max(entries, 1.0))))
+    n_iter = int(min(max_iter, work[name] / (_COST_OF_ENTRY[name] * max(entries, 1.0))))
     return n_iter if n_iter >= min(_FEWEST, max_iter) else 0
 
 

@@ -36,6 +36,7 @@ from sklearn_crf.inference import (
     fuse_labelings,
 )
 from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference.automatic import _portfolio
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
@@ -204,16 +205,19 @@ def test_frustrated_grids_are_searched():
         # Eight neighbours: too many edges for the relaxation over cycles.
         model, auto = spin_glass((13, 13), seed, connectivity=2), AutoMap(budget="fast")
         found, best = auto.map(model), JunctionTree().map(model).score
-        assert found.method.endswith("fusion + LargeNeighborhoodSearch")
+        assert "LargeNeighborhoodSearch" in found.method
         assert best - 0.003 * abs(best) <= found.score <= best + 1e-9
         shifted = auto.map(PairwiseModel(model.graph, model.unary + 100.0, model.tables, None, model.edge_weight))
-        assert shifted.method == found.method
+        assert "LargeNeighborhoodSearch" in shifted.method
     threaded = auto.map(model, n_threads=3)
     assert_array_equal(threaded.labels, found.labels)
 
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
-def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden):
+def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden, monkeypatch):
+    # Branch and bound proves models that elimination takes at all.
+    monkeypatch.setattr(_portfolio, "_FIRST_BRANCHES", 0)
+    monkeypatch.setattr(_portfolio, "_BRANCHES", 0)
     rng, grid = np.random.default_rng(2), lattice((4, 4))
     tables = rng.normal(size=(grid.n_edges, 24, 24))
     tables[rng.random(tables.shape) < forbidden] = -np.inf

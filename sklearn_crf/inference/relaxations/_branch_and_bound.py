@@ -1,0 +1,104 @@
+"""Best labelings of small hard models: depth-first branch and bound with soft arc consistency."""
+
+import numpy as np
+
+from sklearn_crf._numbers import n_joint_states
+from sklearn_crf.inference._proofs import Proof
+from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.kernels.relaxations.branch_and_bound import branch_and_bound
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
+
+# Joint states of one table, and of all tables together.
+_MOST_CELLS, _MOST_ENTRIES = 2.0**14, 2.0**24
+
+# Nodes of more states than one.
+_MOST_NODES = 5000
+
+# Sweeps that lower the bound before the search.
+_N_SWEEPS = 100
+
+
+def searched(
+    model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
+) -> tuple[np.ndarray | None, float, bool]:
+    """Return labels no worse than those given, an upper bound, and whether that is proven to be reached.
+
+    Labels are None, and the bound -inf, where it is proven that none are allowed; and None where none were found. The
+    bound is inf where the model is too large to be written out.
+    """
+    # labels: some that are allowed, or None
+    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+    problem = Reduction(graph)
+    ptr, scope = problem.free_scopes
+    arity = np.diff(ptr)
+    sizes = np.array([n_joint_states(problem.n_states[scope[ptr[f] : ptr[f + 1]]]) for f in range(len(arity))])
+    if problem.is_free.sum() > _MOST_NODES or sizes.max(initial=1.0) > _MOST_CELLS or sizes.sum() > _MOST_ENTRIES:
+        return labels, np.inf, False
+    costs = _Costs(problem, sizes)
+    if not len(costs.start):
+        return labels, np.inf, False
+    place = np.full(len(problem.n_states), -1, dtype=np.int32)
+    upper, proof = costs.forbidden, Proof(model)
+    margin = 0.5 * proof.rounding
+    if labels is not None:
+        best = score(model, labels)
+        place = (problem.state_table == np.asarray(labels)[:, None]).argmax(axis=1).astype(np.int32)
+        upper, margin = costs.constant - best, proof.needed(best) - best
+    place = place[costs.nodes]
+    lower, _, _, is_complete = branch_and_bound(
+        problem.n_states[costs.nodes].astype(np.int64),
+        costs.unary,
+        costs.ptr,
+        costs.scope,
+        costs.start,
+        costs.values,
+        upper,
+        margin,
+        _N_SWEEPS,
+        max_work,
+        place,
+    )
+    if (place < 0).any():
+        return None, -np.inf if is_complete else costs.constant - lower, is_complete
+    numbers = np.zeros(len(problem.n_states), dtype=np.int64)
+    numbers[costs.nodes] = place
+    found = problem.state_table[np.arange(len(numbers)), numbers]
+    if labels is not None and score(model, found) <= score(model, labels):
+        found = labels
+    return found, max(costs.constant - lower, score(model, found)), is_complete
+
+
+class _Costs:
+    """What the states of free nodes cost, and the joint states of factors of several."""
+
+    def __init__(self, problem: Reduction, sizes: np.ndarray) -> None:
+        graph, (ptr, scope) = problem.model, problem.free_scopes
+        start, cells = problem.storage()
+        scores = graph.log_table if cells is None else np.concatenate((graph.log_table, graph.table_default))[cells]
+        scores = scores.astype(np.float64)
+        arity = np.diff(ptr)
+        begin = np.cumsum(sizes).astype(np.int64) - sizes.astype(np.int64)
+        lengths = sizes.astype(np.int64)
+        places = np.repeat(start - begin, lengths) + np.arange(lengths.sum())
+        own = scores[places]
+        highest = np.maximum.reduceat(own, begin) if len(own) else own
+        own = np.repeat(highest, lengths) - own
+        # What is forbidden costs more than all else together.
+        lowest = np.where(np.isfinite(own), own, 0.0)
+        spread = float(np.maximum.reduceat(lowest, begin).sum()) if len(own) else 0.0
+        self.constant, self.forbidden = float(highest.sum()), 1.0 + 1.01 * spread
+        own = np.minimum(own, self.forbidden)
+        self.nodes = np.flatnonzero(problem.is_free)
+        number = np.cumsum(problem.is_free) - 1
+        first = np.concatenate(([0], np.cumsum(problem.n_states)))
+        unary = np.zeros(first[-1])
+        single = np.flatnonzero(arity == 1)
+        of_single = np.repeat(first[scope[ptr[single]]] - begin[single], lengths[single])
+        inside = np.repeat(begin[single] - np.cumsum(lengths[single]) + lengths[single], lengths[single])
+        inside = inside + np.arange(lengths[single].sum())
+        np.add.at(unary, of_single + inside, own[inside])
+        self.unary = unary[np.repeat(problem.is_free, problem.n_states)]
+        joint = arity > 1
+        self.ptr = np.concatenate(([0], np.cumsum(arity[joint])))
+        self.scope = number[scope[np.repeat(joint, arity)]].astype(np.int32)
+        self.start, self.values = begin[joint], own

@@ -1,0 +1,441 @@
+// Depth-first branch and bound over the states of nodes, with soft arc consistency: costs are moved between factors and
+// nodes so that the sum of all labelings stays, nothing falls below zero, and a constant, the lower bound, grows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace sklearn_crf {
+
+class BranchAndBound {
+public:
+    // Costs of factors in C order, from ``start`` of each in ``costs``; ``unary`` node by node.
+    BranchAndBound(int32_t n_nodes, const int64_t* n_states, const double* unary, int64_t n_factors,
+                   const int64_t* factor_ptr, const int32_t* scope, const int64_t* start, const double* costs)
+        : n_(n_nodes), first_(n_nodes + 1, 0), size_(n_nodes), weight_(n_nodes, 1.0), slots_of_(n_nodes),
+          ptr_(factor_ptr, factor_ptr + n_factors + 1), scope_(scope, scope + factor_ptr[n_factors]),
+          start_(start, start + n_factors), costs_(costs), waits_(n_nodes, 0), pruned_(n_nodes, 0) {
+        for (int32_t i = 0; i < n_; ++i) {
+            first_[i + 1] = first_[i] + static_cast<int32_t>(n_states[i]);
+            size_[i] = static_cast<int32_t>(n_states[i]);
+        }
+        cost_.assign(unary, unary + first_[n_]);
+        in_.assign(first_[n_], 1);
+        step_.resize(scope_.size());
+        of_factor_.resize(scope_.size());
+        moved_first_.resize(scope_.size());
+        int64_t n_moved = 0;
+        for (int64_t f = 0; f < n_factors; ++f) {
+            int64_t step = 1;
+            for (int64_t s = ptr_[f + 1] - 1; s >= ptr_[f]; --s) {
+                step_[s] = step;
+                step *= n_states[scope_[s]];
+                of_factor_[s] = f;
+                moved_first_[s] = n_moved;
+                n_moved += n_states[scope_[s]];
+                slots_of_[scope_[s]].push_back(s);
+            }
+        }
+        moved_.assign(n_moved, 0.0);
+    }
+
+    double bound = 0.0;   // of the root, in the end
+    double best = 0.0;    // cost of the best labeling known
+    double work = 0.0;    // entries read
+    bool complete = false;
+
+    // ``labels`` become better ones, of a cost below ``best`` by ``margin`` at least.
+    void run(double upper, double margin, int32_t n_sweeps, double most_work, int32_t* labels) {
+        best = upper;
+        margin_ = margin;
+        most_work_ = most_work;
+        labels_ = labels;
+        for (int32_t sweep = 0; sweep < n_sweeps && work < 0.3 * most_work; ++sweep) {
+            const double before = bound;
+            for (int32_t i = 0; i < n_; ++i) diffuse(i, true);
+            for (int32_t i = n_ - 1; i >= 0; --i) diffuse(i, false);
+            if (sweep > 5 && bound - before < 1e-4 * std::max(best - bound, 0.0)) break;
+        }
+        tiny_ = std::max(margin, 1e-4 * std::max(best - bound, 0.0) / std::max(n_, 1));
+        for (int32_t i = 0; i < n_; ++i) prune(i);
+        if (!propagate()) {
+            bound = best - margin_;
+            complete = true;
+            return;
+        }
+        const double root = bound;
+        for (double limit = 200;; limit *= 1.5) {
+            n_failures_ = 0;
+            most_failures_ = limit;
+            const size_t mark = trail_.size(), gone = removed_.size();
+            stopped_ = false;
+            descend();
+            undo(mark, gone);
+            if (!stopped_) break;
+            if (work > most_work_) {
+                bound = std::min(root, best);
+                return;
+            }
+        }
+        bound = best - margin_;
+        complete = true;
+    }
+
+private:
+    int32_t n_;
+    std::vector<int32_t> first_, size_;
+    std::vector<double> weight_;
+    std::vector<std::vector<int64_t>> slots_of_;
+    std::vector<int64_t> ptr_;
+    std::vector<int32_t> scope_;
+    std::vector<int64_t> start_;
+    const double* costs_;
+    std::vector<uint8_t> waits_, pruned_;
+    std::vector<int32_t> fresh_;
+    std::vector<double> cost_, moved_;
+    std::vector<uint8_t> in_;
+    std::vector<int64_t> step_, of_factor_, moved_first_;
+    std::priority_queue<int32_t> raised_;
+    std::vector<std::pair<double*, double>> trail_;
+    std::vector<std::pair<int32_t, int32_t>> removed_;
+    std::vector<double> least_, extended_;
+    double margin_ = 0, tiny_ = 0, most_work_ = 0, n_failures_ = 0, most_failures_ = 0;
+    int32_t* labels_ = nullptr;
+    int32_t last_conflict_ = -1;
+    bool stopped_ = false;
+
+    void set(double& at, double value) {
+        trail_.emplace_back(&at, at);
+        at = value;
+    }
+
+    void undo(size_t mark, size_t gone) {
+        for (; trail_.size() > mark; trail_.pop_back()) *trail_.back().first = trail_.back().second;
+        for (; removed_.size() > gone; removed_.pop_back()) {
+            in_[removed_.back().second] = 1;
+            ++size_[removed_.back().first];
+        }
+    }
+
+    bool remove(int32_t i, int32_t v) {
+        in_[v] = 0;
+        removed_.emplace_back(i, v);
+        prune(i);
+        return --size_[i] > 0;
+    }
+
+    // Least cost of a factor with each state of the node of a slot, over the states that are left, in ``least_``.
+    // ``with_nodes`` adds the costs of the other nodes.
+    void minimise(int64_t slot, bool with_nodes) {
+        const int64_t f = of_factor_[slot], begin = ptr_[f], end = ptr_[f + 1];
+        const int32_t own = scope_[slot], k = first_[own + 1] - first_[own];
+        least_.assign(k, std::numeric_limits<double>::infinity());
+        // Calls take as long as some entries.
+        work += 20;
+        const double* table = costs_ + start_[f];
+        if (end - begin == 2) {
+            const int64_t other = slot == begin ? begin + 1 : begin;
+            const int32_t j = scope_[other], n_other = first_[j + 1] - first_[j];
+            for (int32_t b = 0; b < n_other; ++b) {
+                if (!in_[first_[j] + b]) continue;
+                const double shift = (with_nodes ? cost_[first_[j] + b] : 0.0) - moved_[moved_first_[other] + b];
+                const double* cell = table + b * step_[other];
+                for (int32_t a = 0; a < k; ++a) least_[a] = std::min(least_[a], cell[a * step_[slot]] + shift);
+            }
+            work += static_cast<double>(k) * n_other;
+        } else {
+            walk(begin, end, slot, table, 0.0, 0, with_nodes);
+        }
+        for (int32_t a = 0; a < k; ++a) least_[a] -= moved_[moved_first_[slot] + a];
+    }
+
+    void walk(int64_t s, int64_t end, int64_t slot, const double* table, double shift, int32_t state, bool with_nodes) {
+        const int32_t j = scope_[s], k = first_[j + 1] - first_[j];
+        work += 3 * k;
+        for (int32_t b = 0; b < k; ++b) {
+            if (!in_[first_[j] + b]) continue;
+            const int32_t own = s == slot ? b : state;
+            const double *cell = table + b * step_[s], node = with_nodes ? cost_[first_[j] + b] : 0.0;
+            const double cost = s == slot ? shift : shift + node - moved_[moved_first_[s] + b];
+            if (s + 1 < end)
+                walk(s + 1, end, slot, cell, cost, own, with_nodes);
+            else
+                least_[own] = std::min(least_[own], *cell + cost);
+        }
+    }
+
+    // Move what a factor costs at least to the node of a slot; whether that gained.
+    bool project(int64_t slot, double least) {
+        const int32_t i = scope_[slot], k = first_[i + 1] - first_[i];
+        bool gained = false;
+        for (int32_t a = 0; a < k; ++a) {
+            const int32_t v = first_[i] + a;
+            if (!in_[v] || !(least_[a] > least)) continue;
+            set(moved_[moved_first_[slot] + a], moved_[moved_first_[slot] + a] + least_[a]);
+            set(cost_[v], cost_[v] + least_[a]);
+            gained = true;
+        }
+        return gained;
+    }
+
+    // The same for a pair, after as much as helps has been moved from the other node into it.
+    bool project_fully(int64_t slot) {
+        const int64_t f = of_factor_[slot], other = slot == ptr_[f] ? slot + 1 : slot - 1;
+        const int32_t i = scope_[slot], j = scope_[other], k = first_[i + 1] - first_[i];
+        minimise(slot, true);
+        bool gains = false;
+        for (int32_t a = 0; a < k; ++a) gains = gains || (in_[first_[i] + a] && least_[a] > tiny_);
+        if (!gains) return false;
+        for (int32_t b = 0; b < first_[j + 1] - first_[j]; ++b) {
+            const int32_t v = first_[j] + b;
+            if (!in_[v]) continue;
+            double needed = 0.0;
+            for (int32_t a = 0; a < k; ++a) {
+                if (!in_[first_[i] + a]) continue;
+                const double has = costs_[start_[f] + a * step_[slot] + b * step_[other]] -
+                                   moved_[moved_first_[slot] + a] - moved_[moved_first_[other] + b];
+                needed = std::max(needed, std::max(least_[a], 0.0) - has);
+            }
+            if (needed > 0) {
+                needed = std::min(needed, cost_[v]);
+                set(cost_[v], cost_[v] - needed);
+                set(moved_[moved_first_[other] + b], moved_[moved_first_[other] + b] - needed);
+            }
+        }
+        work += static_cast<double>(size_[i]) * size_[j];
+        minimise(slot, false);
+        return project(slot, 0.0);
+    }
+
+    // Raise the bound by what all states of a node cost, and rule out those that no better labeling has.
+    bool settle(int32_t i) {
+        double least = std::numeric_limits<double>::infinity();
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
+            if (in_[v]) least = std::min(least, cost_[v]);
+        if (least > 0) {
+            set(bound, bound + least);
+            for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
+                if (in_[v]) set(cost_[v], cost_[v] - least);
+        }
+        return bound < best - margin_ && rule_out(i);
+    }
+
+    bool rule_out(int32_t i) {
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
+            if (in_[v] && bound + cost_[v] >= best - margin_ && !remove(i, v)) return false;
+        return true;
+    }
+
+    bool rule_out_all() {
+        work += static_cast<double>(cost_.size());
+        for (int32_t i = 0; i < n_; ++i)
+            if (!rule_out(i)) return false;
+        return true;
+    }
+
+    void wait(int32_t i) {
+        if (!waits_[i]) {
+            waits_[i] = 1;
+            raised_.push(i);
+        }
+    }
+
+    void prune(int32_t i) {
+        if (!pruned_[i]) {
+            pruned_[i] = 1;
+            fresh_.push_back(i);
+        }
+    }
+
+    void clear() {
+        for (; !fresh_.empty(); fresh_.pop_back()) pruned_[fresh_.back()] = 0;
+        for (; !raised_.empty(); raised_.pop()) waits_[raised_.top()] = 0;
+    }
+
+    bool failed(int64_t slot) {
+        for (int64_t s = ptr_[of_factor_[slot]]; s < ptr_[of_factor_[slot] + 1]; ++s) weight_[scope_[s]] += 1;
+        return false;
+    }
+
+    // States that were ruled out change what factors cost at least.
+    bool spread(int32_t j) {
+        if (!settle(j)) return weight_[j] += 1, false;
+        for (int64_t slot : slots_of_[j]) {
+            const int64_t f = of_factor_[slot];
+            for (int64_t s = ptr_[f]; s < ptr_[f + 1]; ++s) {
+                if (s == slot) continue;
+                minimise(s, false);
+                if (project(s, 0.0)) {
+                    wait(scope_[s]);
+                    if (!settle(scope_[s])) return failed(s);
+                }
+            }
+        }
+        wait(j);
+        return true;
+    }
+
+    // Nodes of later numbers pass on to those of earlier ones.
+    bool pass_on(int32_t j) {
+        for (int64_t slot : slots_of_[j]) {
+            const int64_t f = of_factor_[slot];
+            if (ptr_[f + 1] - ptr_[f] != 2) continue;
+            const int64_t other = slot == ptr_[f] ? slot + 1 : slot - 1;
+            if (scope_[other] > j || !project_fully(other)) continue;
+            wait(scope_[other]);
+            if (!settle(scope_[other])) return failed(other);
+        }
+        return true;
+    }
+
+    // Whether all states of a node cost something together with what its neighbours can pass on: then they do.
+    bool support(int32_t i) {
+        const int32_t k = first_[i + 1] - first_[i];
+        extended_.assign(cost_.begin() + first_[i], cost_.begin() + first_[i + 1]);
+        for (int64_t slot : slots_of_[i]) {
+            const int64_t f = of_factor_[slot];
+            if (ptr_[f + 1] - ptr_[f] != 2) continue;
+            minimise(slot, true);
+            for (int32_t a = 0; a < k; ++a) extended_[a] += std::max(least_[a], 0.0);
+        }
+        double least = std::numeric_limits<double>::infinity();
+        for (int32_t a = 0; a < k; ++a)
+            if (in_[first_[i] + a]) least = std::min(least, extended_[a]);
+        if (!(least > tiny_)) return true;
+        for (int64_t slot : slots_of_[i]) {
+            const int64_t f = of_factor_[slot];
+            if (ptr_[f + 1] - ptr_[f] == 2) project_fully(slot);
+        }
+        wait(i);
+        return settle(i) || (weight_[i] += 1, false);
+    }
+
+    bool propagate() {
+        bool holds = true;
+        std::vector<int32_t> passed;
+        while (holds) {
+            const double before = bound;
+            if (!fresh_.empty()) {
+                const int32_t j = fresh_.back();
+                fresh_.pop_back();
+                pruned_[j] = 0;
+                holds = spread(j);
+            } else if (!raised_.empty()) {
+                const int32_t j = raised_.top();
+                raised_.pop();
+                waits_[j] = 0;
+                passed.push_back(j);
+                holds = pass_on(j);
+            } else if (!passed.empty()) {
+                std::sort(passed.begin(), passed.end());
+                passed.erase(std::unique(passed.begin(), passed.end()), passed.end());
+                const std::vector<int32_t> around(std::move(passed));
+                passed.clear();
+                for (size_t at = 0; holds && at < around.size(); ++at) holds = support(around[at]);
+            } else {
+                break;
+            }
+            if (holds && bound > before) holds = rule_out_all();
+            if (work > most_work_) break;
+        }
+        if (!holds) clear();
+        return holds;
+    }
+
+    int32_t next_node() const {
+        if (last_conflict_ >= 0 && size_[last_conflict_] > 1) return last_conflict_;
+        int32_t found = -1;
+        double score = 0;
+        for (int32_t i = 0; i < n_; ++i) {
+            if (size_[i] < 2) continue;
+            const double own = size_[i] / (weight_[i] + static_cast<double>(slots_of_[i].size()));
+            if (found < 0 || own < score) {
+                found = i;
+                score = own;
+            }
+        }
+        return found;
+    }
+
+    int32_t next_state(int32_t i) const {
+        const int32_t known = labels_[i] < 0 ? -1 : first_[i] + labels_[i];
+        int32_t found = -1;
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
+            if (in_[v] && (found < 0 || cost_[v] < cost_[found] || (cost_[v] == cost_[found] && v == known))) found = v;
+        return found;
+    }
+
+    void keep() {
+        best = bound;
+        for (int32_t i = 0; i < n_; ++i)
+            for (int32_t v = first_[i]; v < first_[i + 1]; ++v)
+                if (in_[v]) labels_[i] = v - first_[i];
+    }
+
+    void descend() {
+        while (true) {
+            if (work > most_work_ || n_failures_ > most_failures_) {
+                stopped_ = true;
+                return;
+            }
+            const int32_t i = next_node();
+            if (i < 0) return keep();
+            const int32_t v = next_state(i);
+            const size_t mark = trail_.size(), gone = removed_.size();
+            for (int32_t u = first_[i]; u < first_[i + 1]; ++u)
+                if (in_[u] && u != v) remove(i, u);
+            if (propagate()) {
+                descend();
+            } else {
+                last_conflict_ = i;
+                ++n_failures_;
+            }
+            undo(mark, gone);
+            if (stopped_) return;
+            if (bound >= best - margin_) return;
+            if (!remove(i, v)) return clear();
+            if (!rule_out_all() || !propagate()) {
+                clear();
+                ++n_failures_;
+                return;
+            }
+        }
+    }
+
+    // A node takes what its factors cost at least, and shares it out among those that the sweep has before it.
+    void diffuse(int32_t i, bool forwards) {
+        double n_ahead = 0, n_behind = 0;
+        for (int64_t slot : slots_of_[i]) {
+            minimise(slot, false);
+            project(slot, -std::numeric_limits<double>::infinity());
+            n_ahead += is_ahead(slot, true);
+            n_behind += is_ahead(slot, false);
+        }
+        double least = std::numeric_limits<double>::infinity();
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v) least = std::min(least, cost_[v]);
+        bound += least;
+        const double share = 1 / std::max(std::max(n_ahead, n_behind), 1.0);
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v) cost_[v] -= least;
+        for (int32_t v = first_[i]; v < first_[i + 1]; ++v) {
+            const double given = share * cost_[v];
+            for (int64_t slot : slots_of_[i]) {
+                if (!is_ahead(slot, forwards)) continue;
+                moved_[moved_first_[slot] + v - first_[i]] -= given;
+                cost_[v] = std::max(cost_[v] - given, 0.0);
+            }
+        }
+        trail_.clear();
+    }
+
+    bool is_ahead(int64_t slot, bool forwards) const {
+        for (int64_t s = ptr_[of_factor_[slot]]; s < ptr_[of_factor_[slot] + 1]; ++s)
+            if (forwards ? scope_[s] > scope_[slot] : scope_[s] < scope_[slot]) return true;
+        return false;
+    }
+};
+
+}  // namespace sklearn_crf

@@ -1,0 +1,47 @@
+# distutils: language = c++
+"""Branch and bound over the states of nodes, to the best labeling or the end of a budget."""
+
+from libc.stdint cimport int32_t, int64_t
+from libcpp cimport bool
+
+
+cdef extern from "branch_and_bound.hpp" namespace "sklearn_crf" nogil:
+    cdef cppclass BranchAndBound:
+        BranchAndBound(
+            int32_t n_nodes, const int64_t* n_states, const double* unary, int64_t n_factors,
+            const int64_t* factor_ptr, const int32_t* scope, const int64_t* start, const double* costs
+        ) except +
+        void run(double upper, double margin, int32_t n_sweeps, double most_work, int32_t* labels) except +
+        double bound
+        double best
+        double work
+        bool complete
+
+
+def branch_and_bound(
+    const int64_t[::1] n_states,  # IN (N,), N > 0
+    const double[::1] unary,  # IN costs of states, node by node, not negative
+    const int64_t[::1] factor_ptr,  # IN (F + 1,), F > 0
+    const int32_t[::1] scope,  # IN at least two nodes for each factor
+    const int64_t[::1] start,  # IN (F,) where the costs of each begin
+    const double[::1] costs,  # IN in C order, not negative
+    double upper,  # cost of the best labeling known
+    double margin,  # by which others are better
+    int n_sweeps,  # of diffusion
+    double most_work,  # table entries
+    int32_t[::1] labels,  # INOUT (N,) the best labeling, or -1
+):
+    """Return a lower bound, the cost of the best labeling, the work and whether no other one is better."""
+    cdef BranchAndBound* search
+    with nogil:
+        search = new BranchAndBound(
+            <int32_t> n_states.shape[0], &n_states[0], &unary[0], start.shape[0], &factor_ptr[0], &scope[0], &start[0],
+            &costs[0]
+        )
+        try:
+            search.run(upper, margin, n_sweeps, most_work, &labels[0])
+            with gil:
+                found = search.bound, search.best, search.work, search.complete
+        finally:
+            del search
+    return found

@@ -1,0 +1,85 @@
+"""Branch and bound against enumeration, and what it claims where its budget ends."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from factor_strategies import factor_graphs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_strategies import TABLE_KINDS, models, random_model
+
+from sklearn_crf.graphs import Graph, lattice
+from sklearn_crf.inference import BruteForce, LinearProgram
+from sklearn_crf.inference.relaxations._branch_and_bound import searched
+from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, score
+
+
+def assert_solves(model):
+    best = BruteForce(2**20).map(model)
+    for start in (None, best.labels, np.zeros(model.n_nodes, dtype=np.int32)):
+        given_labels = start is not None and np.isfinite(score(model, start))
+        labels, bound, is_complete = searched(model, start if given_labels else None, 1e7)
+        if not np.isfinite(bound):
+            # Nothing to search: no two free nodes have a factor in common.
+            assert labels is (start if given_labels else None)
+            continue
+        assert is_complete
+        assert score(model, labels) == pytest.approx(best.score, abs=1e-9, rel=1e-12)
+        assert best.score - 1e-9 <= bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_pairwise_models_against_enumeration(model):
+    assert_solves(model)
+
+
+@settings(max_examples=60, deadline=None)
+@given(factor_graphs(max_arity=4))
+def test_factor_graphs_against_enumeration(model):
+    assert_solves(model)
+
+
+@pytest.mark.parametrize("kind", TABLE_KINDS)
+@pytest.mark.parametrize("forbidden", [0.0, 0.3])
+def test_grids_against_enumeration(kind, forbidden):
+    for seed in range(3):
+        assert_solves(random_model(lattice((3, 4)), 3, kind, seed=seed, scale=2.0, forbidden=forbidden))
+
+
+@settings(max_examples=20, deadline=None)
+@given(factor_graphs(max_arity=3), st.integers(0, 500))
+def test_bounds_hold_wherever_the_budget_ends(model, work):
+    best = BruteForce(2**20).map(model)
+    labels, bound, is_complete = searched(model, None, float(work))
+    assert bound >= best.score - 1e-9
+    if labels is not None:
+        assert score(model, labels) <= best.score + 1e-9
+    if is_complete:
+        assert score(model, labels) == pytest.approx(best.score)
+
+
+def test_the_bound_is_that_of_the_linear_relaxation_at_least():
+    model = random_model(lattice((8, 8)), 4, "untied", seed=0, scale=1.0)
+    _, bound, is_complete = searched(model, None, 2e6)
+    assert is_complete or bound <= LinearProgram().map(model).bound + 0.5
+
+
+def test_models_without_labels_are_refuted():
+    differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0)
+    # Four nodes that all differ, of three states.
+    complete = PairwiseModel(Graph(4, list(combinations(range(4), 2))), np.zeros((4, 3)), [differ])
+    assert searched(complete, None, 1e7) == (None, -np.inf, True)
+
+
+def test_a_labeling_is_never_made_worse():
+    model = random_model(lattice((6, 6)), 5, "untied", seed=2)
+    start = np.arange(36, dtype=np.int32) % 5
+    labels, bound, _ = searched(model, start, 2e4)
+    assert score(model, start) <= score(model, labels) <= bound
+
+
+def test_what_is_too_large_is_left_alone():
+    wide = FactorGraph.from_factors([2] * 40, [(tuple(range(40)), at_most_one())])
+    assert searched(wide, None, 1e7) == (None, np.inf, False)
