@@ -7,11 +7,14 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import single_threaded_blas, thread_count
+from sklearn_crf.estimators._classifier import FieldClassifier
+from sklearn_crf.estimators._field import layout_of
 from sklearn_crf.graphs import Rectangle, lattice_offsets, tiles_of
 from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
+from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._tiled import predict_field_in_tiles
 
 __all__ = ["predict_in_tiles"]
@@ -137,7 +140,7 @@ def predict_in_tiles(
         if int(value) != value or value < 1:
             raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
     tiles = tiles_of(shape[:2], tile, tile)
-    if hasattr(estimator, "_tiled_task"):
+    if isinstance(estimator, FieldEstimator):
         return _of_tree_field(estimator, image, out, tiles, margin, max(max_margin, margin), inference, bound)
     out = _checked_out(out, shape[:2], estimator.classes_.dtype)
     task = _TiledPrediction(estimator, image, out, inference, shape[:2], max(max_margin, margin))
@@ -194,11 +197,11 @@ class _TiledPrediction:
         offsets = np.atleast_1d(getattr(estimator, "connectivity", 1))
         # How far neighbours are apart; trees and kernels reach farther, and have no models that are looked at here.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
-        asked = estimator._asked(inference) if hasattr(estimator, "_asked") else None
+        is_field = isinstance(estimator, FieldClassifier)
+        asked = estimator._labeler(inference).decoding if is_field else None
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
-        layout = getattr(estimator, "_fitted_layout", None)
-        self.forbidden = None if layout is None else layout.forbidden
+        self.forbidden = layout_of(estimator).forbidden if is_field else None
         # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
         # are with some margin.
         self.labels_of = self._proof()

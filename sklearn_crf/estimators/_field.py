@@ -557,3 +557,13 @@ def joined_packing(field, encoded, joined_nodes):
     if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
         return {}
     return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}
+
+
+def layout_of(field: TrainableField) -> WeightLayout:
+    """Return which weights a fitted field has."""
+    return field._fitted_layout
+
+
+def potentials_of(field: TrainableField) -> Any:
+    """Return the potentials of the weights of a fitted field."""
+    return field._fitted_potentials()
