@@ -299,6 +299,9 @@ class OptimalEdgeProbabilities(Relaxation):
     def cyclic_nodes(self, plan):
         return 512
 
+    def check_shards(self, solver):
+        _refuse_shards(self.name)
+
     def check(self, plan):
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
@@ -400,6 +403,9 @@ class JointRelaxation(Relaxation):
     def cyclic_nodes(self, plan):
         return 512
 
+    def check_shards(self, solver):
+        _refuse_shards(self.name)
+
     def check(self, plan):
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
@@ -429,12 +435,11 @@ class DualAscent(Solver):
     --------
     >>> import numpy as np
     >>> from sklearn_crf import TRWCRF
-    >>> from sklearn_crf.learning import DualAscent, DualRelaxation
+    >>> from sklearn_crf.learning import DualRelaxation
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
     >>> crf = TRWCRF(
-    ...     formulation=DualRelaxation(),
-    ...     solver=DualAscent(),
+    ...     learning=DualRelaxation(),
     ...     edge_features="constant",
     ...     fit_intercept=False,
     ... )
@@ -509,6 +514,9 @@ class DualRelaxation(Relaxation):
         # Steps are for one example each.
         return {"max_nodes": 1}
 
+    def check_shards(self, solver):
+        _refuse_shards(self.name)
+
     def check(self, plan):
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
@@ -520,6 +528,13 @@ class DualRelaxation(Relaxation):
 
     def minimize(self, problem, start, plan, run):
         return DualAscent().train(problem, start, run, self.remedy)
+
+
+def _refuse_shards(name):
+    raise ValueError(
+        f"learning={name!r} goes through single examples in memory, which Shards do not allow: take 'relaxation' or "
+        "'reparameterization'."
+    )
 
 
 def _require_all_examples(name, solver):

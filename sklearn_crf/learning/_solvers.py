@@ -220,11 +220,13 @@ class GradientSteps(Solver):
     --------
     >>> import numpy as np
     >>> from sklearn_crf import DRFClassifier
-    >>> from sklearn_crf.learning import PL, GradientSteps
+    >>> from sklearn_crf.learning import GradientSteps
     >>> y = np.array([[0, 0, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]])
     >>> X = y[..., np.newaxis] + 0.2 * np.sin(np.arange(15)).reshape(3, 5, 1)
-    >>> rule = PL(solver=GradientSteps(step_size=0.5))
-    >>> DRFClassifier(learning=rule, max_iter=500, tol=0.01).fit(X, y).predict(X).shape
+    >>> steps = GradientSteps(step_size=0.5)
+    >>> DRFClassifier(learning="pl", solver=steps, max_iter=500, tol=0.01).fit(
+    ...     X, y
+    ... ).predict(X).shape
     (3, 5)
     """
 

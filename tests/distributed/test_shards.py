@@ -323,14 +323,12 @@ def test_what_takes_no_shards_says_so():
     weighted = MostViolated(MostViolated("icm", "weighted"), "hamming")
     with pytest.raises(ValueError, match=r"MostViolated\(cost='weighted'\) counts labels in memory, not in Shards"):
         ContrastiveCRF(learning=ContrastiveTraining(generator=["map", weighted])).fit(shards)
-    for crf in (
-        TRWCRF(solver="sgd"),
-        TRWCRF(learning="joint_relaxation"),
-        TRWCRF(learning="dual_relaxation", fit_intercept=False),
-    ):
-        with pytest.raises(ValueError, match="such as 'lbfgs'"):
-            crf.fit(shards)
-    for options in ({"solver": "frank_wolfe"}, {"learning": "joint"}, {"learning": "dual"}):
+    with pytest.raises(ValueError, match="such as 'lbfgs'"):
+        TRWCRF(solver="sgd").fit(shards)
+    for learning in ("joint_relaxation", "dual_relaxation", "edge_probabilities"):
+        with pytest.raises(ValueError, match=f"learning='{learning}' goes through single examples in memory"):
+            TRWCRF(learning=learning, fit_intercept=False).fit(shards)
+    for options in ({"solver": "frank_wolfe"}, {"learning": "joint_margin"}, {"learning": "dual_margin"}):
         with pytest.raises(ValueError, match="goes from example to example, which Shards do not allow"):
             M3NClassifier(**options).fit(shards)
     with pytest.raises(ValueError, match="cost='weighted' counts labels in memory"):
@@ -395,7 +393,7 @@ def test_sets_that_do_not_fit_the_shards():
         fit(sizes, init="observed")
     hidden = np.where(np.arange(Y.size).reshape(Y.shape) == 80, -1, Y)
     unlabelled = Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])])
-    with pytest.raises(ValueError, match=r"In shard 1: .*contrastive learning"):
+    with pytest.raises(ValueError, match=r"In shard 1: .*learning='contrastive' needs"):
         ContrastiveCRF(missing_label=-1).fit(unlabelled)
 
 
