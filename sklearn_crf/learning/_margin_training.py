@@ -289,7 +289,7 @@ class MarginRecord:
     calls: list = field(default_factory=list)  # Best labelings of one example asked for until then
     dual: float = 0.0  # The latest dual value
     coef: np.ndarray | None = None  # (n_coef,) or None
-    found: OptimizeResult | None = None
+    found: Any = None  # OptimizeResult of the optimizer
     gap: float = np.inf  # Of the objective at ``coef``, including what inference could not prove
     calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0

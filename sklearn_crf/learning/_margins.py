@@ -464,7 +464,7 @@ class SmoothedMargin(SoftMargin):
     is_smooth = True
     needs_fractional = False
     temperature: float = 0.1
-    entropy: str | CountingNumbers = "trw"
+    entropy: str | CountingNumbers = "trw"  # type: ignore[assignment]
 
     def own_inference(self):
         return AutoMap()

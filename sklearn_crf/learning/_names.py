@@ -1,6 +1,7 @@
 """The names of all ways to learn, and the parameter ``learning`` as an object."""
 
 from difflib import get_close_matches
+from typing import Any
 
 from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError
@@ -79,11 +80,11 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
     """Return a new object of the way to learn that a constructor parameter stands for."""
     # learning: "coupled" matches the inference, saddle point for MAP, pseudo-marginals for MPM
     # inference: what predicts, as the parameter of an estimator
-    kind = kind_of_learning(learning, inference)
+    kind: Any = kind_of_learning(learning, inference)
     if isinstance(kind, type):
         return kind()
     if isinstance(learning, Learning):
-        kind = clone(kind)
+        kind = clone(learning)
         kind._validate_params()
     return kind
 
