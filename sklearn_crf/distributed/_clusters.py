@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from time import sleep
 from typing import Any, ClassVar, NamedTuple
 
@@ -42,11 +44,8 @@ class ClusterExecutor(Executor):
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> list:
         with self._cluster_named_in_errors():
             found = self._of_actors("results", self._dumps((function, broadcast)))
-        results: list = [None] * len(self._shards)
-        for numbers, part in zip(self._numbers, found, strict=True):
-            for number, result in zip(numbers, part, strict=True):
-                results[number] = result
-        return [_unless_failed(result) for result in results]
+        numbered = zip(chain.from_iterable(self._numbers), chain.from_iterable(found), strict=True)
+        return [_unless_failed(result) for _, result in sorted(numbered, key=itemgetter(0))]
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
         with self._cluster_named_in_errors():

@@ -101,10 +101,7 @@ class Shards:
         >>> len(Shards.from_arrays(parts))
         2
         """
-        shards = cls.__new__(cls)
-        held = [Shard(k, f"shard {k}", partial(_given, tuple(part))) for k, part in enumerate(parts)]
-        shards._hold(held, client, keep=True)
-        return shards
+        return cls._of([partial(_given, tuple(part)) for part in parts], client, keep=True)
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
@@ -144,10 +141,15 @@ class Shards:
         for k, part in enumerate(delayed):
             if not hasattr(part, "__dask_graph__"):
                 raise ValueError(f"parts must be a bag or delayed parts of dask, got {type(part).__name__} at {k}.")
+        return cls._of(
+            [partial(_computed_examples if is_bag else _computed, part) for part in delayed], client, keep=False
+        )
+
+    @classmethod
+    def _of(cls, sources, client, keep):
+        """Return the shards of some sources, which have numbers for names."""
         shards = cls.__new__(cls)
-        compute = _computed_examples if is_bag else _computed
-        held = [Shard(k, f"shard {k}", partial(compute, part)) for k, part in enumerate(delayed)]
-        shards._hold(held, client, keep=False)
+        shards._hold([Shard(k, f"shard {k}", source) for k, source in enumerate(sources)], client, keep)
         return shards
 
     def _hold(self, shards: Sequence[Shard], client: Any, keep: bool) -> None:
