@@ -45,6 +45,9 @@ class Marginals(NamedTuple):
         To warm-start the next call; belongs to one example.
     method : str or None
         Names of the algorithms that it is from.
+    error : float or None
+        Estimate of the mean error of the marginals of nodes, half the sum of absolute differences: 0 if they are exact,
+        None if nothing estimates it (:class:`AutoMarginals` does).
 
     Examples
     --------
@@ -70,6 +73,7 @@ class Marginals(NamedTuple):
     converged: bool = True
     state: object = None
     method: str | None = None
+    error: float | None = None
 
     @property
     def statistics(self) -> Statistics:
@@ -90,6 +94,7 @@ class FactorMarginals(NamedTuple):
     converged: bool = True
     state: object = None
     method: str | None = None
+    error: float | None = None
 
     @property
     def statistics(self):

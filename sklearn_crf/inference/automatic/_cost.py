@@ -44,7 +44,7 @@ class Budget(NamedTuple):
         if isinstance(budget, str) and budget in BUDGETS:
             return BUDGETS[budget]
         if isinstance(budget, Real) and not isinstance(budget, bool) and budget >= 0 and isfinite(budget):
-            return cls(float(budget))
+            return cls(max(float(budget), 1.0))
         names = ", ".join(map(repr, BUDGETS))
         raise InvalidParameterError(f"budget must be {names} or a number of table cells; got {budget!r}.")
 

@@ -1,0 +1,110 @@
+"""An estimate of the error of marginals by messages: exact marginals around some nodes, messages beyond."""
+
+import numpy as np
+
+from sklearn_crf.inference._base import FactorMarginals, Marginals, convergence_left_to_caller
+from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference.automatic._cost import exact_inference
+from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
+
+# Nodes that are looked at, and those around each of them that are taken: as many as elimination affords in so many
+# cells, and in any case so few that their joint states are no more than these.
+_N_PROBES, _SIZES, _MOST_CELLS = 16, (60, 30, 15), 2.0**16
+
+# Models of more factors or joint states have no estimate: messages take their tables one by one.
+_MOST_FACTORS, _MOST_ENTRIES = 6000, 2**20
+
+
+def estimated_error(
+    model: PairwiseModel | FactorGraph, found: Marginals | FactorMarginals, inference: LoopyBP
+) -> float | None:
+    r"""Return an estimate of the mean error of the marginals of nodes, or None where that would take long.
+
+    At a fixed point of belief propagation the model is the product of its beliefs,
+
+    .. math:: p(y) \propto \prod_s b_s(y_s) \prod_f \frac{b_f(y_f)}{\prod_{s \in f} b_s(y_s)},
+
+    and beliefs are marginals if cycles do not matter. Inside a set A of nodes the same product has only the cycles in
+    A, and can be summed exactly. Its marginal of the node in the middle of A is compared with what was found, by half
+    the sum of absolute differences.
+    """
+    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+    sizes = np.diff(graph.table_ptr)[graph.table_id]
+    if not graph.n_nodes or graph.n_factors > _MOST_FACTORS or sizes.sum() > _MOST_ENTRIES:
+        return None
+    probes = np.random.default_rng(0).permutation(graph.n_nodes)[:_N_PROBES].tolist()
+    errors = []
+    try:
+        beliefs = _Beliefs(graph, inference)
+        for node in probes:
+            exact = JunctionTree()._marginals(beliefs.around(node)).unary[0]
+            own = found.unary[node, : len(exact)]
+            errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
+    except Infeasible:
+        # Messages that have not settled contradict each other.
+        return 1.0
+    return float(np.mean(errors))
+
+
+class _Beliefs:
+    """Beliefs of the nodes and factors of a model whose factors share no table."""
+
+    def __init__(self, graph, inference):
+        ends = zip(graph.scope_ptr[:-1].tolist(), graph.scope_ptr[1:].tolist(), strict=True)
+        scopes = [tuple(graph.scope[first:last].tolist()) for first, last in ends]
+        factors = [(scope, graph.dense_table(f)) for f, scope in enumerate(scopes) if scope]
+        own = FactorGraph.from_factors(graph.n_states, factors)
+        with convergence_left_to_caller():
+            found = inference._marginals(own)
+        self.n_states, self.scopes = graph.n_states, [scope for scope, _ in factors]
+        self.nodes = [found.unary[s, :n].astype(np.float64) for s, n in enumerate(graph.n_states.tolist())]
+        parts = np.split(found.log_table, own.table_ptr[1:-1])
+        self.joint = [parts[t].reshape(graph.n_states[list(s)]) for t, s in zip(own.table_id, self.scopes, strict=True)]
+        self.factors_of: list[list[int]] = [[] for _ in self.nodes]
+        for f, scope in enumerate(self.scopes):
+            for s in scope:
+                self.factors_of[s].append(f)
+
+    def around(self, node):
+        """Return the product of beliefs in a set of nodes around one, which comes first."""
+        fewest = max(1, int(np.log(_MOST_CELLS) / np.log(max(2, self.n_states.max()))))
+        for size in (*_SIZES, fewest):
+            model = self._inside(self._ball(node, size))
+            if size == fewest or exact_inference(model, budget=_MOST_CELLS) is not None:
+                break
+        return model
+
+    def _ball(self, node, size):
+        ball, seen = [node], {node}
+        for s in ball:
+            for f in self.factors_of[s]:
+                fresh = [t for t in self.scopes[f] if t not in seen]
+                if len(ball) + len(fresh) > size:
+                    return ball
+                seen.update(fresh)
+                ball += fresh
+        return ball
+
+    def _inside(self, ball):
+        number = {s: k for k, s in enumerate(ball)}
+        with np.errstate(divide="ignore"):
+            factors: list = [((k,), np.log(self.nodes[s])) for k, s in enumerate(ball)]
+            for f in sorted({f for s in ball for f in self.factors_of[s]}):
+                inside = [axis for axis, s in enumerate(self.scopes[f]) if s in number]
+                if len(inside) > 1:
+                    scope = [self.scopes[f][axis] for axis in inside]
+                    outside = tuple(set(range(len(self.scopes[f]))) - set(inside))
+                    factors.append((tuple(number[s] for s in scope), self._ratio(f, scope, outside)))
+        return FactorGraph.from_factors(self.n_states[ball], factors)
+
+    def _ratio(self, f, scope, outside):
+        """Logarithm of the belief of a factor over those of its nodes, -inf where it is zero."""
+        log_ratio = np.log(self.joint[f].sum(axis=outside))
+        for axis, s in enumerate(scope):
+            shape = [1] * len(scope)
+            shape[axis] = -1
+            own = np.where(self.nodes[s] > 0, self.nodes[s], 1.0)
+            log_ratio = log_ratio - np.log(own).reshape(shape)
+        return log_ratio

@@ -1,0 +1,71 @@
+"""The estimated error of marginals by messages beside the true one."""
+
+import warnings
+
+import numpy as np
+import pytest
+from factor_strategies import random_factor_graph
+from model_strategies import random_model
+
+from sklearn_crf.graphs import lattice
+from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP
+from sklearn_crf.inference.automatic._error_estimate import estimated_error
+from sklearn_crf.models import PairwiseModel, factor_graph_of
+
+SPIN = np.array([[1.0, -1.0], [-1.0, 1.0]])
+
+
+def spin_glass(shape, seed, coupling):
+    rng, grid = np.random.default_rng(seed), lattice(shape)
+    weight = coupling * rng.normal(size=grid.n_edges)
+    return PairwiseModel(grid, 0.5 * rng.normal(size=(grid.n_nodes, 2)), SPIN[None], edge_weight=weight)
+
+
+def true_error(model, found):
+    return np.abs(found.unary - JunctionTree().marginals(model).unary).sum(axis=1).mean() / 2
+
+
+MODELS = {
+    "weak spins": lambda seed: spin_glass((9, 9), seed, 0.3),
+    "spins": lambda seed: spin_glass((9, 9), seed, 0.8),
+    "tables": lambda seed: random_model(lattice((5, 6)), 4, "untied", seed=seed, scale=1.0),
+    "factors": lambda seed: random_factor_graph(15, 20, 4, 3, seed=seed),
+    "forbidden": lambda seed: random_model(lattice((5, 5)), 3, "untied", seed=seed, scale=1.0, forbidden=0.2),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_estimates_are_of_the_size_of_errors(name):
+    errors, estimates = [], []
+    for seed in range(4):
+        model = MODELS[name](seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = AutoMarginals(budget=0).marginals(model)
+        errors.append(true_error(model, found))
+        estimates.append(found.error)
+    assert np.mean(estimates) == pytest.approx(np.mean(errors), rel=0.6, abs=2e-3)
+
+
+def test_small_models_have_their_true_error():
+    # Everything is around every node.
+    model = random_model(lattice((3, 4)), 2, "untied", seed=1, scale=1.0)
+    found = LoopyBP(tol=1e-10, max_iter=1000).marginals(model)
+    estimate = estimated_error(model, found, LoopyBP(tol=1e-10, max_iter=1000))
+    assert estimate == pytest.approx(true_error(model, found), abs=1e-6)
+    assert estimated_error(factor_graph_of(model), found, LoopyBP(tol=1e-10, max_iter=1000)) == pytest.approx(estimate)
+
+
+def test_large_errors_are_warned_of_with_what_to_change():
+    unary = 0.1 * np.random.default_rng(1).normal(size=(120, 2))
+    strong = PairwiseModel(lattice((10, 12)), unary, [0.44 * SPIN])
+    with pytest.warns(UserWarning, match=r"off by 0\.\d+ on average.*budget \(now 0\).*gibbs"):
+        found = AutoMarginals(budget=0).marginals(strong)
+    assert found.error > 0.05
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weak = AutoMarginals(budget=0).marginals(spin_glass((10, 10), 0, 0.2))
+        exact = AutoMarginals().marginals(strong)
+        quick = AutoMarginals(budget="fast").marginals(spin_glass((20, 20), 0, 0.3))
+    assert 0 < weak.error < 0.01
+    assert (exact.error, quick.error) == (0.0, None)
