@@ -39,6 +39,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Whether features of edges may be sparse.
     takes_parts : bool
         Whether ``partial_fit`` can learn so.
+    takes_bounds : bool
+        Whether weights may be kept from being negative.
     has_distribution : bool
         Whether the weights are those of a distribution over labelings.
     has_penalty : bool or None
@@ -71,6 +73,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     takes_factors: ClassVar[bool] = False
     takes_sparse_edges: ClassVar[bool] = False
     takes_parts: ClassVar[bool] = True
+    takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
     has_penalty: ClassVar[bool | None] = None
     penalises_intercept: ClassVar[bool] = False
@@ -234,6 +237,11 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         ----------
         plan : FitPlan
         """
+        if plan.is_associative and not self.takes_bounds:
+            raise ValueError(
+                f"pairwise='associative' needs a learning that keeps weights from being negative, and learning="
+                f"{self.name!r} does not: take a margin, such as 'max_margin'."
+            )
 
     def check_labels(self, labels: Any) -> None:
         """Raise ValueError where a parameter does not fit the classes.

@@ -119,6 +119,7 @@ class MarginLearning(Learning):
     _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
     name = "margin"
     needs_labels = True
+    takes_bounds = True
     early_stopping = False
     has_distribution = False
     has_penalty = True
@@ -211,6 +212,7 @@ class MarginLearning(Learning):
     # Checks --------------------------------------------------------------------------------------------------------
 
     def check(self, plan):
+        super().check(plan)
         # A bad parameter is named before any work is done.
         plan.training_inference  # noqa: B018
 
@@ -397,11 +399,7 @@ class DualMargin(SoftMargin):
     """
 
     name = "dual_margin"
-
-    def check(self, plan):
-        super().check(plan)
-        if plan.is_associative:
-            raise ValueError("learning='dual_margin' has no bounds on weights: pairwise='associative' needs another.")
+    takes_bounds = False
 
     def check_shards(self, solver):
         super().check_shards(solver)

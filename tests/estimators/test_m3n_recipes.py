@@ -320,7 +320,7 @@ def test_weighted_cost_is_balanced_classes():
             "solver='bmrm' does not go with learning='smoothed_margin'",
         ),
         ({"learning": "dual_margin", "solver": "bmrm"}, "solver='bmrm' does not go with learning='dual_margin'"),
-        ({"learning": "dual_margin", "pairwise": "associative"}, "learning='dual_margin' has no bounds on weights"),
+        ({"learning": "dual_margin", "pairwise": "associative"}, "pairwise='associative' needs a learning that keeps"),
         ({"learning": "smoothed_margin", "temperature": 0.0}, "'temperature' parameter of SmoothedMargin"),
         ({"learning": "smoothed_margin", "temperature": -1.0}, "'temperature' parameter"),
     ],

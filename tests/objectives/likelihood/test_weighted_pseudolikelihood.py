@@ -57,7 +57,7 @@ def test_weights_make_nodes_count():
     heavy = np.concatenate([part > 1 for part in weight])
     right = [np.concatenate(list(field.predict(X))) == np.concatenate(list(y)) for field in (plain, weighted)]
     assert right[1][heavy].mean() >= right[0][heavy].mean()
-    with pytest.raises(ValueError, match="use sample_weight or class_weight, or DRFClassifier"):
+    with pytest.raises(ValueError, match="use sample_weight or class_weight, or learning='pl'"):
         DRFClassifier().fit(X, y, node_weight=weight)
 
 
