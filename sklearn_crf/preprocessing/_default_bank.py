@@ -6,11 +6,7 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_averages import PatchAverages, averages_of_noise
 from sklearn_crf.preprocessing._patch_groups import PatchGroups
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
-
-# Thresholds as multiples of the noise of the inputs, where its strength is about the same for all images and where it
-# is not.
-_MULTIPLES = (1.8, 2.7, 3.5)
-_SPREAD, _N_LEVELS = 1.5, 6
+from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
 # Groups of patches that take a fifth of the time of the transformer's own, but for the pilot that is there already.
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
@@ -31,10 +27,10 @@ def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
     # scale: what images of the user were multiplied by; numbers are short in their units
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     low, middle, high = (scale * float(f"{level / scale:.4g}") for level in np.quantile(levels, (0.1, 0.5, 0.9)))
-    if high <= _SPREAD * low or low == 0:
-        thresholds, averaged = [multiple * middle for multiple in _MULTIPLES], [middle]
+    if high <= NOISE_SPREAD * low or low == 0:
+        thresholds, averaged = [multiple * middle for multiple in THRESHOLDS], [middle]
     else:
-        thresholds = np.geomspace(_MULTIPLES[0] * low, _MULTIPLES[-1] * high, _N_LEVELS).tolist()
+        thresholds = np.geomspace(THRESHOLDS[0] * low, THRESHOLDS[-1] * high, N_THRESHOLDS).tolist()
         averaged = [low, high]
     parts: list = [FilterBank("gaussian_derivatives"), PatchShrinkage(thresholds)]
     for level in averaged:

@@ -44,3 +44,8 @@ MOST_DRAWN = 50
 
 # Patches whose spectra are in memory together.
 SPECTRA_AT_ONCE = 32
+
+# Thresholds of the default filter bank in multiples of the noise of the inputs. Where the noise of nine in ten images
+# is more than a spread above that of one in ten, so many thresholds go from the least multiple of the one to the
+# largest of the other. Each threshold is a channel.
+THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6
