@@ -14,6 +14,9 @@ _QUICK_GROUPS = {"search_radius": 12, "step": 8}
 # Names of banks that go by the noise: the second finds groups of patches more thoroughly.
 DEFAULT_BANKS = "auto", "groups"
 
+# Transformers that may make the channels of a field.
+TRANSFORMERS_OF_BANKS = FilterBank, PatchShrinkage, PatchAverages, PatchGroups, ChannelUnion
+
 # Images of more channels are taken to be features already.
 MOST_CHANNELS = 4
 

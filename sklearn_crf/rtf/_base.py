@@ -14,8 +14,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_calle
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shards
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
-from sklearn_crf.preprocessing import ChannelUnion, FilterBank, PatchAverages, PatchGroups, PatchShrinkage
-from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS
+from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, TRANSFORMERS_OF_BANKS
 from sklearn_crf.preprocessing._filter_bank import BANKS
 from sklearn_crf.rtf._data import SOLVERS, Targets, TreeData, solver_of
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
@@ -44,15 +43,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict] = {
         "window": [Integral, "array-like", Window],
         "max_depth": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
-        "filter_bank": [
-            StrOptions({*DEFAULT_BANKS, "pca", *BANKS}),
-            FilterBank,
-            PatchShrinkage,
-            PatchAverages,
-            PatchGroups,
-            ChannelUnion,
-            None,
-        ],
+        "filter_bank": [StrOptions({*DEFAULT_BANKS, "pca", *BANKS}), *TRANSFORMERS_OF_BANKS, None],
         "split": [StrOptions({"gradient", "residual"}), Splits],
         "solver": [StrOptions({"pqn", "spg"}), FieldSolver],
         "max_iter": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -110,7 +101,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        as_given = ("filter_bank", "max_depth", "max_iter", "tol", "n_jobs", "verbose")
+        as_given = "filter_bank", "max_depth", "max_iter", "tol", "n_jobs", "verbose"
         return FieldOptions(
             reading=reading if targets.former is None else reading.knowing(targets.former),
             targets=targets,

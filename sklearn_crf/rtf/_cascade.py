@@ -63,8 +63,6 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
         curve = training.run(cascade.joint)
         found = [own._replace(attributes=better) for own, better in zip(found, training.fitted, strict=True)]
         of_all["joint_curve_"] = curve
-    for own in found:
-        own.attributes["_is_grey"] = False
     found[0].attributes["_is_grey"] = found[-1].attributes["_is_grey"] = is_grey
     return found, of_all
 
@@ -110,8 +108,7 @@ class _Folds(NamedTuple):
             values = _predicted(options, field.attributes, _taken(X, own), _of_some(degradations, own))
             for i, value in zip(own, values, strict=True):
                 found[i] = value
-        is_list = isinstance(X, list | tuple) or np.asarray(X).dtype == object
-        return object_array(found) if is_list else np.stack(found)
+        return _in_layout_of(X, found)
 
 
 def _predicted(options, fitted, X, degradations):
@@ -169,20 +166,18 @@ def _redrawn(corruption, X, degradations, seeds):
             drawn.append(degraded_image(used[-1], np.asarray(x), rng, kind))
         else:
             drawn.append(corrupted_image(corruption, np.asarray(x), rng, kind))
-    is_list = isinstance(X, list | tuple) or X.dtype == object
-    found = object_array(drawn) if is_list else np.stack(drawn)
-    return found, Degradations([(own,) for own in used], of_clean=False) if of_clean else None
+    return _in_layout_of(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
 
 
 def with_channels(X, predicted):
     """Images with more channels, in the layout of X."""
     values = [p[..., None] if np.ndim(p) < np.ndim(x) else p for x, p in zip(X, predicted, strict=True)]
     kind = np.result_type(InputSample.of(X).kind, InputSample.of(values).kind)
-    if isinstance(X, list | tuple) or np.asarray(X).dtype == np.object_:
-        return object_array([_joined(x, p, kind) for x, p in zip(X, predicted, strict=True)])
-    return _joined(X, predicted, kind)
+    joined = [np.concatenate([np.asarray(x), own], axis=-1, dtype=kind) for x, own in zip(X, values, strict=True)]
+    return _in_layout_of(X, joined)
 
 
-def _joined(x, values, kind):
-    x, values = np.asarray(x, dtype=kind), np.asarray(values, dtype=kind)
-    return np.concatenate([x, values[..., None] if values.ndim < x.ndim else values], axis=-1)
+def _in_layout_of(X, images):
+    """Images as one array, or an array of objects where X is a list."""
+    is_list = isinstance(X, list | tuple) or np.asarray(X).dtype == object
+    return object_array(images) if is_list else np.stack(images)

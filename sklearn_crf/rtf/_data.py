@@ -1,9 +1,8 @@
 """Data of a fit: images with values or with codes of labels, and the loss that a field is trained for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -141,16 +140,6 @@ class TreeData(NamedTuple):
     missing: tuple  # channels of X that may be NaN
     common: Common
 
-    @property
-    def n_pixels(self) -> int:
-        """Pixels of all images."""
-        return sum(map(prod, self.images.shapes))
-
-    @property
-    def n_node_types(self) -> int:
-        """Types of nodes of examples."""
-        return self.common.attributes.get("n_node_types_", 1)
-
     @classmethod
     def of(cls, targets: "ValueTargets | LabelTargets", read: ReadImages) -> "TreeData":
         """The data of images in memory."""
@@ -167,7 +156,7 @@ class _Targets:
     name: str  # of the estimator, in messages
     loss: str | Callable
     inference: Any
-    former: Mapping | None = None
+    former: Any = None  # Mapping
 
     takes_examples: ClassVar[bool] = False
     losses_with_weights: ClassVar[dict] = WEIGHTED
@@ -316,7 +305,7 @@ class ValueTargets(_Targets):
 
     def _known_scale(self, n_values, has_channels, offsets):
         """Mean and scale of the targets of the last fit, for a warm start."""
-        former = self.former or {}
+        former = self.former
         same = n_values == len(former["target_mean_"]) and has_channels == former["_has_channels"]
         if not same or not np.array_equal(offsets, former["offsets_"]):
             raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")

@@ -91,7 +91,7 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
     # images: here or in shards; bank: their filters
     n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), _PIXELS_TO_CHECK))
     rounds = images.rounds(("taken", np.arange(min(n_images, len(images.shapes)))), None, None, 0, n_jobs)
-    rounds.bank = bank
+    rounds.take_bank(bank)
     parts = rounds(0).parts(_sums_of_squares, solver, field, n_jobs)
     n, total, squares, errors = np.sum([sums for part in parts for sums in part], axis=0)
     return bool(np.sum(errors) > _CLEARLY * np.sum(squares - total**2 / np.maximum(n, 1)))

@@ -17,7 +17,6 @@ from sklearn_crf.rtf._prediction import FittedField
 from sklearn_crf.rtf._rounds import random_rectangles
 from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
 from sklearn_crf.rtf._training import TreeField, held_out_images
-from sklearn_crf.rtf._trees import RegressionTree
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._units import ChannelUnits
 
@@ -273,9 +272,7 @@ class JointTraining:
         for fitted, data in zip(self.fitted, made, strict=True):
             types = FittedField.of(fitted).types
             white = whitening_of_types(data, types, rng, self.n_jobs)
-            trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
-            leaves = fitted["precisions_"], fitted["weights_"], fitted["slopes_"]
-            field = TreeField.restored(types, white, n_values, trees, *leaves)
+            field = TreeField.restored(types, white, n_values, fitted)
             images = field.images(data, self.n_jobs)
             end = images[0].features.shape[-1] - n_masks(fitted["missing_channels_"])
             channels = None if not stages else list(range(end - n_values, end))

@@ -1,9 +1,10 @@
 """Objectives of Gaussian fields: pseudolikelihood, exact likelihood, losses of predictions, and their mean."""
 
+from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -93,6 +94,7 @@ def _statistics_of(n_nodes, n_values):
 _VALUES_AT_ONCE = 2**16
 
 
+@dataclass(eq=False)
 class PredictionLoss:
     r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
 
@@ -100,41 +102,25 @@ class PredictionLoss:
     :math:`-c_s u_t^\top`, with the prediction u.
     """
 
-    # loss: ``loss(prediction, target)`` of an image of shape ``(*lattice, D)`` returns the value and the derivative
-    # by the prediction
-    # offset, scale: (D,), the field predicts ``(value - offset) / scale``
-    # weighted_loss: ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, of shape
-    # ``(*lattice, 1)``
-    # of_mean_square: the loss as a function of the mean squared error that returns its value and derivative, if it is
-    # such
-    # of_mean: the loss by one call, ``of_mean(mean, target, offset, scale, weight, ridge)`` of arrays (N, D); returns
-    # the value, the derivative by the mean divided by its largest magnitude, and this
-    # unit: what the loss is in proportion to where the values of the user have another unit
-    # reported: what the loss has to be multiplied by to be that of values in the units of the user
-    # ridge: weight of half the square of a pixel's prediction, which a weighted loss is increased by
-
-    def __init__(
-        self,
-        loss,
-        solver,
-        offset=0.0,
-        scale=1.0,
-        weighted_loss=None,
-        of_mean_square=None,
-        unit=1.0,
-        of_mean=None,
-        reported=1.0,
-    ):
-        self.of_mean = of_mean
-        self.unit = unit
-        self.reported = reported
-        self.ridge = 0.0
-        self.loss_function = loss
-        self.weighted_loss = weighted_loss
-        self.of_mean_square = of_mean_square
-        self.solver = solver
-        self.offset = offset
-        self.scale = scale
+    # ``loss(prediction, target)`` of an image ``(*lattice, D)``: the value and the derivative by the prediction
+    loss_function: Callable
+    solver: Any
+    # (D,), the field predicts ``(value - offset) / scale``
+    offset: Any = 0.0
+    scale: Any = 1.0
+    # ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, ``(*lattice, 1)``
+    weighted_loss: Any = None
+    # The value and derivative of the loss as a function of the mean squared error, if it is such
+    of_mean_square: Any = None
+    # What the loss is in proportion to where the values of the user have another unit
+    unit: float = 1.0
+    # The loss by one call, ``of_mean(mean, target, offset, scale, weight, ridge)`` of arrays (N, D): the value, the
+    # derivative by the mean divided by its largest magnitude, and this
+    of_mean: Any = None
+    # What the loss has to be multiplied by to be that of values in the units of the user
+    reported: float = 1.0
+    # Weight of half the square of a pixel's prediction, which a weighted loss is increased by
+    ridge: float = 0.0
 
     def is_mean(self, graph):
         """Whether the loss of an image is a mean over its pixels."""
@@ -238,9 +224,7 @@ class PredictionLoss:
 
     def with_ridge(self, ridge):
         """The same loss with another weight of the squares of predictions."""
-        found = copy(self)
-        found.ridge = ridge
-        return found
+        return replace(self, ridge=ridge)
 
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class FieldPlan:
             raise ValueError(
                 f"ridge of FieldSolver needs a loss of scores, 'multinomial' or 'logistic', got loss={targets.loss!r}."
             )
-        ndim, n_pixels = data.encoded.lattice_ndim, data.n_pixels
+        ndim, n_pixels = data.encoded.lattice_ndim, sum(map(prod, data.images.shapes))
         if ndim == 3 and isinstance(targets.loss, str) and targets.loss in OF_IMAGES:
             raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
         # Losses of predictions need no more than parts of images, with few iterations on each.
@@ -97,12 +97,13 @@ class FieldPlan:
         )
         iterations = 8 if in_parts else 20 if targets.are_predicted else 50
         of_options = ("targets", "filter_bank", "split", "tol", "seed", "n_jobs", "verbose")
-        of_data = ("common", "offsets", "units", "missing", "n_node_types")
+        of_data = ("common", "offsets", "units", "missing")
         return cls(
             **{name: getattr(options, name) for name in of_options},
             **{name: getattr(data, name) for name in of_data},
             objective=targets.objective(common),
             lattice_ndim=ndim,
+            n_node_types=common.attributes.get("n_node_types_", 1),
             n_filtered=data.encoded.n_features - options.n_unfiltered,
             window=options.reading.window,
             is_observed=common.attributes.get("keeps_known_", False) or targets.is_degraded,

@@ -220,9 +220,8 @@ def known_pixels(fitted: Mapping) -> KnownValues | None:
     """Terms that known pixels add to the field of fitted attributes; None if it does not keep them."""
     if not fitted.get("keeps_known_", False):
         return None
-    mean, scale = fitted["target_mean_"], fitted["target_scale_"]
-    units = ChannelUnits.of(fitted, len(mean))
-    return KnownValues(tuple(fitted["missing_channels_"].tolist()), mean, scale, units)
+    mean, missing = fitted["target_mean_"], tuple(fitted["missing_channels_"].tolist())
+    return KnownValues(missing, mean, fitted["target_scale_"], ChannelUnits.of(fitted, len(mean)))
 
 
 def unscaled(fitted: Mapping, means: list) -> list:
@@ -253,12 +252,16 @@ def in_layout(fitted: Mapping, planes: Planes, values: list):
 
 
 def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
-    """Values clipped to the range of y and cast to its type."""
+    """Values clipped; by default those of images have the range and type of y, where it is floating or unsigned."""
     if not isinstance(clip, str):
         return values if clip is None else np.clip(values, *clip)
-    if fitted["lattice_ndim_"] < 2:
+    dtype = np.dtype(fitted["target_dtype_"])
+    if fitted["lattice_ndim_"] < 2 or dtype.kind not in "uf":
         return values
-    return like_targets(values, np.dtype(fitted["target_dtype_"]), fitted["target_range_"])
+    if dtype.kind == "f":
+        return np.clip(values, *fitted["target_range_"]).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
 def filtered(filter_bank, features, n_jobs):
@@ -330,16 +333,6 @@ def conditioned(model, known):
     edge_type[cut] = len(model.blocks)
     edge_type[cut[partly]] = len(model.blocks) + 1 + np.arange(np.count_nonzero(partly))
     return GaussianModel(model.graph, h, diagonal, blocks, edge_type)
-
-
-def like_targets(values, dtype, extremes):
-    """Predicted values of images in the range and type of y, where that is floating or unsigned."""
-    if dtype.kind not in "uf":
-        return values
-    if dtype.kind == "f":
-        return np.clip(values, *extremes).astype(dtype)
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
 # Most values of a field whose covariance is computed by factorisation; larger fields are sampled.

@@ -306,8 +306,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _targets(self) -> ValueTargets:
         """What the field predicts."""
-        of_images = {"corruption": self.corruption, "degradation": self.degradation}
-        return ValueTargets(type(self).__name__, self.loss, self.inference, self._former, **of_images)
+        of_images = self.corruption, self.degradation
+        return ValueTargets(type(self).__name__, self.loss, self.inference, self._former, *of_images)
 
     def _fit_stages(self, cascade, options, X, y, sample_weight):
         """Train the fields of a cascade, and keep the last one's attributes as the estimator's."""
@@ -325,7 +325,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             FieldEstimator._store(stage, trained)
         first, last = found[0].attributes, found[-1].attributes
         of_input = {name: first[name] for name in OF_INPUT if name in first}
-        last = {name: value for name, value in last.items() if name not in OF_INPUT}
         return self._store(Trained(last | of_input | of_all | {"stages_": stages}, []))
 
     def predict(self, X, return_std=False, *, evidence=None, degradation=None):

@@ -1,9 +1,10 @@
 """Training data of each round: whole images or random parts of them, with a new corruption if there is one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from math import isqrt, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -158,30 +159,28 @@ def round_of(level, seed):
     return np.random.RandomState((seed + 7919 * level) % 2**32)
 
 
+@dataclass(eq=False)
 class Rounds:
     """Data of each round."""
 
-    # graph_of: from the shape of a plane to its lattice
-    # bank: computes the channels for trees and leaves
-    # corrupted: ``corrupted(image, degradation, rng)`` of an input
-    # observe: ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
-    # max_samples: pixels of a round
-    # sampled: how a round's pixels are chosen where they are not rectangles of images: from TrainingData and a
-    # RandomState
-    # first: number of the first image among those of all parts
+    pairs: Pairs
+    graph_of: Callable  # from the shape of a plane to its lattice
+    corrupted: Callable | None  # ``corrupted(image, degradation, rng)`` of an input
+    # ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
+    observe: Callable | None
+    max_samples: int | None  # pixels of a round
+    # How a round's pixels are chosen where they are not rectangles of images: from TrainingData and a RandomState
+    sampled: Callable | None
+    seed: int
+    n_jobs: int | None
+    first: int = 0  # number of the first image among those of all parts
+    bank: Any = None  # computes the channels for trees and leaves
+    _whole: TrainingData | None = None
+    _last: Any = None
 
-    def __init__(self, pairs, graph_of, corrupted, observe, max_samples, sampled, seed, n_jobs, first=0):
-        self.pairs = pairs
-        self.graph_of = graph_of
-        self.bank = None
-        self.corrupted = corrupted
-        self.observe = observe
-        self.max_samples = max_samples
-        self.sampled = sampled
-        self.seed = seed
-        self.n_jobs = n_jobs
-        self.first = first
-        self._whole = self._last = None
+    def take_bank(self, bank):
+        """Compute the channels for trees and leaves by a filter bank from now on."""
+        self.bank = bank
 
     def mean_square_differences(self, types):
         """Of the targets at the two pixels of the factors of each type."""
@@ -294,8 +293,6 @@ _LEAST_SIDE, _LARGEST_SIDE = 4, 32
 
 def sampled_rows(data, max_samples, rng):
     """Random rows of a table, at most ``max_samples`` of them."""
-    if data.is_within(max_samples):
-        return data
     return data.cut(0, slice(None), np.sort(rng.choice(data.n_pixels, max_samples, replace=False)))
 
 
@@ -305,8 +302,6 @@ def sampled_variables(data, max_samples, margin, rng):
     Their terms are those in the whole images, so that the mean over the sample estimates the mean over all pixels
     without bias.
     """
-    if data.is_within(max_samples):
-        return data
     side = min(max(isqrt(max_samples // (_SQUARES * len(data.features))), _LEAST_SIDE), _LARGEST_SIDE)
     squares = squares_of(data, side)
     kept, n_kept = list[int](), 0

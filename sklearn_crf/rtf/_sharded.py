@@ -151,21 +151,19 @@ class ShardedImages:
                 "max_samples of Shards is for losses of predictions of images: take FieldSolver(max_samples=None), and "
                 "fewer images in each shard."
             )
-        if choice is not None and choice[0] == "rows":
-            raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
         shapes, firsts, choices = self._chosen(choice)
         making = _Making(uuid4().hex, self._reader, choices, firsts, seed)
         return ShardedRounds(self.shards, making, shapes, firsts, self._step, max_samples, n_jobs)
 
     def has_targets(self, choice):
         """Whether the target of a pixel of the chosen images counts."""
-        if choice[0] == "rows":
-            return True
         _, firsts, choices = self._chosen(choice)
         return any(self.shards.map(_has_targets, _Making("", self._reader, choices, firsts, 0)))
 
     def _chosen(self, choice):
         """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
+        if choice is not None and choice[0] == "rows":
+            raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
         ends = np.cumsum([len(part) for part in self._shapes])
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
@@ -221,13 +219,8 @@ class ShardedRounds:
         self.step, self.max_samples, self.n_jobs = step, max_samples, n_jobs
         self._last = None
 
-    @property
-    def bank(self):
-        """Computes the channels for trees and leaves."""
-        return self.making.bank
-
-    @bank.setter
-    def bank(self, bank):
+    def take_bank(self, bank):
+        """Compute the channels for trees and leaves by a filter bank from now on."""
         self.making = self.making._replace(bank=bank, key=uuid4().hex)
 
     def first_pairs(self, n):
@@ -326,7 +319,7 @@ class ShardedData:
         if self._weight is None:
             self._weight = self.total(_weight_of, self.wanted.is_table)
         whole = Whole(self.n_images, self._weight)
-        make = partial(_FieldOfShard.of, self.wanted, objective, whole)
+        make = partial(_FieldOfShard, self.wanted, objective, whole)
         self._risks.append(KeptObjects(self.shards, make, stays=self.wanted.cuts is not None))
         return ShardedFieldRisk(self._risks[-1], field, whole, self.n_jobs)
 
@@ -360,19 +353,12 @@ def _drop_data(shard, key):
 class _FieldOfShard:
     """The mean loss of a field over the images of a shard, whose trees may grow."""
 
-    def __init__(self, data, objective, whole, n_jobs):
-        self.data, self.objective, self.whole, self.n_jobs = data, objective, whole, n_jobs
+    def __init__(self, wanted, objective, whole, shard):
+        self.data, self.objective, self.n_jobs = _data(shard, wanted), objective, wanted.making.reader.threads_on(shard)
+        # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.
+        n_rows = len(self.data.targets[0]) if wanted.is_table else 1
+        self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
         self.field, self.risk = None, None  # type: Any, Any
-
-    @classmethod
-    def of(cls, wanted, objective, whole, shard):
-        """That of a shard."""
-        n_jobs = wanted.making.reader.threads_on(shard)
-        data, weight = _data(shard, wanted), whole.weight
-        if wanted.is_table:
-            # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.
-            weight /= len(data.targets[0])
-        return cls(data, objective, Whole(whole.n_images, weight, shard.number), n_jobs)
 
     def grow(self, field):
         """Take over a field, and go on from the solutions of the one before."""

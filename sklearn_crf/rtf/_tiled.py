@@ -53,8 +53,7 @@ class TiledTask(NamedTuple):
             raise ValueError(f"{self.name} for images with missing pixels looks at all of one: call predict.")
         if self.fitted["lattice_ndim_"] == 3:
             raise ValueError(f"{self.name} was fitted on volumes: call predict.")
-        expected = self.fitted["n_features_in_"]
-        if image.shape[2] != expected:
+        if image.shape[2] != (expected := self.fitted["n_features_in_"]):
             raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {expected}.")
         require_range(self.fitted, InputSample.of([image]))
 
@@ -136,9 +135,6 @@ class _Planes:
             out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
             if distance is not None:
                 near.append(distance[distance <= error])
-        return _n_within(np.concatenate(near), error) if near else 0
-
-
-def _n_within(distances, error):
-    """How many distances there can be whose squares sum up to no more than that of an error."""
-    return int(np.searchsorted(np.cumsum(np.sort(distances) ** 2), error**2, side="right"))
+        # How many distances there can be whose squares sum up to no more than that of an error.
+        squares = np.cumsum(np.sort(np.concatenate(near)) ** 2) if near else np.zeros(0)
+        return int(np.searchsorted(squares, error**2, side="right"))

@@ -109,11 +109,12 @@ class TreeField(NamedTuple):
         return self._replace(coef=self.potentials.project(coef, bounds))
 
     @classmethod
-    def restored(cls, types, whitening, n_values, trees, precisions, weights, slopes):
+    def restored(cls, types, whitening, n_values, fitted):
         """The field of fitted attributes, with linear models of whitened inputs."""
+        trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
-        white = [weight @ np.linalg.pinv(v) for weight, v in zip(weights, whitening, strict=True)]
-        return cls(trees, potentials, potentials.pack(precisions, white, slopes))
+        white = [weight @ np.linalg.pinv(v) for weight, v in zip(fitted["weights_"], whitening, strict=True)]
+        return cls(trees, potentials, potentials.pack(fitted["precisions_"], white, fitted["slopes_"]))
 
     def attributes(self, whitening):
         """Fitted attributes: trees, and parameters with linear models in the units of the channels."""
@@ -330,11 +331,12 @@ def train(data, plan, callbacks):
     rounds = data.images.rounds(kept, plan.max_samples, _sampling(plan), seed, plan.n_jobs)
     # What is held out has no part in choosing filters.
     inputs, targets, noise = rounds.first_pairs(_IMAGES_OF_BANK)
-    rounds.bank = bank = fitted_bank(plan, inputs, targets, noise)
+    bank = fitted_bank(plan, inputs, targets, noise)
+    rounds.take_bank(bank)
     validation = None
     if held_out is not None:
         of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
-        of_held_out.bank = bank
+        of_held_out.take_bank(bank)
         validation = of_held_out(0)
     # A warm start draws other parts and another corruption than the rounds of the last call.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
@@ -430,9 +432,7 @@ def _start(plan, types, whitening, rounds, first, rng):
     differences = rounds.mean_square_differences(types) if plan.is_observed else None
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
     if former is not None:
-        trees = [RegressionTree(**tree) for tree in former["trees_"]]
-        leaves = former["precisions_"], former["weights_"], former["slopes_"]
-        return TreeField.restored(types, whitening, n_values, trees, *leaves)
+        return TreeField.restored(types, whitening, n_values, former)
     if differences is None:
         field = TreeField.stumps(types, whitening, n_values, bounds)
     else:

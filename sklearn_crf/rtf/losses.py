@@ -38,7 +38,7 @@ def mse(prediction, target):
     >>> round(float(value), 3), gradient.round(3).tolist()
     (0.125, [0.0, 0.5])
     """
-    difference = _difference(prediction, target)
+    difference = np.subtract(*_same_shape(prediction, target))
     return float(np.mean(difference**2)), 2 / difference.size * difference
 
 
@@ -76,7 +76,7 @@ def mae(prediction, target, smoothing=_SMOOTHING):
     """
     if not smoothing >= 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing!r}.")
-    difference = _difference(prediction, target)
+    difference = np.subtract(*_same_shape(prediction, target))
     root = np.hypot(difference, smoothing)
     slope = np.divide(difference, root, out=np.zeros_like(difference), where=root > 0)
     return float(np.mean(root)) - smoothing, slope / difference.size
@@ -489,11 +489,6 @@ def _same_shape(prediction, target):
     if prediction.shape != target.shape:
         raise ValueError(f"target must have the shape of prediction, {prediction.shape}, got {target.shape}.")
     return prediction, target
-
-
-def _difference(prediction, target):
-    prediction, target = _same_shape(prediction, target)
-    return prediction - target
 
 
 def _check_positive(value, name):

@@ -47,10 +47,6 @@ class TrainingData(NamedTuple):
         """Sum over all parts of what a function gives."""
         return function(self, None, *arguments)
 
-    def is_within(self, max_samples):
-        """Whether there are at most ``max_samples`` pixels; None is no limit."""
-        return max_samples is None or self.n_pixels <= max_samples
-
     def taken(self, members):
         """Some of the images."""
         return TrainingData._make(None if part is None else [part[i] for i in members] for part in self)
@@ -218,17 +214,12 @@ def _require_no_volumes(shapes, of_targets):
 def _require_channel_axis(X, n_features, ndim):
     """Raise if X is a stack of images without channels, or one image, where a stack of images is needed."""
     shape = _shape(X)
-    if ndim == 3 and shape is not None and len(shape) == 4:
+    if ndim in (2, 3) and shape is not None and len(shape) == ndim + 1:
+        one = "image" if ndim == 2 else "volume"
         raise ValueError(
-            f"X of shape {shape} has two readings: {shape[0]} volumes without an axis of channels (pass "
-            f"X[..., np.newaxis]), or one volume with {shape[3]} channels (pass X[np.newaxis]); the field was fitted "
-            f"on volumes of {n_features} channels."
-        )
-    if ndim == 2 and shape is not None and len(shape) == 3:
-        raise ValueError(
-            f"X of shape {shape} has two readings: {shape[0]} images without an axis of channels (pass "
-            f"X[..., np.newaxis]), or one image with {shape[2]} channels (pass X[np.newaxis]); the field was fitted on "
-            f"images of {n_features} channels."
+            f"X of shape {shape} has two readings: {shape[0]} {one}s without an axis of channels (pass "
+            f"X[..., np.newaxis]), or one {one} with {shape[-1]} channels (pass X[np.newaxis]); the field was fitted "
+            f"on {one}s of {n_features} channels."
         )
 
 
