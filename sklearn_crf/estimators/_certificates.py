@@ -16,20 +16,6 @@ from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.models import FactorGraph, clamped, score, score_terms
 
 
-class LogLikelihood(NamedTuple):
-    """Log-probabilities of labelings.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n_examples,)
-    bound : {"exact", "upper", "lower"} or None
-        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
-    """
-
-    values: np.ndarray
-    bound: str | None
-
-
 class Certificates(NamedTuple):
     """Bounds on the scores of the best labelings.
 

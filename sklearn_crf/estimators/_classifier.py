@@ -25,7 +25,6 @@ from sklearn_crf.encoding import (
 )
 from sklearn_crf.estimators._certificates import (
     Certificates,
-    LogLikelihood,
     bounding_inference,
     certificates_of,
     common_bound,
@@ -41,6 +40,7 @@ from sklearn_crf.inference import (
     conditional_scores,
     resolve_inference,
 )
+from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.learning import Facts, Labeler, given, right_nodes
 from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms
 

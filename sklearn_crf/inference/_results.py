@@ -1,12 +1,27 @@
 """What results of an algorithm must be for a model: checked where an algorithm is the user's own."""
 
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf.models import check_labels
+
+
+class LogLikelihood(NamedTuple):
+    """Log-probabilities of labelings.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_examples,)
+    bound : {"exact", "upper", "lower"} or None
+        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
+    """
+
+    values: np.ndarray
+    bound: str | None
+
 
 # Of the sums of the marginals of a node, in either precision.
 _ROUNDING = 1e-3

@@ -2,28 +2,41 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._numbers import as_integer
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
-from sklearn_crf.encoding import encode_y, missing_nodes, require_same_kind
-from sklearn_crf.models import GaussianModel
+from sklearn_crf.encoding import encode_y, missing_nodes, object_array, require_same_kind
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference import TreeBestLabelings
+from sklearn_crf.inference._results import LogLikelihood
+from sklearn_crf.models import GaussianModel, PairwiseModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._codes import SCORES, ClassCodes
 from sklearn_crf.rtf._data import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
-from sklearn_crf.rtf._prediction import FittedField, models_of, scored_pixels, unscaled
+from sklearn_crf.rtf._prediction import FittedField, models_of, samples_of, scored_pixels, unscaled
 from sklearn_crf.rtf._tiled import TiledTask
-from sklearn_crf.rtf.images._input import put_back
+from sklearn_crf.rtf.images._input import put_back, put_samples_back
 
 
 def _gives_probabilities(estimator):
     if estimator.loss not in SCORES:
         raise AttributeError(f"predict_proba needs loss='logistic' or 'multinomial', got {estimator.loss!r}.")
+    return True
+
+
+def _has_distribution(estimator):
+    if estimator.loss not in (*SCORES, *LIKELIHOODS):
+        raise AttributeError(
+            f"sample needs a distribution: use loss='multinomial', 'logistic' or a likelihood, got {estimator.loss!r}."
+        )
     return True
 
 
@@ -37,6 +50,13 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     where :math:`e_k` is the code of class k and u the mean of the field of :class:`RegressionTreeField`. So the
     prediction is one solve, however the labels depend on each other.
+
+    Losses of scores take the K values of a pixel as log-odds of its label, and have a distribution over labelings,
+
+    .. math::
+        P(y \mid x) = \prod_s \frac{\exp u_{s y_s}}{\sum_k \exp u_{s k}}
+
+    in which the labels of pixels are independent given x: how they depend on each other is in u.
 
     Parameters
     ----------
@@ -324,10 +344,137 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence)
+        planes, found = self._log_probabilities(X, evidence)
+        return put_back(planes, found, True)
+
+    @available_if(_gives_probabilities)
+    def predict_edge_proba(self, X: Any, evidence: Any = None) -> np.ndarray:
+        """Joint probability of the labels of the two pixels of every pair of the window, for the losses of scores.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+
+        Returns
+        -------
+        ndarray of shape (n_images,), of object
+            An array ``(n_edges, n_classes, n_classes)`` each, edges in the order of the graphs that ``models`` gives.
+            Entry (a, b) belongs to class a at the first pixel: the product of both probabilities.
+        """
+        planes, found = self._log_probabilities(X, evidence)
+        pairs = []
+        for plane, values in zip(planes.features, found, strict=True):
+            tails, heads = planes.graph_of(plane.shape[:-1]).edges.T
+            probability = np.exp(values)
+            pairs.append(probability[tails, :, None] * probability[heads, None, :])
+        if planes.encoded.layout == "nodes":
+            pairs = [np.zeros((0, len(self.classes_), len(self.classes_)))] * len(found[0])
+        return object_array(pairs)
+
+    @available_if(_gives_probabilities)
+    def log_likelihood(self, X: Any, y: Any) -> LogLikelihood:
+        """Log-probability of labelings, or of their labelled part where labels are missing, for the losses of scores.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+        y : array-like or list of array-like
+            Labels; pixels that carry ``missing_label`` are summed out.
+
+        Returns
+        -------
+        LogLikelihood
+            Exact. The value is -inf where a label is not in ``classes_``, which has probability 0.
+        """
+        planes, found = self._log_probabilities(X, None)
+        terms = []
+        for own, values in zip(self._known_columns(planes, y, "y"), found, strict=True):
+            # A label that is not known has probability 1, one of another class 0.
+            table = np.column_stack([values, np.full(len(values), -np.inf), np.zeros(len(values))])
+            terms.append(table[np.arange(len(own)), own])
+        is_table = planes.encoded.layout == "nodes"
+        return LogLikelihood(terms[0] if is_table else np.array([own.sum() for own in terms]), "exact")
+
+    @available_if(_gives_probabilities)
+    def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """The k likeliest labelings of every image, exactly, for the losses of scores.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+        k : int, default=5
+            Fewer come back where an image has fewer labelings.
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others: all labelings agree with
+            them.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_images,), of object
+            An array ``(k, *lattice)`` of labels each, the likeliest first.
+        scores : ndarray of shape (n_images,), of object
+            An array ``(k,)`` of their log-probabilities each.
+        """
+        inference = TreeBestLabelings(as_integer(k, "k", lowest=1))
+        planes, found = self._log_probabilities(X, evidence)
+        is_table = planes.encoded.layout == "nodes"
+        parts = np.split(found[0], len(found[0])) if is_table else found
+        n_classes, labels, scores = len(self.classes_), [], []
+        for i, values in enumerate(parts):
+            no_edges = Graph(len(values), np.zeros((0, 2), dtype=np.int32))
+            best = inference.best(PairwiseModel(no_edges, values, np.zeros((1, n_classes, n_classes))))
+            labels.append(self.classes_[best.labels].reshape(-1, *(() if is_table else planes.encoded.label_shape(i))))
+            scores.append(best.scores)
+        return object_array(labels), object_array(scores)
+
+    @available_if(_has_distribution)
+    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None, evidence: Any = None) -> np.ndarray:
+        """Labelings drawn from the distribution given X.
+
+        After training by a likelihood they are the labels of values that are drawn from the field; for the losses of
+        scores labels are drawn pixel by pixel.
+
+        Parameters
+        ----------
+        X : array-like or list of array-like
+            Images.
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+        evidence : array-like or list of array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+
+        Returns
+        -------
+        ndarray
+            As ``predict`` gives, with a leading axis of ``n_samples``; for a list, an object array of arrays with that
+            leading axis.
+        """
+        n_samples, rng = as_integer(n_samples, "n_samples", lowest=1), check_random_state(random_state)
+        if self.loss in SCORES:
+            planes, found = self._log_probabilities(X, evidence)
+            ends = [np.cumsum(np.exp(values), axis=1)[:, :-1] for values in found]
+            drawn = [(rng.random_sample((n_samples, len(own), 1)) > own).sum(axis=2) for own in ends]
+        else:
+            check_is_fitted(self)
+            planes = self._reading.planes_to_predict(X)
+            seeds = rng.randint(np.iinfo(np.int32).max, size=len(planes.features))
+            values = samples_of(self._models_of(planes, evidence), n_samples, seeds)
+            drawn = [np.array([self._codes.labels(own, is_weighed=False) for own in part]) for part in values]
+            if evidence is not None:
+                known = self._known_columns(planes, evidence)
+                drawn = [np.where(own < 0, part, own) for own, part in zip(known, drawn, strict=True)]
+        return put_samples_back(planes, [self.classes_[part][..., None] for part in drawn], False)
+
+    def _log_probabilities(self, X, evidence):
+        """Planes of X, and logarithms of the probabilities of the classes at each pixel, (N, n_classes)."""
         planes, values, known = self._values(X, evidence)
         found = [self._codes.log_probability(value) for value in values]
-        certain = np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf)
-        return put_back(planes, _with_known(found, known, certain), True)
+        return planes, _with_known(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
 
     def score(self, X, y=None, sample_weight=None):
         """Share of pixels that are labelled right, of those whose label is not missing.
@@ -389,11 +536,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         check_is_fitted(self)
         return self._models_of(self._reading.planes_to_predict(X), evidence)
 
-    def _known_columns(self, planes, evidence):
-        """Numbers of the classes that are known, -1 elsewhere."""
-        labels = encode_y(
-            evidence, planes.encoded, missing_label=self.missing_label, classes=self.classes_, name="evidence"
-        ).labels
+    def _known_columns(self, planes, y, name="evidence"):
+        """Numbers of the classes that are known, -1 elsewhere, and one more than there are for labels of no class."""
+        options = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
+        labels = encode_y(y, planes.encoded, allow_unknown=name == "y", **options).labels
         return [labels] if planes.encoded.layout == "nodes" else labels
 
     def _models_of(self, planes, evidence):
@@ -409,8 +555,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if evidence is None:
             means = FittedField.of(vars(self)).means(planes, self._solver(), self.n_jobs)[0]
             return planes, unscaled(vars(self), means), None
-        solver = self._solver()
-        values = [solver.solve(model, model.h).x for model in self._models_of(planes, evidence)]
+        values = [self._solver().solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)
 
 
