@@ -94,6 +94,7 @@ def log_likelihood_terms(model, labels, inference, n_threads):
 
 def common_bound(bounds):
     """Bound of the sum of numbers that have these bounds."""
+    # bounds: set of what the results of all batches say of their values
     if None in bounds or {"upper", "lower"} <= bounds:
         return None
     return next(iter(bounds - {"exact"}), "exact")

@@ -4,17 +4,9 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks, range_runner, split_threads
 from sklearn_crf.kernels.rtf.leaf_trees import find_responses
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane
-from sklearn_crf.rtf._trees import TEST_RADIUS, RegressionTree, best_split, explained_variance, random_tests
-
-# Tests to choose from, and thresholds tried for each.
-_N_TESTS = 128
-_N_THRESHOLDS = 15
-
-# Most pixels of an image that the tree is grown on, most of its leaves, and their least share of the pixels.
-_PIXELS = 5000
-_LEAVES = 32
-_LEAST_SHARE = 0.01
+from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
 
 
 def held_out_errors(objective, field, data, rng, n_jobs):
@@ -25,7 +17,8 @@ def held_out_errors(objective, field, data, rng, n_jobs):
     """
     # data: images, here or in shards; deviations: (L, D), in the field's units
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
-    tests = random_tests(_N_TESTS, shapes[0, -1], np.minimum(TEST_RADIUS, shapes[:, :-1].min(axis=0) - 1), rng)
+    radius = np.minimum(tuned.RADIUS_OF_ERRORS, shapes[:, :-1].min(axis=0) - 1)
+    tests = random_tests(tuned.TESTS_OF_ERRORS, shapes[0, -1], radius, rng)
     parts = [found for part in data.parts(_errors, objective, field, tests, n_jobs) for found in part]
     responses, errors = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
     if not errors.size:
@@ -41,7 +34,8 @@ def _grown(tests, responses, errors, run):
     # responses: (T, n); errors: (n, D); leaf: (n,)
     tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)
     terms = np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
-    options = {"n_thresholds": _N_THRESHOLDS, "min_samples": max(1, int(_LEAST_SHARE * len(errors))), "run": run}
+    least = max(1, int(tuned.LEAST_SHARE_OF_ERRORS * len(errors)))
+    options = {"n_thresholds": tuned.THRESHOLDS_OF_ERRORS, "min_samples": least, "run": run}
 
     def splits_of(*leaves):
         members = ((k, np.flatnonzero(leaf == k)) for k in leaves)
@@ -51,7 +45,7 @@ def _grown(tests, responses, errors, run):
         return {k: split for k, split in found if split is not None}
 
     splits = splits_of(0)
-    while splits and tree.n_leaves < _LEAVES:
+    while splits and tree.n_leaves < tuned.LEAVES_OF_ERRORS:
         k = max(splits, key=lambda k: splits[k].gain)
         best, new = splits.pop(k), tree.n_leaves
         tree, _ = tree.split({k: (tests[best.test], best.threshold)})
@@ -76,7 +70,7 @@ def _errors(data, part, objective, field, tests, n_jobs):
         if image.observation is not None and image.observation.diagonal is not None:
             counted &= (image.observation.diagonal == 0).all(axis=1)
         own = np.flatnonzero(counted)
-        own = own[:: len(own) // _PIXELS + 1]
+        own = own[:: len(own) // tuned.PIXELS_OF_ERRORS + 1]
         pixels = np.stack(np.divmod(own, image.features.shape[-2]), axis=1).astype(np.int32)
         responses = np.empty((len(tests), len(own)), dtype=image.features.dtype)
         plane, place = as_plane(image.features), np.arange(len(own))
@@ -89,16 +83,12 @@ def _errors(data, part, objective, field, tests, n_jobs):
 def is_worse_than_mean(images, bank, field, solver, n_jobs):
     """Whether squared errors on the first training images are clearly larger than if the mean of y was predicted."""
     # images: here or in shards; bank: their filters
-    n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), _PIXELS_TO_CHECK))
+    n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), tuned.PIXELS_TO_CHECK))
     rounds = images.rounds(("taken", np.arange(min(n_images, len(images.shapes)))), None, None, 0, n_jobs)
     rounds.take_bank(bank)
     parts = rounds(0).parts(_sums_of_squares, solver, field, n_jobs)
     n, total, squares, errors = np.sum([sums for part in parts for sums in part], axis=0)
-    return bool(np.sum(errors) > _CLEARLY * np.sum(squares - total**2 / np.maximum(n, 1)))
-
-
-# Where X says nothing of y, predictions differ from the mean by chance.
-_PIXELS_TO_CHECK, _CLEARLY = 10_000, 1.1
+    return bool(np.sum(errors) > tuned.CLEARLY_WORSE * np.sum(squares - total**2 / np.maximum(n, 1)))
 
 
 def _sums_of_squares(data, part, solver, field, n_jobs):

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.optimize import minimize_pqn
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._data import TreeData
 from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._plan import FieldPlan
@@ -92,7 +93,7 @@ class CascadeRisk:
                 value, gradient = value + own[0], gradient + own[1]
             return value, gradient
 
-        found = map_tasks(group, fixed_ranges(len(self.last.images), _N_GROUPS), self.n_jobs)
+        found = map_tasks(group, fixed_ranges(len(self.last.images), tuned.LEAST_GROUPS), self.n_jobs)
         return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
 
     def _of_image(self, coefs, i, n_threads):
@@ -133,10 +134,6 @@ class CascadeRisk:
         features[..., stage.channels] = values.reshape(*features.shape[:-1], -1)
         chosen = {kind.channels: kind for kind in stage.potentials.types if kind.channels is not None}
         return replace(image, features=features, chosen={key: kind.seen(features) for key, kind in chosen.items()})
-
-
-# Partial sums, whatever the number of threads.
-_N_GROUPS = 16
 
 
 def _start(image):

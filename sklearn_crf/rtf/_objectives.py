@@ -17,6 +17,7 @@ from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import copied, inverse_blocks, not_positive_definite
 from sklearn_crf.inference.gaussian._conjugate_gradient import bounds_of_sums
 from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_differences, squared_error_of_mean
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
 
@@ -90,10 +91,6 @@ def _statistics_of(n_nodes, n_values):
     return GaussianStatistics(np.empty((n_nodes, n_values)), np.empty((n_nodes, n_values)), np.empty(n_squares))
 
 
-# Values of an image for which a kernel solves both systems before it can be interrupted.
-_VALUES_AT_ONCE = 2**16
-
-
 @dataclass(eq=False)
 class PredictionLoss:
     r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
@@ -152,7 +149,7 @@ class PredictionLoss:
             and type(self.solver) is ConjugateGradient
             and y.shape == (len(y), 1)
             and y.dtype == model.dtype
-            and y.size <= _VALUES_AT_ONCE
+            and y.size <= tuned.VALUES_OF_ONE_CALL
             and model.graph.n_edges > 0
             and model.precision_operator is None
             and hasattr(model.operator, "lattice")
@@ -270,25 +267,20 @@ class Whole(NamedTuple):
         return np.random.RandomState(seed if self.part is None else [seed, self.part])
 
 
-# Pixels of images that are evaluated as one: calls for some thousands of pixels take as long as their work, and there
-# are still tasks for several threads.
-_PIXELS_OF_STACK = 8192
-
-
 def stacks_of(images, objective):
     """Numbers of images that can be evaluated as one, as they have one shape and the loss is a mean over pixels."""
     # returns list of list of int
     stacks, of_shape = list[list](), dict[tuple, list]()
     for i, image in enumerate(images):
         n_pixels, n_axes = prod(image.features.shape[:-1]), len(image.graph.shape)
-        is_alone = image.observation is not None or n_axes > 2 or 2 * n_pixels > _PIXELS_OF_STACK
+        is_alone = image.observation is not None or n_axes > 2 or 2 * n_pixels > tuned.PIXELS_OF_STACK
         if is_alone or not objective.is_mean(image.graph):
             stacks.append([i])
         else:
             of_shape.setdefault(image.features.shape, []).append(i)
     for shape, members in of_shape.items():
         # Of equal sizes: one that is left over would let other threads wait.
-        n_stacks = -(-len(members) // (_PIXELS_OF_STACK // prod(shape[:-1])))
+        n_stacks = -(-len(members) // (tuned.PIXELS_OF_STACK // prod(shape[:-1])))
         stacks += [own.tolist() for own in np.array_split(members, n_stacks)]
     return sorted(stacks)
 
@@ -388,7 +380,7 @@ class FieldRisk:
             return value, gradient.total()
 
         # Groups of images that do not depend on n_jobs; a gradient for each image could take gigabytes.
-        n_groups = min(_MOST_GROUPS, max(_LEAST_GROUPS, _NUMBERS_OF_GROUPS // self.potentials.n_coef))
+        n_groups = min(tuned.MOST_GROUPS, max(tuned.LEAST_GROUPS, tuned.NUMBERS_OF_GROUPS // self.potentials.n_coef))
         parts = map_tasks(group, fixed_ranges(len(self.stacks), n_groups), self.n_jobs)
         total = np.zeros(self.potentials.n_coef)
         for _, gradient in parts:
@@ -463,14 +455,6 @@ class FieldRisk:
         return loss
 
 
-# Partial sums, whatever the number of threads: more where they are short, so that no thread waits long for the other.
-_LEAST_GROUPS, _MOST_GROUPS, _NUMBERS_OF_GROUPS = 16, 64, 2**20
-
-
-# The inverse of J is dense: at this many values it takes 130 megabytes and seconds.
-_MOST_VALUES = 4096
-
-
 class GaussianLikelihood:
     r"""Negative log-likelihood of the values of an image, divided by the number of its pixels.
 
@@ -493,9 +477,10 @@ class GaussianLikelihood:
         if model.graph.n_edges == 0:
             return GaussianPseudolikelihood().loss(model, y, weight=weight)
         n_nodes, n_values = y.shape
-        if y.size > _MOST_VALUES:
+        if y.size > tuned.MOST_DENSE_VALUES:
             raise ValueError(
-                f"loss='likelihood' inverts the precision of an image: at most {_MOST_VALUES} values, got {y.size}."
+                "loss='likelihood' inverts the precision of an image: at most "
+                f"{tuned.MOST_DENSE_VALUES} values, got {y.size}."
             )
         precision = model.precision_matrix().toarray()
         try:

@@ -2,27 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._data import OF_IMAGES, Common, Targets, TreeData, solver_of
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf.images._input import Reading
 from sklearn_crf.rtf.images._units import ChannelUnits
-
-# Pixels that a round looks at where parts of images suffice, and fewest nodes for early stopping by the axes of
-# lattices: rows of tables are too few of their kind to spare any.
-_PIXELS_OF_ROUND = 100_000
-_LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
-
-# Shrinkage of leaves towards their parents, as a share of the factors of a round.
-_SHRINKAGE = 0.05
-
-# Values of y for each parameter of the deepest leaves, and the most splits, where whole examples are trained on.
-_NUMBERS_OF_PARAMETER = 6
-_DEEPEST = 5
 
 
 @dataclass(frozen=True)
@@ -91,10 +80,9 @@ class FieldPlan:
             raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
         # Losses of predictions need no more than parts of images, with few iterations on each.
         in_parts = ndim >= 2 and targets.are_predicted
-        is_enough = targets.are_predicted and n_pixels >= _LEAST_TO_HOLD_OUT[ndim]
-        max_samples: Any = (
-            (_PIXELS_OF_ROUND if in_parts else None) if solver.max_samples == "auto" else solver.max_samples
-        )
+        is_enough = targets.are_predicted and n_pixels >= tuned.LEAST_TO_HOLD_OUT[ndim]
+        of_round = tuned.PIXELS_OF_ROUND if in_parts else None
+        max_samples: Any = of_round if solver.max_samples == "auto" else solver.max_samples
         iterations = 8 if in_parts else 20 if targets.are_predicted else 50
         of_options = ("targets", "filter_bank", "split", "tol", "seed", "n_jobs", "verbose")
         of_data = ("common", "offsets", "units", "missing")
@@ -139,8 +127,8 @@ class FieldPlan:
         """Depth of the trees of pixels, for a number of parameters of a field of single leaves."""
         if self.depth is not None:
             return self.depth
-        n_leaves = self.n_values / (_NUMBERS_OF_PARAMETER * n_coef)
-        return int(np.clip(np.log2(n_leaves), 0, _DEEPEST))
+        n_leaves = self.n_values / (tuned.VALUES_OF_PARAMETER * n_coef)
+        return int(np.clip(np.log2(n_leaves), 0, tuned.DEEPEST))
 
     def depths_of_types(self, depth: int) -> list[int]:
         """Largest depth of the tree of each type of factors, where that of pixels is known."""
@@ -150,7 +138,7 @@ class FieldPlan:
 
     def ridge_for(self, depth: int) -> float:
         """Penalty on scores: by default the number of leaves that the data can bear."""
-        return self.n_node_types * 2 ** min(depth, _DEEPEST) if self.ridge is None else self.ridge
+        return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if self.ridge is None else self.ridge
 
     def report(self, rounds: list, value: float, n_leaves: list) -> None:
         """Print the course of training after a round."""
@@ -165,7 +153,7 @@ def _shrinkage(options, n_pixels, max_samples, is_drawn):
         return options.solver.shrinkage
     seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
     # Leaves of trees that are grown first have no trained parents.
-    return _SHRINKAGE * seen if is_drawn and options.split.criterion != "residual" else 0.0
+    return tuned.SHRINKAGE * seen if is_drawn and options.split.criterion != "residual" else 0.0
 
 
 def _depth(options, n_pixels, in_parts, is_enough):

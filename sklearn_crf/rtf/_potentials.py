@@ -20,6 +20,7 @@ from sklearn_crf.kernels.rtf.leaf_models import (
 )
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.models._gaussian import sound_model
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf.images._degradation import Observation
 
 
@@ -115,10 +116,6 @@ def as_plane(features):
     """Channels of a plane as they are, those of a volume with its slices one below the other."""
     # features: (H, W, F) or (D, H, W, F), contiguous
     return features if features.ndim == 3 else features.reshape(-1, *features.shape[-2:])
-
-
-# Fewest pixels for a thread.
-_SMALLEST_RANGE = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -456,14 +453,14 @@ def _add_type_in_threads(run, own, h, diagonal):
     run(
         lambda start, stop: linear_values(x, leaf, weight, *placed[1:], start, stop, values),
         len(first),
-        smallest_range=max(1, _SMALLEST_RANGE // columns),
+        smallest_range=max(1, tuned.PIXELS_OF_THREAD // columns),
     )
     run(
         lambda start, stop: add_factors(
             values, precision, place, width, of_row, left, columns, right, start, stop, h, diagonal
         ),
         len(h) // width,
-        smallest_range=max(1, _SMALLEST_RANGE // width),
+        smallest_range=max(1, tuned.PIXELS_OF_THREAD // width),
     )
 
 

@@ -12,15 +12,12 @@ from sklearn_crf.encoding import label_array, number_of_examples, summable_weigh
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGibbs
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._trees import TEST_RADIUS, RegressionTree, factor_templates
+from sklearn_crf.rtf._trees import RegressionTree, factor_templates
 from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, plane_graph, put_back
 from sklearn_crf.rtf.images._units import ChannelUnits
-
-# Planes of more pixels are solved in tiles: channels and edges of this many take some hundred megabytes.
-_MOST_PIXELS = 2**20
-
 
 # Types of the arrays of a tree, and the columns of its tests that hold offsets, by their number.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
@@ -160,7 +157,7 @@ class FittedField:
         # plane: (H, W, F); held_out: dict; returns (N, D)
         tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
         height, width = plane.shape[0], prod(plane.shape[1:-1])
-        rows, reach, found = max(1, _MOST_PIXELS // width), self.reach + TEST_RADIUS, []
+        rows, reach, found = max(1, tuned.PIXELS_OF_TILES // width), self.reach + tuned.RADIUS_OF_ERRORS, []
         for top in range(0, height, rows):
             first, last = max(0, top - reach), min(height, top + rows + reach)
             first -= first % self.period
@@ -192,7 +189,7 @@ class FittedField:
         # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
         # tiles are compared by: such images are not cut into tiles.
         # Nor are volumes, and what other solvers than conjugate gradients are given.
-        is_whole = prod(shape) <= _MOST_PIXELS or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
+        is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
                 observation = self.known.observation(plane)
@@ -229,16 +226,12 @@ def unscaled(fitted: Mapping, means: list) -> list:
     return [fitted["target_mean_"] + fitted["target_scale_"] * mean.astype(np.float64) for mean in means]
 
 
-# Pixels that are brought into the units of targets at once, as float64 takes room.
-_PIXELS_AT_ONCE = 2**18
-
-
 def restored_values(fitted: Mapping, clip, planes: Planes, means: list):
     """Values of y of the means of fields, clipped, with known pixels in their place, in the layout of X."""
     values = []
     for own in means:
-        starts = range(0, max(len(own), 1), _PIXELS_AT_ONCE)
-        parts = [unscaled(fitted, [own[start : start + _PIXELS_AT_ONCE]])[0] for start in starts]
+        starts = range(0, max(len(own), 1), tuned.PIXELS_IN_DOUBLES)
+        parts = [unscaled(fitted, [own[start : start + tuned.PIXELS_IN_DOUBLES]])[0] for start in starts]
         values.append(np.concatenate([clipped(fitted, clip, part) for part in parts]))
     return in_layout(fitted, planes, values)
 
@@ -335,13 +328,9 @@ def conditioned(model, known):
     return GaussianModel(model.graph, h, diagonal, blocks, edge_type)
 
 
-# Most values of a field whose covariance is computed by factorisation; larger fields are sampled.
-_DIRECT_VALUES = 4096
-
-
 def deviation(model, n_threads):
     """Standard deviations of the values of a field."""
-    if model.h.size <= _DIRECT_VALUES:
+    if model.h.size <= tuned.MOST_DENSE_VALUES:
         found = GaussianDirect().marginals(model)
     else:
         found = GaussianGibbs(random_state=0).marginals(model, n_threads=n_threads)
@@ -353,7 +342,7 @@ def samples_of(models, n_samples, seeds):
     # returns list of (n_samples, N, D)
     drawn = []
     for model, seed in zip(models, seeds, strict=True):
-        algorithm = GaussianDirect() if model.h.size <= _DIRECT_VALUES else GaussianGibbs()
+        algorithm = GaussianDirect() if model.h.size <= tuned.MOST_DENSE_VALUES else GaussianGibbs()
         drawn.append(algorithm.sample(model, n_samples, random_state=int(seed)))
     return drawn
 

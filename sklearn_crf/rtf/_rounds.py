@@ -12,22 +12,9 @@ from sklearn.base import clone
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, bank_in_units, default_bank
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._prediction import filtered, slices_of
 from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
-
-# Shortest side of rectangles, and shortest edge of boxes, as long as a round can look at fewer images instead.
-_SMALLEST_SIDE = 64
-_SMALLEST_EDGE = 24
-
-# Draws of a round's rectangles until one has a known target.
-_MOST_DRAWS = 100
-
-# Most pixels that are held out for early stopping.
-_VALIDATION_PIXELS = 100_000
-
-# Share of the columns that is held out where there are too few images, and least width for that.
-_STRIP = 0.15
-_NARROW = 32
 
 
 class Pairs(NamedTuple):
@@ -121,13 +108,13 @@ def split_off(shapes, fraction, rng):
     # returns two tuples of the name of a method of Pairs and its arguments
     n = len(shapes)
     width = min(shape[-1] for shape in shapes)
-    if n == 1 and width < _NARROW:
+    if n == 1 and width < tuned.NARROW:
         raise ValueError(f"early_stopping needs examples to hold out and others to train on, got {n}.")
-    if n < 5 and width >= _NARROW:
-        return ("columns", 0, 1 - _STRIP), ("columns", 1 - _STRIP, 1)
+    if n < 5 and width >= tuned.NARROW:
+        return ("columns", 0, 1 - tuned.STRIP_HELD_OUT), ("columns", 1 - tuned.STRIP_HELD_OUT, 1)
     order = rng.permutation(n)
     n_out, n_pixels = 0, 0
-    while n_out < max(1, round(fraction * n)) and n_pixels < _VALIDATION_PIXELS:
+    while n_out < max(1, round(fraction * n)) and n_pixels < tuned.PIXELS_HELD_OUT:
         n_pixels += int(np.prod(shapes[order[n_out]]))
         n_out += 1
     return ("taken", np.sort(order[n_out:])), ("taken", np.sort(order[:n_out]))
@@ -137,7 +124,7 @@ def random_rectangles(shapes, max_samples, step, rng):
     """One rectangle (image, rows, columns) of each image, or of some images; boxes of volumes."""
     sizes = np.array([prod(shape) for shape in shapes])
     # Filters of small rectangles mostly work on their surroundings.
-    least = _SMALLEST_SIDE**2 if len(shapes[0]) == 2 else _SMALLEST_EDGE**3
+    least = tuned.SHORTEST_SIDE**2 if len(shapes[0]) == 2 else tuned.SHORTEST_EDGE**3
     n = min(len(sizes), max(max_samples // least, int(max_samples / sizes.mean()) + 1))
     members = np.sort(rng.permutation(len(sizes))[:n])
     share = min(1.0, max_samples / sizes[members].sum())
@@ -210,7 +197,7 @@ class Rounds:
 
     def _drawn(self, shapes, rng):
         """Random rectangles of a round: others where no target counts in the first that are drawn."""
-        for _ in range(_MOST_DRAWS):
+        for _ in range(tuned.MOST_DRAWS):
             cuts = random_rectangles(shapes, self.max_samples, self.pairs.step, rng)
             weights, shapes = self.pairs.weights, self.pairs.shapes
             if weights is None or any(cut_values(weights[i], shapes[i], sides).any() for i, *sides in cuts):
@@ -285,12 +272,6 @@ class Rounds:
         return TrainingData([features], [graph], targets, weights, observations)
 
 
-# Least number of squares of an image, and bounds of their sides: small squares are spread better, large ones have
-# smaller margins in relation.
-_SQUARES = 4
-_LEAST_SIDE, _LARGEST_SIDE = 4, 32
-
-
 def sampled_rows(data, max_samples, rng):
     """Random rows of a table, at most ``max_samples`` of them."""
     return data.cut(0, slice(None), np.sort(rng.choice(data.n_pixels, max_samples, replace=False)))
@@ -302,8 +283,8 @@ def sampled_variables(data, max_samples, margin, rng):
     Their terms are those in the whole images, so that the mean over the sample estimates the mean over all pixels
     without bias.
     """
-    side = min(max(isqrt(max_samples // (_SQUARES * len(data.features))), _LEAST_SIDE), _LARGEST_SIDE)
-    squares = squares_of(data, side)
+    side = max(isqrt(max_samples // (tuned.SQUARES_OF_IMAGE * len(data.features))), tuned.LEAST_SQUARE)
+    squares = squares_of(data, min(side, tuned.LARGEST_SQUARE))
     kept, n_kept = list[int](), 0
     for number in rng.permutation(len(squares)):
         n_own = prod(own.stop - own.start for own in squares[number][1:])

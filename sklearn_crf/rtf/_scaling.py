@@ -5,14 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk
 from sklearn_crf.rtf._trees import by_leaf
-
-# Pixels that the whitening is estimated from.
-WHITENING_SAMPLES = 50_000
-
-# Variance, as a share of the largest, below which directions are not scaled up to variance one.
-LEAST_VARIANCE = 1e-6
 
 
 def whitening_of_types(data, types, rng, n_jobs):
@@ -71,7 +66,7 @@ def _samples_of_inputs(features, kind, rng, weights, n_images):
     chosen, weight = [], []
     for k, plane in enumerate(features):
         rows = kind.rows(plane.shape[:-1])
-        n = min(rows.n_factors, max(1, WHITENING_SAMPLES // n_images))
+        n = min(rows.n_factors, max(1, tuned.SAMPLES_OF_WHITENING // n_images))
         own = np.arange(n) if n == rows.n_factors else rng.randint(rows.n_factors, size=n)
         chosen.append(own)
         if n and weights is not None:
@@ -95,22 +90,12 @@ def whitening_of(moments):
     variance, directions = np.linalg.eigh(covariance[np.ix_(used, used)] / np.outer(scale, scale))
     top = variance.max(initial=0.0)
     kept = variance > 1e-10 * top
-    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], LEAST_VARIANCE * top))[:, None]
+    rows = directions[:, kept].T / np.sqrt(np.maximum(variance[kept], tuned.LEAST_VARIANCE * top))[:, None]
     white = np.zeros((1 + len(rows), size))
     white[0, 0] = 1.0
     white[1:, 1:][:, used] = rows / deviation[used]
     white[1:, 0] = -white[1:, 1:] @ mean
     return white
-
-
-# Factors of a type that the moments of its leaves are estimated from.
-_SAMPLES = 100_000
-
-# Factors that are summed over at once.
-_PIECE = 8192
-
-# Share of the moments of all leaves in those of one leaf, so that no direction is flat.
-_COMMON_SHARE = 0.05
 
 
 class LeafScaling:
@@ -175,7 +160,7 @@ def _moments(squares, weight, white):
     empty = weight == 0
     moments = white @ (squares / np.where(empty, 1.0, weight)[:, None, None]) @ white.T
     moments[empty] = np.eye(len(white))
-    return (1 - _COMMON_SHARE) * moments + _COMMON_SHARE * np.eye(len(white))
+    return (1 - tuned.COMMON_SHARE) * moments + tuned.COMMON_SHARE * np.eye(len(white))
 
 
 def _sums_of_squares(risk, seeds):
@@ -199,7 +184,7 @@ class DrawnFactors(NamedTuple):
 
 
 def _drawn_factors(risk, number, rng):
-    limit, chosen, kind = max(1, _SAMPLES // risk.whole.n_images), [], risk.potentials.types[number]
+    limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])
         chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
@@ -227,9 +212,9 @@ def _sums_of_type(risk, number, factors, n_jobs):
     map_tasks(write, range(len(risk.images)), n_jobs)
     bounds = np.searchsorted(leaf, np.arange(n_leaves + 1))
     pieces = [
-        (k, slice(start, min(start + _PIECE, bounds[k + 1])))
+        (k, slice(start, min(start + tuned.FACTORS_OF_PIECE, bounds[k + 1])))
         for k in range(n_leaves)
-        for start in range(bounds[k], bounds[k + 1], _PIECE)
+        for start in range(bounds[k], bounds[k + 1], tuned.FACTORS_OF_PIECE)
     ]
 
     def moment(piece, n_threads):
@@ -241,13 +226,6 @@ def _sums_of_type(risk, number, factors, n_jobs):
     for (k, _), part in zip(pieces, map_tasks(moment, pieces, n_jobs), strict=True):
         sums[k] += part
     return sums, np.bincount(leaf, weight, minlength=n_leaves)
-
-
-# Length of the finite difference that measures curvature, in units of whitened weights.
-_STEP = 0.05
-
-# Fewest random signs in the estimate of the mean curvature of a type.
-_SIGNS = 64
 
 
 class Shrinkage:
@@ -270,7 +248,7 @@ class Shrinkage:
         self.start = coef.copy()
         self.weight = np.zeros(len(coef))
         n_weights = min(part.weight.size for part in risk.potentials.unpack(coef))
-        n_directions = max(1, -(-_SIGNS // n_weights))
+        n_directions = max(1, -(-tuned.SIGNS_OF_CURVATURE // n_weights))
         curvatures = np.mean([_curvatures(risk, coef, rng) for _ in range(n_directions)], axis=0)
         n_factors_of_types = [float(weights.sum()) for weights in risk.total(FieldRisk.leaf_weights)]
         parts = risk.potentials.unpack(self.weight)
@@ -291,8 +269,8 @@ def _curvatures(risk, coef, rng):
     for part in potentials.unpack(signs):
         part.weight[:] = rng.choice(np.array([-1.0, 1.0]), size=part.weight.shape)
     signs /= np.sqrt(len(coef))
-    turned = [risk.value_grad(coef + side * _STEP * signs)[1] for side in (1, -1)]
-    curved = (turned[0] - turned[1]) / (2 * _STEP)
+    turned = [risk.value_grad(coef + side * tuned.STEP_OF_CURVATURE * signs)[1] for side in (1, -1)]
+    curved = (turned[0] - turned[1]) / (2 * tuned.STEP_OF_CURVATURE)
     found = []
     for share, sign, curve in zip(risk.shares(), potentials.unpack(signs), potentials.unpack(curved), strict=True):
         shared = np.sum(share[:, None, None] * sign.weight**2)

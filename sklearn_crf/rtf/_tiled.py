@@ -8,11 +8,9 @@ import numpy as np
 
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._prediction import FittedField, unscaled
 from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_range
-
-# Most values that are kept in memory; more of them go to a temporary file.
-_IN_MEMORY = 2**24
 
 
 class TiledField(NamedTuple):
@@ -104,7 +102,7 @@ class _Planes:
     def storage(self, n_values, dtype):
         """An array for the mean, in a file where it is large."""
         shape = (*self.shape, n_values)
-        if np.prod(shape) <= _IN_MEMORY:
+        if np.prod(shape) <= tuned.VALUES_IN_MEMORY:
             return np.zeros(shape, dtype=dtype)
         return np.memmap(self.file, dtype=dtype, mode="w+", shape=shape)
 

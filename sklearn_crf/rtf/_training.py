@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
@@ -20,15 +21,10 @@ from sklearn_crf.rtf._rounds import (
     sampled_variables,
     split_off,
 )
-from sklearn_crf.rtf._scaling import LEAST_VARIANCE, WHITENING_SAMPLES, LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
 from sklearn_crf.rtf.images._gaps import n_masks
 from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
-
-# Share of its precision that the regression a field starts from counts with, as it sees the same pixels as the
-# observation, and fewest samples for each of its inputs.
-_TRUST = 0.5
-_SAMPLES_FOR_INPUT = 10
 
 
 def _values_to_find(data, k):
@@ -43,7 +39,7 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
         free = _values_to_find(data, k)
-        n = min(len(free), max(1, WHITENING_SAMPLES // n_images))
+        n = min(len(free), max(1, tuned.SAMPLES_OF_WHITENING // n_images))
         # Factors of single pixels have the numbers of these.
         own = free if n == len(free) else rng.choice(free, n, replace=False)
         inputs.append(kind.inputs(kind.seen(plane), own) @ white.T)
@@ -97,15 +93,15 @@ class TreeField(NamedTuple):
         white = self.potentials.whitening[0]
         kind = self.potentials.types[0]
         n, inner, cross, squares = data.total(_sums_for_regression, kind, white, data.n_images, rng)
-        if n < _SAMPLES_FOR_INPUT * len(white):
+        if n < tuned.SAMPLES_OF_INPUT * len(white):
             return self
-        linear = np.linalg.solve(inner + n * LEAST_VARIANCE * np.eye(len(white)), cross)
+        linear = np.linalg.solve(inner + n * tuned.LEAST_VARIANCE * np.eye(len(white)), cross)
         rest = squares - 2 * np.sum(linear * cross) + np.sum(linear * (inner @ linear))
         error = max(float(rest) / (n * linear.shape[1]), 1 / bounds[1])
         coef = self.coef.copy()
         part = self.potentials.unpack(coef)[0]
-        part.precision[:] = _TRUST * np.eye(part.precision.shape[1]) / error
-        part.weight[:] = _TRUST * linear.T / error
+        part.precision[:] = tuned.TRUST_IN_REGRESSION * np.eye(part.precision.shape[1]) / error
+        part.weight[:] = tuned.TRUST_IN_REGRESSION * linear.T / error
         return self._replace(coef=self.potentials.project(coef, bounds))
 
     @classmethod
@@ -194,19 +190,9 @@ class Course(NamedTuple):
     solved: bool  # every solve did reach its tolerance
 
 
-# Rounds in a row that do not lower the loss of what is held out, after which there are no more: one may be by chance.
-_PATIENCE = 2
-
-# Least share of the last round in the mean of rounds that look at other pixels each, or at another corruption, and
-# pixels of a round that counts as one half at least. What a round of few pixels finds is also about these, so that
-# held-out losses would go up and down more than trees lower them; rounds of many pixels agree by themselves.
-_LEAST_SHARE = 0.3
-_PIXELS_OF_HALF = 200_000
-
-
 def share_of_round(number, n_pixels):
     """Share of a round in the mean over rounds, by its number after the first and the pixels that it looks at."""
-    return max(_LEAST_SHARE, n_pixels / (n_pixels + _PIXELS_OF_HALF), 1 / number)
+    return max(tuned.LEAST_SHARE_OF_ROUND, n_pixels / (n_pixels + tuned.PIXELS_OF_HALF), 1 / number)
 
 
 def n_known_pixels(data, part):
@@ -256,7 +242,7 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
             held_out.append(objective.reported * held_out_loss(field))
             if held_out[-1] < min(held_out[:-1], default=np.inf):
                 best = field
-            elif len(held_out) - 1 - np.argmin(held_out) == _PATIENCE:
+            elif len(held_out) - 1 - np.argmin(held_out) == tuned.PATIENCE:
                 break
         splits = splits_of(risk, field)
         if not any(splits):
@@ -330,7 +316,7 @@ def train(data, plan, callbacks):
     seed = int(rng.randint(np.iinfo(np.int32).max))
     rounds = data.images.rounds(kept, plan.max_samples, _sampling(plan), seed, plan.n_jobs)
     # What is held out has no part in choosing filters.
-    inputs, targets, noise = rounds.first_pairs(_IMAGES_OF_BANK)
+    inputs, targets, noise = rounds.first_pairs(tuned.IMAGES_OF_BANK)
     bank = fitted_bank(plan, inputs, targets, noise)
     rounds.take_bank(bank)
     validation = None
@@ -366,10 +352,6 @@ def train(data, plan, callbacks):
     curves = {"loss_curve_": course.loss_curve, "round_ends_": course.rounds, "n_iter_": int(course.rounds[-1])}
     curves |= {"validation_curve_": course.validation_curve, "held_out_errors_": errors}
     return Trained(attributes | course.field.attributes(whitening) | curves, _warnings(plan, course, is_vain))
-
-
-# Images that filters are learned from.
-_IMAGES_OF_BANK = 20
 
 
 def held_out_images(plan, images, rng):

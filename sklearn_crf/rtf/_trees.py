@@ -9,6 +9,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint, map_tasks, range_runner, run_alone
 from sklearn_crf.kernels.rtf.leaf_models import factor_inputs, split_terms
 from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_responses
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 
 # Factors of weight one, for kernels.
@@ -137,13 +138,6 @@ def factor_templates(offsets, channels=None, multipliers=()):
     return [FactorTemplate(multipliers=multipliers), *of_pairs]
 
 
-# Fewest pixels for a thread.
-_SMALLEST_RANGE = 4096
-
-# Largest offset of the tests of a tree of errors.
-TEST_RADIUS = 2
-
-
 class RegressionTree(NamedTuple):
     """A binary tree; each inner node compares the response to a test with a threshold.
 
@@ -192,7 +186,7 @@ class RegressionTree(NamedTuple):
             run(
                 lambda start, stop: find_leaves(plane, *where, *self, start, stop, out),
                 len(rows.first),
-                smallest_range=max(1, _SMALLEST_RANGE // rows.columns),
+                smallest_range=max(1, tuned.PIXELS_OF_THREAD // rows.columns),
             )
         return out
 
@@ -321,7 +315,7 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses if there are more
     checkpoint()
     # Ranks among many factors are nearly those among some of them, at a tenth of the time.
-    ranked = slice(None, None, max(1, len(terms) // _LEAST_RANKED))
+    ranked = slice(None, None, max(1, len(terms) // tuned.LEAST_RANKED))
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
 
@@ -331,7 +325,7 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
         thresholds[own] = _quantiles(seen[:, ranked], terms[ranked, 0], n_thresholds)
         add_to_bins(terms, seen, thresholds[own], sums[own])
 
-    run(of_tests, len(responses), smallest_range=max(1, _SMALLEST_SEARCH // len(terms)))
+    run(of_tests, len(responses), smallest_range=max(1, tuned.RESPONSES_OF_THREAD // len(terms)))
     left = np.cumsum(sums, axis=1)
     total = left[:, -1:]
     left = left[:, :-1]
@@ -348,12 +342,6 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     test, k = (index[best] for index in np.nonzero(allowed))
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
 
-
-# Fewest responses that are worth another thread.
-_SMALLEST_SEARCH = 2**15
-
-# Factors of a leaf that thresholds are quantiles of, at least.
-_LEAST_RANKED = 2048
 
 # Relative difference of sums of weights that are added in another order.
 _ROUNDING = 1e-6
@@ -372,10 +360,6 @@ def _quantiles(responses, weight, n_thresholds):
     wanted = steps / (n_thresholds + 1) * (1 - _ROUNDING)
     ranks = [np.searchsorted(row, wanted * row[-1]) for row in below]
     return np.take_along_axis(np.take_along_axis(responses, order, axis=1), np.array(ranks), axis=1)
-
-
-# Fewest factors of a leaf for each weight of a value's linear model.
-_SAMPLES_PER_WEIGHT = 10
 
 
 def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
@@ -480,7 +464,7 @@ def _splits_of_type(sample, gathered, parameters, options, eigenvalue_bounds, n_
     bounds = np.searchsorted(leaf, np.arange(len(precision) + 1))
     least = options.min_samples_leaf
     if least is None:
-        least = _SAMPLES_PER_WEIGHT * parameters.weight.shape[2]
+        least = tuned.SAMPLES_OF_WEIGHT * parameters.weight.shape[2]
 
     def of_leaf(k, n_threads):
         first, last = bounds[k : k + 2]

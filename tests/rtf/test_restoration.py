@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.inference import GaussianDirect
-from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window, _prediction
+from sklearn_crf.rtf import JPEG, FieldSolver, GaussianNoise, MissingPixels, Splits, Window
 from sklearn_crf.rtf._training import TreeField, share_of_round
 
 # Few iterations on few pixels.
@@ -346,7 +346,7 @@ def test_pixels_are_brought_into_the_units_of_y_some_at_a_time(monkeypatch):
     clean = clean_images(4)
     field = RegressionTreeField(corruption=GaussianNoise(SIGMA), **QUICK).fit(clean)
     at_once = field.predict(with_noise(clean)[..., None])
-    monkeypatch.setattr(_prediction, "_PIXELS_AT_ONCE", 7)
+    monkeypatch.setattr("sklearn_crf.rtf._tuning.PIXELS_IN_DOUBLES", 7)
     assert_array_equal(field.predict(with_noise(clean)[..., None]), at_once)
 
 
@@ -392,7 +392,7 @@ def test_pixels_of_a_round_are_those_that_it_looks_at(monkeypatch, loss, n_known
         return moved(field, coef, share)
 
     monkeypatch.setattr(TreeField, "moved", seen)
-    monkeypatch.setattr("sklearn_crf.rtf._training._PIXELS_OF_HALF", 100)
+    monkeypatch.setattr("sklearn_crf.rtf._tuning.PIXELS_OF_HALF", 100)
     options = {**QUICK, "max_depth": 2, "split": Splits(min_samples_leaf=5), "loss": loss, "filter_bank": None}
     clean = clean_images(3)
     unknown = clean.copy()
@@ -412,7 +412,7 @@ def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
     noisy = with_noise(clean)[..., None]
     errors, leaves = {}, {}
     for least in (0.3, 1.0):
-        monkeypatch.setattr("sklearn_crf.rtf._training._LEAST_SHARE", least)
+        monkeypatch.setattr("sklearn_crf.rtf._tuning.LEAST_SHARE_OF_ROUND", least)
         errors[least], leaves[least] = [], []
         for seed in range(2):
             solver = FieldSolver(max_samples=6000, early_stopping=True)

@@ -1,5 +1,7 @@
 """Samples of the variables of a pseudolikelihood: their terms are those that they have in the whole images."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,7 +11,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._rounds import sampled_variables, squares_of, with_surroundings
+from sklearn_crf.rtf._rounds import Pairs, Rounds, sampled_variables, squares_of, with_surroundings
 from sklearn_crf.rtf._trees import factor_templates
 from sklearn_crf.rtf.images._input import TrainingData
 
@@ -94,8 +96,11 @@ def test_the_mean_over_samples_is_the_whole():
 
 def test_all_pixels_are_no_sample():
     data = random_data([(17, 12)], False)
-    assert sampled_variables(data, None, MARGIN, None) is data
-    assert sampled_variables(data, 17 * 12, MARGIN, None) is data
+    pairs = Pairs(data.features, data.targets, data.weights)
+    for most, are_all in ((None, True), (17 * 12, True), (17 * 12 - 1, False)):
+        sampled = partial(sampled_variables, max_samples=most, margin=MARGIN)
+        rounds = Rounds(pairs, lambda shape: data.graphs[0], None, None, most, sampled, 0, 1)
+        assert (rounds(0).targets is data.targets) == are_all
 
 
 @pytest.mark.parametrize("layout", ["images", "chains"])

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
 from sklearn_crf.rtf.images._units import InputSample
@@ -221,10 +222,6 @@ def _quantised(plane, table):
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
-# Images that a corruption is tried on, to find the channels that it leaves gaps in, and the range of the others.
-TRIED = 8
-
-
 def corrupted_image(corruption, image, rng, kind):
     """A clean image made worse."""
     # image: as the corruption takes it; kind: float64 where float32 does not hold it
@@ -260,15 +257,11 @@ def _require_units(corruption, sample):
         require_noise_within(f"corruption={corruption!r}", corruption.low, corruption.high, sample)
     if isinstance(corruption, JPEG) and len(sample.values):
         least, largest = sample.values.min(), sample.values.max()
-        if least < -_OVERSHOOT or largest > 255 + _OVERSHOOT or least < largest <= 1:
+        if least < -tuned.OVERSHOOT or largest > 255 + tuned.OVERSHOOT or least < largest <= 1:
             raise ValueError(
                 f"corruption={corruption!r} is for images with values from 0 to 255, but X has values from {least:.3g} "
                 f"to {largest:.3g}: rescale X and y."
             )
-
-
-# How far values of resampled images may lie outside of 0 to 255.
-_OVERSHOOT = 64
 
 
 def corrupting(corruption, planes, is_grey, describe, missing=None):
@@ -292,7 +285,7 @@ def corrupting(corruption, planes, is_grey, describe, missing=None):
             )
         return found
 
-    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes.features[:TRIED])]
+    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes.features[: tuned.IMAGES_TRIED])]
     sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
     channels, units = describe(sample)
     if missing is None:

@@ -11,9 +11,10 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._channels import of_clean_images
-from sklearn_crf.rtf.images._corruption import TRIED, GaussianNoise, require_noise_within
+from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_within
 from sklearn_crf.rtf.images._gaps import known_values
 from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
@@ -342,11 +343,6 @@ class Observation(NamedTuple):
         return cls(linear.reshape(-1, len(mean)), start.reshape(-1, len(mean)), precision)
 
 
-# Precision of a known value, for values of variance one: well above that of any field with eigenvalues within the
-# bounds, and far from the limits of float32.
-_SURE = 1e4
-
-
 class KnownValues(NamedTuple):
     """Terms that known pixels add to the field of an image, so that its mean keeps them."""
 
@@ -359,7 +355,8 @@ class KnownValues(NamedTuple):
         """The terms of the known pixels of a plane."""
         # plane: (H, W, C + 2 n)
         n_values = len(self.mean)
-        sure = _SURE * known_values(plane, self.missing, n_values).reshape(-1, n_values).astype(np.float32)
+        known = known_values(plane, self.missing, n_values).reshape(-1, n_values)
+        sure = tuned.PRECISION_OF_KNOWN * known.astype(np.float32)
         mean, scale = self.units.of_targets(self.mean, self.scale)
         values = ((plane[..., :n_values].reshape(-1, n_values) - mean) / scale).astype(np.float32)
         return Observation(sure * values, values, diagonal=sure)
@@ -511,7 +508,7 @@ def degrading(planes, degradations, n_values, describe):
     def drawn(plane, degradation, rng):
         return degraded_image(degradation, plane, rng, plane.dtype)
 
-    some = zip(planes.features[:TRIED], degradations.choices, strict=False)
+    some = zip(planes.features[: tuned.IMAGES_TRIED], degradations.choices, strict=False)
     tried = [drawn(plane, own[0], np.random.default_rng(i)) for i, (plane, own) in enumerate(some)]
     sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
     channels, units = describe(sample)

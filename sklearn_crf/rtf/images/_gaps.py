@@ -5,6 +5,8 @@ from itertools import combinations
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from sklearn_crf.rtf import _tuning as tuned
+
 
 def missing_values(image):
     """Mask (..., C) of the NaN of an image or volume, None if there is no NaN."""
@@ -13,12 +15,6 @@ def missing_values(image):
         return None
     is_missing = np.isnan(image)
     return is_missing if is_missing.any() else None
-
-
-# Standard deviation of the first Gaussian for filling gaps, ratio of the following ones, and least share of its mass
-# that must lie on known pixels.
-_GAP_SCALES = 0.7, 1.6
-_LEAST_MASS = 0.05
 
 
 def without_gaps(image):
@@ -46,20 +42,14 @@ def _spread_into(values, gaps):
     """Values with gaps filled by Gaussian means of the known values around them, wider and wider."""
     # values: (H, W) or (D, H, W), 0 in gaps; gaps: the same
     known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
-    scale = _GAP_SCALES[0]
+    scale = tuned.GAP_SCALES[0]
     while left.any() and scale < 2 * max(values.shape):
         mass = gaussian_filter(weight, scale, truncate=3)
-        near = left & (mass > _LEAST_MASS)
+        near = left & (mass > tuned.LEAST_MASS)
         values[near] = gaussian_filter(known, scale, truncate=3)[near] / mass[near]
         left &= ~near
-        scale *= _GAP_SCALES[1]
+        scale *= tuned.GAP_SCALES[1]
     return values
-
-
-# Most steps of conjugate gradients for a thin plate, and share of the first residual at which they end. What is far
-# from known pixels would take many more, and stays what it was filled with.
-_PLATE_STEPS = 30
-_PLATE_TOL = 1e-3
 
 
 def _bend(values, gaps):
@@ -67,8 +57,8 @@ def _bend(values, gaps):
     # values: (H, W) or (D, H, W); gaps: the same
     residual = np.where(gaps, -_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
-    least = _PLATE_TOL**2 * square
-    for _ in range(_PLATE_STEPS):
+    least = tuned.PLATE_TOL**2 * square
+    for _ in range(tuned.PLATE_STEPS):
         if square <= least:
             return
         product = np.where(gaps, _plate_gradient(direction), 0)
@@ -102,9 +92,6 @@ def _plate_gradient(values):
     return out
 
 
-# Standard deviation, in pixels, of the Gaussian that counts known pixels around a pixel.
-_NEAR = 1.0
-
 # Channels that say where a channel was known.
 _MASKS = 2
 
@@ -115,7 +102,7 @@ def with_masks(plane, missing, channels):
     known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
     if missing is not None:
         known -= missing[..., list(channels)]
-    around = gaussian_filter(known, [_NEAR] * (plane.ndim - 1) + [0], mode="nearest")
+    around = gaussian_filter(known, [tuned.NEAR] * (plane.ndim - 1) + [0], mode="nearest")
     return np.concatenate([plane, known, around], axis=-1)
 
 

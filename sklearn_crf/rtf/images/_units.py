@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf.rtf import _tuning as tuned
+
 # float32 has 24 binary digits. A channel is centred where its level would take more than a quarter of them from what
 # differs between pixels.
 _LARGEST_LEVEL = 2.0**6
@@ -21,10 +23,6 @@ _LEAST_DOUBLINGS, _DOUBLINGS, _TOP = 5, 4, 256.0
 
 # Largest values, as multiples of usual ones or in their unit, whose squares can be summed in float32.
 _LARGEST_VALUE = 2.0**48
-
-# Values of each channel that its units and its range are estimated from.
-_VALUES = 2**14
-_LEAST_VALUES = 64
 
 
 class ChannelUnits(NamedTuple):
@@ -87,8 +85,8 @@ class InputSample(NamedTuple):
         if not len(images) or not np.size(images[0]):
             return cls(np.zeros((0, 0)), "")
         dtype = np.asarray(images[0]).dtype
-        chosen = images[:: -(-len(images) // (_VALUES // _LEAST_VALUES))]
-        most = max(_LEAST_VALUES, _VALUES // len(chosen))
+        chosen = images[:: -(-len(images) // (tuned.VALUES_OF_CHANNEL // tuned.LEAST_VALUES_OF_IMAGE))]
+        most = max(tuned.LEAST_VALUES_OF_IMAGE, tuned.VALUES_OF_CHANNEL // len(chosen))
         parts = []
         for image in map(np.asarray, chosen):
             pixels = image.reshape(-1, image.shape[-1]) if image.ndim else image.reshape(1, 1)
@@ -190,11 +188,6 @@ def require_held(plane, name):
         )
 
 
-# A predicted image is far outside where half of its values are beyond the range of fit by so many of its widths; it
-# has another unit where all but a few values are closer to 0 than this share of the width.
-_WIDTHS, _SHARE, _QUANTILE = 4, 0.01, 0.95
-
-
 def require_range(attributes, sample):
     """Raise if all channels of X that vary have another unit, or lie far outside of the range that they had in fit."""
     seen = attributes.get("channel_range_")
@@ -206,8 +199,9 @@ def require_range(attributes, sample):
         width = high - low
         if not width > 0 or not len(values):
             continue
-        outside = np.median(np.maximum(low - values, values - high)) > _WIDTHS * width
-        near = np.quantile(np.abs(values), _QUANTILE) < _SHARE * width and values.min() < values.max()
+        outside = np.median(np.maximum(low - values, values - high)) > tuned.WIDTHS_OUTSIDE * width
+        usual = np.quantile(np.abs(values), tuned.QUANTILE_OF_RANGE)
+        near = usual < tuned.SHARE_OF_RANGE * width and values.min() < values.max()
         if outside or ((near and sample.dtype != attributes["input_dtype_"]) or (near and sample.dtype[1] == "f")):
             wrong.append((low, high, values.min(), values.max()))
         elif values.min() < values.max():

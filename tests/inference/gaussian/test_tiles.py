@@ -134,7 +134,7 @@ def small_tiles(monkeypatch):
         return mean_in_tiles(*args, **options, n_pixels=400)
 
     def switch():
-        monkeypatch.setattr(_prediction, "_MOST_PIXELS", 1000)
+        monkeypatch.setattr("sklearn_crf.rtf._tuning.PIXELS_OF_TILES", 1000)
         monkeypatch.setattr(_prediction, "mean_in_tiles", mean_in_small_tiles)
 
     return switch
