@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.inference._base import Inference
@@ -96,6 +97,9 @@ class AutoMap(Inference):
         self.tol = tol
         self.bounded = bounded
         self.budget = budget
+
+    def for_learning(self) -> "AutoMap":
+        return clone(self).set_params(bounded=True)
 
     def _check_model(self, model):
         super()._check_model(model)

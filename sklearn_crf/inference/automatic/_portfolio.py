@@ -211,7 +211,7 @@ def best_of_portfolio(
     work = _WORK if search else _WORK_OF_TRAINING
     bounded = _bounding(candidates, model, entries, max_iter, init, n_threads, work)
     candidates.require_allowed(init)
-    if search and not candidates.certain:
+    if init is None and search and not candidates.certain:
         candidates.branch(effort * _FIRST_BRANCHES)
     if search and not candidates.certain and _affords_cycles(model):
         candidates.run(CycleRelaxation(_rounds(model)))
@@ -353,7 +353,7 @@ def _of_factors(model, max_iter, init, n_threads, search, effort):
     former = None if init is None else init.bounding
     candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _FEWEST)), former)
     candidates.require_allowed(init)
-    if search and not candidates.certain:
+    if init is None and search and not candidates.certain:
         candidates.branch(effort * _FIRST_BRANCHES)
     if init is not None:
         candidates.add(init.labels)

@@ -81,3 +81,13 @@ def test_a_larger_budget_is_no_worse():
     assert results[0].score <= results[1].score <= results[2].score
     assert results[0].bound >= results[1].bound >= results[2].bound
     assert results[2].certified
+
+
+def test_learning_leaves_out_the_searches():
+    learning = AutoMap(max_iter=7).for_learning()
+    assert learning.get_params() == AutoMap(max_iter=7, bounded=True).get_params()
+    model = frequencies(0)
+    found = learning.map(model)
+    assert "branch and bound" not in found.method
+    assert "LargeNeighborhoodSearch" not in found.method
+    assert found.bound >= found.score
