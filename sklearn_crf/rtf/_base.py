@@ -65,7 +65,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
                     )
         super()._validate_params()
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> "FieldEstimator":
         """Set parameters, those of option objects by nested names such as ``split__n_thresholds``.
 
         Parameters

@@ -226,7 +226,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeFieldClassifier":
         """Grow the trees and fit their leaves.
 
         Parameters
@@ -270,7 +270,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         """How values stand for the classes of the fitted field."""
         return self._targets().coding(len(self.classes_), getattr(self, "decision_weight_", None))
 
-    def predict(self, X, evidence=None):
+    def predict(self, X: Any, evidence: Any = None) -> Any:
         """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
 
         Parameters
@@ -307,7 +307,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return TiledTask(name, vars(self), self._solver(), self.inference, finished, self.n_jobs, classes.dtype)
 
     @available_if(_gives_probabilities)
-    def predict_proba(self, X, evidence=None):
+    def predict_proba(self, X: Any, evidence: Any = None) -> Any:
         """Probability of each class, for the losses of scores.
 
         Parameters
@@ -328,7 +328,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
-    def predict_log_proba(self, X, evidence=None):
+    def predict_log_proba(self, X: Any, evidence: Any = None) -> Any:
         """Logarithm of the probability of each class, for the losses of scores.
 
         Parameters
@@ -476,7 +476,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         found = [self._codes.log_probability(value) for value in values]
         return planes, _with_known(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of pixels that are labelled right, of those whose label is not missing.
 
         Parameters
@@ -510,7 +510,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
 
-    def models(self, X, evidence=None) -> list[GaussianModel]:
+    def models(self, X: Any, evidence: Any = None) -> list[GaussianModel]:
         r"""Gaussian field of every example under the fitted weights, in the units of the target.
 
         .. math::

@@ -2,7 +2,7 @@
 
 from functools import partial, reduce
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin, _fit_context, clone
@@ -266,7 +266,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeField":
         """Grow the trees and fit their leaves.
 
         Parameters
@@ -327,7 +327,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         of_input = {name: first[name] for name in OF_INPUT if name in first}
         return self._store(Trained(last | of_input | of_all | {"stages_": stages}, []))
 
-    def predict(self, X, return_std=False, *, evidence=None, degradation=None):
+    def predict(self, X: Any, return_std: bool = False, *, evidence: Any = None, degradation: Any = None) -> Any:
         """Mean of the field, clipped to the range of y.
 
         Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
@@ -402,7 +402,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return TiledTask(type(self).__name__, vars(self), self._solver(), self.inference, finished, *of_predictions)
 
     @available_if(_has_distribution)
-    def sample(self, X, n_samples=1, random_state=None) -> np.ndarray:
+    def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Values drawn from the distribution of the field given X, not clipped.
 
         Parameters
@@ -424,7 +424,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         drawn = samples_of(self._models_of(planes, None), n_samples, seeds)
         return put_samples_back(planes, drawn, self._has_channels)
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination over all values that are known.
 
         Parameters
@@ -453,7 +453,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         truth = truth.astype(np.float64)
         return TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
 
-    def models(self, X, evidence=None, *, degradation=None) -> list[GaussianModel]:
+    def models(self, X: Any, evidence: Any = None, *, degradation: Any = None) -> list[GaussianModel]:
         r"""Gaussian field of every example under the fitted weights, in the units of y.
 
         .. math::

@@ -17,7 +17,7 @@ from sklearn_crf.rtf.images._units import decimal_unit, is_held
 __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 
 
-def mse(prediction, target):
+def mse(prediction: Any, target: Any) -> tuple[float, np.ndarray]:
     r"""Mean squared error, :math:`\frac1n \sum_i (p_i - t_i)^2`.
 
     Parameters
@@ -46,7 +46,7 @@ def mse(prediction, target):
 _SMOOTHING = 1e-3
 
 
-def mae(prediction, target, smoothing=_SMOOTHING):
+def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[float, np.ndarray]:
     r"""Smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
 
     Parameters
@@ -82,7 +82,7 @@ def mae(prediction, target, smoothing=_SMOOTHING):
     return float(np.mean(root)) - smoothing, slope / difference.size
 
 
-def psnr(prediction, target, data_range=1.0):
+def psnr(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, np.ndarray]:
     r"""Negative peak signal-to-noise ratio in decibels, :math:`10 \log_{10} (\mathrm{mse} / r^2)`.
 
     Parameters
@@ -118,7 +118,7 @@ def _decibels(error, data_range):
     return 10 * log10(error / data_range**2), 10 / log(10) / error
 
 
-def ssim(prediction, target, data_range=1.0, window=8):
+def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8) -> tuple[float, np.ndarray]:
     r"""One minus the structural similarity, averaged over all square windows inside the image, and over channels.
 
     .. math::
@@ -166,7 +166,7 @@ def ssim(prediction, target, data_range=1.0, window=8):
     return float(1 - similarity.mean()), windows.pulled_back(np.full(similarity.shape, -1 / similarity.size))
 
 
-def iw_ssim(prediction, target, data_range=1.0):
+def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, np.ndarray]:
     r"""One minus the structural similarity of Wang and Li, over scales and weighted by information.
 
     .. math::
@@ -228,7 +228,7 @@ def iw_ssim(prediction, target, data_range=1.0):
     return 1 - float(np.mean([score for score, _ in found])), gradient.reshape(prediction.shape)
 
 
-def logistic(prediction, target, weight=1.0):
+def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np.ndarray]:
     r"""Mean logistic loss, :math:`\frac1n \sum_i w_i \log (1 + e^{-t_i p_i})`.
 
     Parameters
@@ -264,7 +264,7 @@ def logistic(prediction, target, weight=1.0):
     return value, -weight * target * expit(-margin) / prediction.size
 
 
-def multinomial(prediction, target, weight=1.0):
+def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np.ndarray]:
     r"""Mean multinomial logistic loss, :math:`\frac1n \sum_s w_s (\log \sum_k e^{p_{sk}} - p_{s t_s})`.
 
     Parameters
@@ -335,7 +335,7 @@ LOSSES: dict[str, Any] = {
 _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 
 
-def loss_function(loss, data_range=1.0):
+def loss_function(loss: Any, data_range: float = 1.0) -> Any:
     """The function that a loss is named by.
 
     Parameters
