@@ -264,7 +264,7 @@ class BundleMethod(PlaneSolver):
         return bmrm(value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
 
 
-#: Solvers of margins by name; "lbfgs" is for formulations at a temperature.
+#: Solvers of margins by name; "lbfgs" is for margins at a temperature.
 MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
     kind.name: kind for kind in (CuttingPlane, OneSlack, FrankWolfe, BundleMethod, Subgradient)
 } | {"lbfgs": LBFGS}

@@ -17,7 +17,7 @@ from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, 
 from sklearn_crf.models import exactly_one, score
 
 TIGHT = {"tol": 1e-7, "max_iter": 500, "inner_tol": 1e-10, "inner_max_iter": 2000}
-FORMULATIONS = ("exact", "relaxation", "loopy", "piecewise", "pseudolikelihood")
+LEARNINGS_OF_FACTORS = ("exact", "relaxation", "loopy", "piecewise", "pseudolikelihood")
 
 
 def graphs(n=9, *, cycle=False, as_factors=False, shuffle=False, seed=0):
@@ -108,7 +108,7 @@ def test_on_forests_the_tree_reweighted_relaxation_is_exact():
     assert_allclose(relaxed.factor_coef_["triple"], exact.factor_coef_["triple"], atol=1e-5)
 
 
-@pytest.mark.parametrize("learning", FORMULATIONS)
+@pytest.mark.parametrize("learning", LEARNINGS_OF_FACTORS)
 def test_threads_and_sparse_features_change_nothing(learning):
     X, y = factor_examples(6)
     model = trw_crf(learning=learning, entropy="trivial", max_iter=8)
@@ -353,7 +353,7 @@ def test_bad_input(fitted):
 @pytest.mark.parametrize(
     "learning", ["joint_relaxation", "dual_relaxation", "reparameterization", "edge_probabilities", "mean_field"]
 )
-def test_formulations_for_edges_alone(learning):
+def test_learnings_for_edges_alone(learning):
     X, y = factor_examples(2)
     with pytest.raises(ValueError, match=f"learning='{learning}' is for nodes and edges alone.*take 'exact'"):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)

@@ -199,7 +199,7 @@ def test_strokes_in_regions_of_their_own_do_not_smooth_everything_away(estimator
     assert np.mean(field.predict(X[None])[0] == truth) > 0.9
 
 
-def test_exact_formulations_see_all_nodes():
+def test_exact_learnings_see_all_nodes():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4, 30, 2)), np.full((4, 30), -1)
     y[:, :2] = rng.integers(2, size=(4, 2))

@@ -1,4 +1,4 @@
-"""Formulations of max-margin training against each other, the exact optimum and the linear programme."""
+"""Ways of max-margin training against each other, the exact optimum and the linear programme."""
 
 import warnings
 
@@ -140,11 +140,11 @@ def test_the_relaxed_hinge_is_the_linear_programme(n_columns, weighted, seed):
     assert_allclose(moved, loss.terms.sum(), atol=1e-6)
 
 
-# Formulations -------------------------------------------------------------------------------------------------------
+# Ways to learn -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("learning", ["relaxed_margin", "dual_margin", *SMOOTHED])
-def test_on_trees_formulations_agree_with_the_exact_optimum(learning):
+def test_on_trees_learnings_agree_with_the_exact_optimum(learning):
     X, y = chains(4)
     exact = fitted(X, y, solver="bmrm", tol=1e-7)
     model = fitted(X, y, learning=learning, temperature=1e-3, tol=1e-4)
@@ -194,7 +194,7 @@ def test_the_dual_programme_has_the_relaxed_optimum(intercept_scaling):
 
 
 @pytest.mark.parametrize("learning", ["relaxed_margin", "dual_margin", *SMOOTHED])
-def test_without_edges_and_with_weights_formulations_agree(learning):
+def test_without_edges_and_with_weights_learnings_agree(learning):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=30)
     X, weight = np.eye(3)[y] + rng.normal(size=(30, 3)), rng.uniform(0.5, 2, size=30)
@@ -234,7 +234,7 @@ def test_temperature_adds_no_more_than_entropy(relaxed_optimum, learning, temper
     assert model.inference_calls_curve_[-1] == model.n_inference_calls_
 
 
-def test_formulations_at_one_temperature_are_one_problem():
+def test_learnings_at_one_temperature_are_one_problem():
     X, y = frustrated()
     first, *others = (fitted(X, y, learning=name, temperature=0.2, tol=1e-6) for name in SMOOTHED)
     for model in others:

@@ -39,7 +39,7 @@ def test_unknown_states_at_prediction():
 
 
 @pytest.mark.parametrize("learning", ["piecewise", "pseudolikelihood", "joint_relaxation", "dual_relaxation"])
-def test_formulations_without_missing_labels(learning):
+def test_learnings_without_missing_labels(learning):
     model = trw_crf(learning=learning, missing_label=-1, fit_intercept=False)
     message = rf"y\[1\] has unlabelled nodes, but learning='{learning}' needs a label for every node"
     with pytest.raises(ValueError, match=message):

@@ -225,7 +225,7 @@ def test_unlabelled_nodes_are_summed_out():
 
 
 @pytest.mark.parametrize("learning", ["exact", "loopy", "pseudolikelihood"])
-def test_formulations_agree_where_they_must(learning):
+def test_learnings_agree_where_they_must(learning):
     X, y = sparse_chains(n=60)
     model = trw_crf(learning=learning, **TIGHT).fit(X, y)
     exact = trw_crf(**TIGHT).fit(X, y)

@@ -38,7 +38,7 @@ def weights_of(model):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_formulations_of_one_relaxation_agree(n_classes):
+def test_learnings_of_one_relaxation_agree(n_classes):
     X, y = graphs(n_classes=n_classes, n=3)
     models = [fitted(X, y, learning=name, pairwise="potts") for name in NAMES]
     for other in models[1:]:
@@ -51,7 +51,7 @@ def test_formulations_of_one_relaxation_agree(n_classes):
 
 @pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
 @pytest.mark.parametrize("entropy", ["trivial", "factors"])
-def test_formulations_of_entropies_of_edges_agree(edges, entropy):
+def test_learnings_of_entropies_of_edges_agree(edges, entropy):
     X, y = graphs(edges, n=3)
     models = [fitted(X, y, learning=name, entropy=entropy) for name in ("relaxation", "joint_relaxation")]
     assert_allclose(models[1].loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-6)
@@ -204,7 +204,7 @@ def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
         ({"learning": "joint_relaxation", "missing_label": -1}, "label for every node"),
     ],
 )
-def test_what_formulations_refuse(options, message):
+def test_what_learnings_refuse(options, message):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):

@@ -157,7 +157,7 @@ def test_shares_are_not_optimized_without_iterations_left():
     assert crf.n_iter_ == 5
 
 
-def test_entropies_that_a_formulation_does_not_take():
+def test_entropies_that_a_learning_does_not_take():
     X, y = graphs(n=2)
     with pytest.raises(ValueError, match="learning='joint_relaxation' needs entropy='trw', 'trivial' or 'f"):
         TRWCRF(learning=JointRelaxation(entropy=CountingNumbers(0.5, 1.0))).fit(X, y)

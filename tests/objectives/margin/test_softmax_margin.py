@@ -123,7 +123,7 @@ def test_a_temperature_alone_is_another_scale_of_the_weights(learning):
     assert_allclose(cold.log_likelihood(X, y).values, warm.log_likelihood(X, y).values, atol=1e-3)
 
 
-def test_formulations_agree_with_costs():
+def test_learnings_agree_with_costs():
     X, y = graphs(n=3)
     options = {"cost": "hamming", "temperature": 0.7, "pairwise": "potts"}
     models = [fitted(X, y, learning=name, **options) for name in ("relaxation", "joint_relaxation")]
