@@ -111,6 +111,7 @@ class _Limits(NamedTuple):
     cyclic: int
     factors: int
     mixes: bool  # those with and without cycles
+    mixes_weights: bool  # those with edges and different weights
 
 
 def make_batches(
@@ -122,6 +123,7 @@ def make_batches(
     max_cyclic_nodes=1,
     max_factor_nodes=1,
     mixes_forests=True,
+    mixes_weights=True,
     prepare=None,
     keeps_edges=True,
     n_jobs=1,
@@ -129,13 +131,13 @@ def make_batches(
 ):
     """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
-    The composition of batches does not depend on the number of threads. Examples with edges or factors share a batch
-    only if their weights are equal, since statistics of tables are summed over a batch.
+    The composition of batches does not depend on the number of threads. Examples with factors share a batch only if
+    their weights are equal, since statistics of tables are summed over a batch.
     """
     # sample_weight: (n_examples,); prepare: callable(Example) -> Example
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
-    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests, mixes_weights)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
@@ -240,7 +242,7 @@ def _row_batches(encoded, labels, sample_weight, limits):
 def _array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
     most = encoded.n_together(limits.forests if encoded.graph.is_forest else limits.cyclic)
-    mix = encoded.graph.n_edges == 0
+    mix = encoded.graph.n_edges == 0 or limits.mixes_weights
     unions = {}
     for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
         n_members = stop - start
@@ -318,7 +320,7 @@ def _traits(example):
 
 def _packs_of_chains(lengths, sample_weight, limits):
     """As :func:`_packs`; of chains there may be many thousands."""
-    if sample_weight is not None:
+    if sample_weight is not None and not limits.mixes_weights:
         by_length = {n: _Traits(n, n > 1) for n in set(lengths.tolist())}
         yield from _packs([by_length[n] for n in lengths.tolist()], sample_weight, limits)
         return
@@ -347,19 +349,20 @@ def _packs_of_filled(traits, sizes, sample_weight, limits):
 def _packs(traits, sample_weight, limits):
     """Bounds of runs of examples that can share a batch."""
     weight = [1.0] * len(traits) if sample_weight is None else sample_weight
-    start, n_nodes, has_edges, has_cycles, one_weight = 0, 0, False, False, True
+    start, n_nodes, is_weighed, has_cycles, one_weight = 0, 0, False, False, True
     for i, own in enumerate(traits):
-        has_edges = has_edges or own.has_edges
+        is_weighed = is_weighed or own.has_factors or (own.has_edges and not limits.mixes_weights)
         has_cycles = has_cycles or own.has_cycles
         one_weight = one_weight and weight[i] == weight[start]
         n_nodes += own.n_nodes
         most = limits.factors if own.has_factors else limits.cyclic if has_cycles else limits.forests
-        fits = n_nodes <= most and (one_weight or not has_edges) and own.kind == traits[start].kind
+        fits = n_nodes <= most and (one_weight or not is_weighed) and own.kind == traits[start].kind
         fits = fits and (limits.mixes or own.has_cycles == traits[start].has_cycles)
         if i > start and not fits:
             yield start, i
             start, n_nodes, one_weight = i, own.n_nodes, True
-            has_edges, has_cycles = own.has_edges, own.has_cycles
+            is_weighed = own.has_factors or (own.has_edges and not limits.mixes_weights)
+            has_cycles = own.has_cycles
     yield start, len(traits)
 
 

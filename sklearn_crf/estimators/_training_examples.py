@@ -36,6 +36,9 @@ from sklearn_crf.potentials import (
 # Numbers in the statistics of the nodes of a batch with sparse features (512 KB).
 _MOST_STATISTICS = 2**16
 
+# Most numbers in the tables of a batch whose examples differ in weight, of as many as nodes (32 MB).
+_MOST_TABLES = 2**22
+
 # Threads that share batches evenly.
 _SHARING = 4
 
@@ -136,6 +139,11 @@ class TrainingExamples:
                 raise ValueError("class_weight times sample_weight and node_weight is 0 for every labelled node.")
         prepare = preparation(self.encoded if whole is None else whole)
         packing = self._packing(plan) if packing is None else packing
+        if weight is not None and np.ptp(weight):
+            # Each weight has tables of its own; sparse features of edges make one for each edge in any case.
+            n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
+            most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
+            packing = packing | {"max_nodes": min(packing["max_nodes"], most)}
         batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing)
         self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
 

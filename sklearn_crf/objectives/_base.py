@@ -11,6 +11,7 @@ from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
+from sklearn_crf.objectives._example_weights import EdgesByWeight, weight_of_nodes
 from sklearn_crf.objectives._results import checked_loss, checked_model
 
 # Of more nodes, calls of NumPy are so long that threads had better share them.
@@ -299,19 +300,22 @@ class RiskValue(NamedTuple):
     statistics: Statistics | None = None
 
 
-def weighted_loss(batch, loss):
+def weighted_loss(batch, loss, by_weight=None):
     """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
+    # by_weight: EdgesByWeight of the model, where examples with edges differ in weight
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
         n_errors = None if wrong is None else float(np.count_nonzero(wrong))
         value = None if loss.terms is None else float(loss.terms.sum())
         return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, loss.gap, loss.statistics)
     node_weight = weight_of_nodes(batch)
-    # Members of one batch with edges share one weight, so one number serves the tables.
-    statistics = loss.statistics.scaled(node_weight[:, None], batch.weight[0])
+    if by_weight is None:
+        statistics = loss.statistics.scaled(node_weight[:, None], batch.weight[0])
+    else:
+        statistics = by_weight.summed(loss.statistics, node_weight)
     n_errors = None if wrong is None else float(node_weight[wrong].sum())
     value = None if loss.terms is None else float(loss.terms @ node_weight)
-    # Heaviest member: a bound, and exact where all weigh the same, as examples with edges in one batch do.
+    # Heaviest member: a bound, and exact where all weigh the same.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
     return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, gap, statistics)
 
@@ -374,7 +378,7 @@ class EmpiricalRisk:
         self.n_jobs = n_jobs
         self.seed = seed
         self._states = [None] * len(batches)
-        self._edges = {}
+        self._edges, self._by_weight = {}, {}
         self.n_passes = 0
         self._labelled = np.array([weight_of_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
         self.n_labelled = float(self._labelled.sum())
@@ -493,8 +497,10 @@ class EmpiricalRisk:
         RiskValue
         """
         batch = self.batches[i]
-        model = self.potentials.model(coef, batch.example, self.edges_of(i))
-        objective = self.objective.of_batch(i)
+        model, objective = self.potentials.model(coef, batch.example, self.edges_of(i)), self.objective.of_batch(i)
+        by_weight = self._edges_by_weight(i, model)
+        if by_weight is not None:
+            model = by_weight.model(model)
         seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
         weighs = batch.node_weight is not None and objective.weighs_nodes
@@ -504,7 +510,7 @@ class EmpiricalRisk:
                 model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
             )
         self._states[i] = loss.state
-        part = weighted_loss(batch, loss)
+        part = weighted_loss(batch, loss, by_weight)
         if not pulls_back:
             return part
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
@@ -523,6 +529,11 @@ class EmpiricalRisk:
         if i not in self._edges:
             self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
         return self._edges[i]
+
+    def _edges_by_weight(self, i, model):
+        if i not in self._by_weight:
+            self._by_weight[i] = EdgesByWeight.of(self.batches[i], model)
+        return self._by_weight[i]
 
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
@@ -576,9 +587,3 @@ class EmpiricalRisk:
     def forget(self):
         """Drop what inferences carry from call to call: the next pass starts cold."""
         self._states = [None] * len(self.batches)
-
-
-def weight_of_nodes(batch):
-    """Weight of the example of each node, (N,) float64."""
-    sizes = np.diff(batch.node_ptr)
-    return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)

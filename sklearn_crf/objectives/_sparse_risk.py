@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.objectives._base import EmpiricalRisk, total_of, weight_of_nodes
+from sklearn_crf.objectives._base import EmpiricalRisk, total_of
+from sklearn_crf.objectives._example_weights import weight_of_nodes
 from sklearn_crf.potentials import SparsePotentials
 
 # Batches whose statistics are kept until they are pulled back.

@@ -82,6 +82,7 @@ cdef inline bint pass_in_scores(
     double best_pair,
     const int32_t* labels,  # IN (n,) or NULL
     floating* posterior,  # OUT (n, K) or NULL
+    double weight,  # of its pairs
     double[:, ::1] pairs,  # IN OUT (K, W) or (0, W)
     double* terms,  # OUT (n,) or NULL
     int32_t* predicted,  # OUT (n,)
@@ -141,7 +142,7 @@ cdef inline bint pass_in_scores(
                 for b in range(K):
                     # What a pair weighs by its own score is multiplied in later.
                     if table[a, b] > -INFINITY:
-                        pairs[a, b] += exp(
+                        pairs[a, b] += weight * exp(
                             best_pair + forward[(t - 1) * W + a] + own[t * W + b] + backward[t * W + b]
                         )
     return True
@@ -157,6 +158,7 @@ cdef inline bint pass_over_chains(
     double widest,  # range of scores of a node up to which no probability underflows
     double least,  # where pairs are forbidden: what sums that are not zero must be for that, too; else 0
     const int32_t[::1] labels,  # IN (N,), or (0,) where there are none
+    const double[::1] weights,  # IN (n_chains,) of the pairs of each chain, or (0,) where all are one
     floating[:, ::1] posterior,  # OUT (N, K) probabilities, less one at the label; no rows: not asked for
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to; no rows: not asked for
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
@@ -171,7 +173,7 @@ cdef inline bint pass_over_chains(
     cdef:
         Py_ssize_t K = unary.shape[1], W = factor.shape[1]
         Py_ssize_t i, s, t, a, n, first, longest = (work.shape[0] - 2) // 3
-        double total, best
+        double total, best, weight = 1
         bint fits = True, labelled = labels.shape[0] > 0, has_pairs = pairs.shape[0] > 0
         bint has_terms = terms.shape[0] > 0, has_posterior = posterior.shape[0] > 0
         bint labels_alone = not has_terms and not has_posterior and not has_pairs
@@ -184,6 +186,8 @@ cdef inline bint pass_over_chains(
         floating* row
     for i in range(ptr.shape[0] - 1):
         first, n = ptr[i], ptr[i + 1] - ptr[i]
+        if weights.shape[0]:
+            weight = weights[i]
         for t in range(n):
             s = first + t
             fits &= probabilities(&unary[s, 0], K, W, widest, least > 0, own + t * W, &best)
@@ -194,7 +198,7 @@ cdef inline bint pass_over_chains(
                 terms[s] -= unary[s, labels[s]]
                 if t:
                     terms[s] -= table[labels[s - 1], labels[s]]
-                    counts[labels[s - 1], labels[s]] += 1
+                    counts[labels[s - 1], labels[s]] += weight
                 if not terms[s] < INFINITY:
                     return False
         if fits and n == 1 and labels_alone:
@@ -232,7 +236,7 @@ cdef inline bint pass_over_chains(
         if not fits:
             fits = pass_in_scores(
                 &unary[first, 0], n, table, W, best_pair, &labels[first] if labelled else NULL,
-                &posterior[first, 0] if has_posterior else NULL, pairs, &terms[first] if has_terms else NULL,
+                &posterior[first, 0] if has_posterior else NULL, weight, pairs, &terms[first] if has_terms else NULL,
                 &predicted[first], forward
             )
             if not fits:
@@ -254,5 +258,5 @@ cdef inline bint pass_over_chains(
             if t and has_pairs:
                 for a in range(W):
                     product[a] = own[t * W + a] * backward[a]
-                add_outer(<const double*> alpha - W, 1.0, product, K, W, &pairs[0, 0])
+                add_outer(<const double*> alpha - W, weight, product, K, W, &pairs[0, 0])
     return True

@@ -28,8 +28,8 @@ def chain_likelihood(
     cdef bint fits
     with nogil:
         fits = pass_over_chains(
-            unary, ptr, table, factor, transposed, best_pair, widest, least, labels, posterior, pairs, counts, terms,
-            predicted, work
+            unary, ptr, table, factor, transposed, best_pair, widest, least, labels, terms[:0], posterior, pairs,
+            counts, terms, predicted, work
         )
     return fits
 

@@ -25,7 +25,7 @@ def risk_of_chains(
     double least,
     const double[:, ::1] ends,  # IN (2, K) added to the scores of the first and the last node of each chain, or (0, K)
     const int32_t[::1] labels,  # IN (N,)
-    double weight,  # of the batch
+    const double[::1] chain_weight,  # IN (n_chains,), or (0,) where all are one
     double[:, ::1] statistics,  # OUT (N, K) derivative of the risk by scores
     double[:, ::1] pairs,  # IN OUT (K, W) probabilities of neighbours over factor, added to
     double[:, ::1] counts,  # IN OUT (K, K) pairs of labels, added to
@@ -36,10 +36,10 @@ def risk_of_chains(
     double[:, ::1] work,  # workspace (3 * longest + 2, W)
     double[::1] columns,  # workspace (K,)
 ):
-    """Sum of the losses of nodes and number of wrong labels, without the weight; None where scores range too widely."""
+    """Weighted sum of the losses of nodes and of wrong labels; None where scores range too widely."""
     cdef:
-        Py_ssize_t n_nodes = statistics.shape[0], K = statistics.shape[1], s, k, n_wrong = 0
-        double loss = 0
+        Py_ssize_t n_nodes = statistics.shape[0], K = statistics.shape[1], i, s, k
+        double loss = 0, n_wrong = 0, weight = 1
         bint fits
     with nogil:
         for s in range(n_nodes):
@@ -51,17 +51,20 @@ def risk_of_chains(
                 statistics[chains[s], k] += ends[0, k]
                 statistics[chains[s + 1] - 1, k] += ends[1, k]
         fits = pass_over_chains(
-            statistics, chains, table, factor, transposed, best_pair, widest, least, labels, statistics, pairs, counts,
-            terms, predicted, work
+            statistics, chains, table, factor, transposed, best_pair, widest, least, labels, chain_weight, statistics,
+            pairs, counts, terms, predicted, work
         )
         for k in range(K):
             by_intercept[k] = 0
-        for s in range(n_nodes if fits else 0):
-            loss += terms[s]
-            n_wrong += predicted[s] != labels[s]
-            for k in range(K):
-                statistics[s, k] *= weight
-                by_intercept[k] += statistics[s, k]
+        for i in range(chains.shape[0] - 1 if fits else 0):
+            if chain_weight.shape[0]:
+                weight = chain_weight[i]
+            for s in range(chains[i], chains[i + 1]):
+                loss += weight * terms[s]
+                n_wrong += weight * (predicted[s] != labels[s])
+                for k in range(K):
+                    statistics[s, k] *= weight
+                    by_intercept[k] += statistics[s, k]
         if fits and gradient.shape[0]:
             add_pair_gradient(
                 feature, ptr, node, value, 0, feature.shape[0], pair_ptr, pair_column, statistics, gradient, columns

@@ -22,6 +22,7 @@ from sklearn_crf.models import (
     score_terms,
 )
 from sklearn_crf.objectives._base import Loss, Objective, RiskValue, observed_model
+from sklearn_crf.objectives._example_weights import weight_of_nodes
 from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes
 from sklearn_crf.potentials import SparsePotentials
 
@@ -255,7 +256,7 @@ class _Chains(NamedTuple):
     ptr: np.ndarray  # first node of each chain and the number of nodes
     longest: int
     labels: np.ndarray
-    weight: float
+    weight: np.ndarray  # of each chain, none where all are one
 
 
 class PassOverChains:
@@ -403,7 +404,7 @@ class PassOverChains:
         if found is None:
             return None
         table = (pairs * transitions.factor)[:, :n_classes] - counts
-        return chains.weight * table, *(chains.weight * each for each in found), by_intercept
+        return table, *found, by_intercept
 
     def _pull(self, ranges, blocks, coef, n_threads):
         """The part of the gradient that belongs to some ranges of features."""
@@ -437,9 +438,8 @@ def _alike(sizes, n_groups):
 
 def _labelled_chains(batch):
     """First node of each chain of a batch and the number of nodes; None of anything but labelled chains."""
-    example, weight = batch.example, batch.weight
-    differs = weight is not None and np.any(weight != weight[0])
-    if differs or example.has_factors or example.edge_features is not None or example.n_states is not None:
+    example = batch.example
+    if example.has_factors or example.edge_features is not None or example.n_states is not None:
         return None
     return None if np.min(batch.labels, initial=0) < 0 else chain_ptr(example.graph)
 
@@ -447,6 +447,8 @@ def _labelled_chains(batch):
 def _chains(batch, ptr, starts):
     features = batch.example.node_features
     bounds = [*np.searchsorted(features.feature, starts).tolist(), len(features.feature)]
-    weight = 1.0 if batch.weight is None else float(batch.weight[0])
+    weight = np.empty(0)
+    if batch.weight is not None:
+        weight = weight_of_nodes(batch)[ptr[:-1]]
     labels = np.ascontiguousarray(batch.labels, dtype=np.int32)
     return _Chains(features.arrays, bounds, ptr, int(np.diff(ptr).max()), labels, weight)
