@@ -331,8 +331,6 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     def _check_shards(self, y, sample_weight):
         refuse_labels(y, sample_weight)
-        if self.class_weight is not None:
-            raise ValueError("class_weight is for X and y in memory: let the load of Shards give a sample_weight.")
         if isinstance(chosen_solver(self.solver, self.objective, False), ScaledSGD):
             raise ValueError(
                 "solver='sgd' goes through single samples in memory, which Shards do not allow: take 'em' or 'lbfgs'."

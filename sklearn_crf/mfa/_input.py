@@ -82,7 +82,10 @@ def class_weights(class_weight, y, sample_weight):
     try:
         weight = compute_sample_weight(class_weight, y).astype(float)
     except (TypeError, ValueError) as error:
-        raise InvalidParameterError(f"class_weight={class_weight!r}: weights of classes must be numbers.") from error
+        known = np.unique(y).tolist()
+        raise InvalidParameterError(
+            f"class_weight={class_weight!r} must give numbers for classes of y, of which there are {known}."
+        ) from error
     wrong = ~(np.isfinite(weight) & (weight >= 0))
     if wrong.any():
         raise InvalidParameterError(

@@ -1,7 +1,7 @@
 """Samples in shards: what they have in common, samples of theirs to start from, and sums over all of them."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards
 from sklearn_crf.encoding import sorted_classes
-from sklearn_crf.mfa._input import SampleReading
+from sklearn_crf.mfa._input import SampleReading, class_weights
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, TrainingData, numbered, units_of
 from sklearn_crf.mfa._tuning import START_SAMPLES
 
@@ -64,6 +64,8 @@ class ShardedData(TrainingData):
 
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     """Return classes, units and some samples of all shards."""
+    if reading.class_weight is not None:
+        reading = _with_weights_of_classes(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
     found = shards.map(_survey, (reading, per_class))
     _require_alike(found)
@@ -91,6 +93,27 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
         shards=shards,
         reading=reading,
     )
+
+
+def _with_weights_of_classes(shards, reading):
+    """Give a reading the weight of every class of all shards: a shard may lack some."""
+    found = shards.map(_count_classes, replace(reading, class_weight=None))
+    names = sorted_classes([classes for classes, _ in found])
+    count = np.zeros(len(names))
+    for classes, own in found:
+        count[np.searchsorted(names, classes)] += own
+    weights = class_weights(reading.class_weight, names, count).tolist()
+    # A class of weight zero has no sample that counts, but a name.
+    classes = names if reading.classes is None else reading.classes
+    return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
+
+
+def _count_classes(shard, reading):
+    """Return the classes that a shard has, and the weight of the samples of each."""
+    with shard.named_in_errors():
+        _, classes, labels, weight, _ = reading.read(*shard.load())
+    count = np.bincount(labels, weights=weight, minlength=len(classes))
+    return classes[count > 0], count[count > 0]
 
 
 def _require_alike(found):

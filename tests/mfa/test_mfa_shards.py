@@ -56,6 +56,31 @@ def test_the_fit_is_that_in_memory(name):
     np.testing.assert_allclose(sharded.loss_curve_[-1], in_memory.loss_curve_[-1], atol=5e-3)
 
 
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0}, {0: 0.0, 1: 2.0, 2: 1.0}])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_weights_of_classes_are_those_of_all_shards(name, class_weight):
+    # One shard lacks a class, which is rarer than others.
+    order = np.argsort(Y == 0, kind="stable")[:130]
+    x, y, weight = X[order], Y[order], WEIGHT[order]
+    cut = 60
+    parts = [(x[:cut], y[:cut], weight[:cut]), (x[cut:], y[cut:], weight[cut:])]
+    assert 0 not in y[:cut]
+    field = clone(ESTIMATORS[name]).set_params(class_weight=class_weight)
+    sharded = clone(field).fit(Shards.from_arrays(parts))
+    if class_weight == "balanced":
+        counts = np.bincount(y, weight)
+        of_classes = counts.sum() / (3 * counts)
+    else:
+        of_classes = np.array([class_weight.get(label, 1.0) for label in range(3)])
+    given = [(a, b, of_classes[b] * c) for a, b, c in parts]
+    by_samples = clone(field).set_params(class_weight=None, classes=[0, 1, 2]).fit(Shards.from_arrays(given))
+    for attribute in NAMES:
+        np.testing.assert_array_equal(getattr(sharded, attribute), getattr(by_samples, attribute))
+    in_memory = clone(field).fit(x, y, weight)
+    np.testing.assert_allclose(sharded.class_count_, in_memory.class_count_, rtol=1e-12)
+    np.testing.assert_allclose(sharded.loss_curve_[:3], in_memory.loss_curve_[:3], rtol=1e-6)
+
+
 def test_many_features():
     """Beyond 32 features expectation-maximisation takes other moments."""
     rng = np.random.default_rng(0)
@@ -115,6 +140,6 @@ def test_what_cannot_be_done_is_said():
         mfa.fit(Shards.from_arrays(PARTS), Y)
     with pytest.raises(ValueError, match="solver='sgd' goes through single samples"):
         clone(mfa).set_params(solver="sgd").fit(Shards.from_arrays(PARTS))
-    with pytest.raises(ValueError, match="class_weight is for X and y in memory"):
-        clone(mfa).set_params(class_weight="balanced").fit(Shards.from_arrays(PARTS))
+    with pytest.raises(ValueError, match=r"must give numbers for classes of y.*\[0, 1, 2\]"):
+        clone(mfa).set_params(class_weight={2: 1.0, 5: 2.0}).fit(Shards.from_arrays(PARTS))
     assert mfa.means_ is before
