@@ -60,9 +60,11 @@ def test_large_units_reach_the_optimum(name, unit):
     assert np.mean(field.predict(unit * X) == reference.predict(X)) > 0.99
 
 
-@pytest.mark.parametrize("learning", ["spa", "cd", PseudolikelihoodTraining(solver=GradientSteps())])
+@pytest.mark.parametrize(
+    "learning", [{"learning": "spa"}, {"learning": "cd"}, {"learning": "pl", "solver": GradientSteps()}]
+)
 def test_steps_do_not_depend_on_a_shift(learning):
-    field = DRFClassifier(learning=learning, inference="map", random_state=0, max_iter=60)
+    field = DRFClassifier(**learning, inference="map", random_state=0, max_iter=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         expected = field.fit(X, Y).score(X, Y)
@@ -213,3 +215,19 @@ def test_values_that_have_no_squares_are_named(make):
         make().fit(1e140 * X, y)
         with pytest.raises(ValueError, match=r"Feature 2 has values up to 1e\+200, but training takes at most 1e\+150"):
             make().fit(np.where(np.arange(3) == 2, 1e200, X), y)
+
+
+@pytest.mark.parametrize("shift", [0.0, 50.0])
+def test_frank_wolfe_labels_images_alike_in_all_large_units(shift):
+    rng = np.random.default_rng(0)
+    y = np.kron(rng.integers(2, size=(6, 3, 3)), np.ones((1, 4, 4), dtype=int))
+    x = shift + 0.8 * y[..., np.newaxis] + rng.normal(size=(*y.shape, 3))
+    field = M3NClassifier(solver="frank_wolfe", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        in_ones, *in_large = (clone(field).fit(unit * x, y) for unit in (1.0, 1e3, 1e6, 1e9))
+    assert all(each.stop_reason_.startswith("STOP: duality gap") for each in in_large)
+    found = [each.predict(unit * x) for each, unit in zip(in_large, (1e3, 1e6, 1e9), strict=True)]
+    assert np.mean(found[0] == found[1]) > 0.999
+    assert np.mean(found[0] == found[2]) > 0.999
+    assert in_large[1].score(1e6 * x, y) > in_ones.score(x, y) - 0.01
