@@ -1,6 +1,7 @@
 """Fitted weights by name: which features speak for which labels, and which labels follow each other."""
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -208,5 +209,7 @@ def _edge_names(field, names, given):
 
 
 def _largest(weights, k):
+    if k is not None and (isinstance(k, bool) or not isinstance(k, Integral) or k < 1):
+        raise ValueError(f"k must be an int of at least 1, or None for all weights, got {k!r}.")
     ordered = sorted((found for found in weights if found.weight), key=lambda found: -abs(found.weight))
     return ordered if k is None else ordered[:k]

@@ -141,3 +141,13 @@ def test_reports():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "OBI", np.array("O")])
+@pytest.mark.parametrize("function", [entity_scores, entity_f1_score])
+def test_what_is_no_list_of_sequences_is_named(function, wrong):
+    right = [["O", "B-PER"]]
+    with pytest.raises(ValueError, match="y_true must be a list of sequences of labels"):
+        function(wrong, right)
+    with pytest.raises(ValueError, match="y_pred must be a list of sequences of labels"):
+        function(right, wrong)

@@ -98,3 +98,12 @@ def test_bad_arguments(call, message):
 def test_other_estimators():
     with pytest.raises(TypeError, match="LogisticRegression has no edge_coef_"):
         top_features(LogisticRegression().fit(np.eye(2), [0, 1]))
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3", np.array([1, 2])])
+def test_numbers_of_weights_that_mean_nothing_are_named(k):
+    X = [np.eye(2), np.eye(2)[::-1]]
+    field = TRWCRF().fit(X, [[0, 1], [1, 0]])
+    for function in (top_features, top_transitions):
+        with pytest.raises(ValueError, match="k must be an int of at least 1, or None"):
+            function(field, k)

@@ -169,6 +169,9 @@ def entity_scores(
     >>> found["PER"].f1, found["LOC"].f1, found["micro avg"].f1
     (0.0, 1.0, 0.5)
     """
+    for name, labels in (("y_true", y_true), ("y_pred", y_pred)):
+        if isinstance(labels, str) or not hasattr(labels, "__len__") or getattr(labels, "ndim", 1) == 0:
+            raise ValueError(f"{name} must be a list of sequences of labels, got {labels!r}.")
     if len(y_true) != len(y_pred):
         raise ValueError(f"y_true has {len(y_true)} sequences, but y_pred has {len(y_pred)}.")
     true: Counter = Counter()
