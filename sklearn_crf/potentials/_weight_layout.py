@@ -65,7 +65,8 @@ class WeightLayout(NamedTuple):
     def fitted_potentials(self, field, encoded=None):
         """Potentials of the fitted weights of a field, for the features of some encoded X."""
         pairwise = self._fitted_pairwise(field, encoded)
-        if not self.takes_factors or not (field.factor_coef_ or (encoded is not None and encoded.has_factors)):
+        has_factors = encoded is not None and encoded.has_factors
+        if not self.takes_factors or not (has_factors or _coef_of_factors(field)):
             return pairwise
         return FactorPotentials(pairwise, list(_fitted_types(field).values()))
 
@@ -105,7 +106,7 @@ class WeightLayout(NamedTuple):
             return self._flat_pairwise(field, potentials)
         parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)
         for kind in potentials.types:
-            parts.append(kind.weights_of(fitted.get(kind.name), field.factor_coef_.get(kind.name)).ravel())
+            parts.append(kind.weights_of(fitted.get(kind.name), _coef_of_factors(field).get(kind.name)).ravel())
         return np.concatenate(parts)
 
     def _flat_pairwise(self, field, potentials):
@@ -126,9 +127,14 @@ class WeightLayout(NamedTuple):
 _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
 
 
+def _coef_of_factors(field):
+    """Return the fitted weights of factors by type; none of a field that learned in a way that takes no factors."""
+    return getattr(field, "factor_coef_", {})
+
+
 def _fitted_types(field):
     """The types of factors of a fitted field, by name."""
     return {
         name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
-        for name, coef in field.factor_coef_.items()
+        for name, coef in _coef_of_factors(field).items()
     }

@@ -76,7 +76,7 @@ def test_every_entropy_smooths_the_same_programme(entropy):
 def test_the_joint_problem_with_the_trivial_entropy_is_that_by_messages():
     X, y = frustrated(n_examples=3)
     losses = [
-        fitted(X, y, learning=kind(0.3, entropy="trivial"), tol=1e-7).loss_curve_[-1]
+        fitted(X, y, learning=kind(temperature=0.3, entropy="trivial"), tol=1e-7).loss_curve_[-1]
         for kind in (SmoothedMargin, JointMargin)
     ]
     assert_allclose(losses[1], losses[0], rtol=1e-4)
