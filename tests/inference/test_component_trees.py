@@ -81,7 +81,7 @@ def test_bound_by_trees_is_the_sum_of_those_of_components():
     assert_allclose(inference.marginals(joined).log_z, sum(alone), rtol=1e-6)
 
 
-@pytest.mark.parametrize("learning", ["relaxation", "piecewise", "pseudolikelihood", "joint"])
+@pytest.mark.parametrize("learning", ["relaxation", "piecewise", "pseudolikelihood", "joint_relaxation"])
 def test_training_in_packs_is_training_of_each(learning):
     rng = np.random.default_rng(0)
     graphs = [PARTS[k % len(PARTS)] for k in range(8)]

@@ -73,7 +73,7 @@ def test_functions_of_users_see_all_edges_at_once():
     y = np.tile(np.arange(8) // 4, (3, 8, 1))
     X = y[..., np.newaxis] + 0.5 * rng.normal(size=(3, 8, 8, 1))
     field = DRFClassifier(learning="pl", edge_features=contrast).fit(X, y)
-    encoded = field._encode(X, reset=False)
+    encoded = field._reader(field._learning()).encode(X, reset=False)
     potentials = field._fitted_potentials(encoded)
     coef = field._flat_weights(potentials)
     for batch in make_batches(encoded, keeps_edges=False):

@@ -108,7 +108,18 @@ def test_all_pairs_are_linear_potentials(name, typed, ones):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    "learning", ["exact", "relaxation", "joint", "dual", "piecewise", "pseudolikelihood", "loopy", "mean_field"]
+    "learning",
+    [
+        "exact",
+        "pma",
+        "relaxation",
+        "joint_relaxation",
+        "dual_relaxation",
+        "piecewise",
+        "pseudolikelihood",
+        "loopy",
+        "mean_field",
+    ],
 )
 def test_sparse_and_dense_edge_features_train_the_same_field(n_classes, learning):
     X, y = fields(8, n_classes=n_classes, cyclic=learning != "mean_field", typed=True)
@@ -199,7 +210,7 @@ def test_forbidden_pairs_and_evidence():
     assert clone(model).set_params(missing_label=-1).fit(X, y).predict(X, evidence=evidence)[3][1] == 1
 
 
-@pytest.mark.parametrize("estimator", [drf_classifier(), m3n_classifier()])
+@pytest.mark.parametrize("estimator", [drf_classifier(learning="spa", inference="map"), m3n_classifier()])
 def test_others_take_dense_edge_features(estimator):
     with pytest.raises(ValueError, match="takes dense edge features only, got sparse ones"):
         estimator.fit(*fields(4))
