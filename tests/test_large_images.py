@@ -13,7 +13,7 @@ from sklearn_crf.inference.messages._message_errors import belief_errors
 from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.preprocessing import PatchGroups
-from sklearn_crf.rtf import Blur, GaussianNoise, _tiled
+from sklearn_crf.rtf import Blur, GaussianNoise, _tuning
 from sklearn_crf.rtf._prediction import FittedField
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -254,7 +254,7 @@ def test_values_go_from_disk_to_disk(tmp_path, monkeypatch):
     mapped = Counting(np.load(tmp_path / "image.npy", mmap_mode="r"))
     out = np.lib.format.open_memmap(tmp_path / "values.npy", mode="w+", dtype=np.float32, shape=image.shape[:2])
     in_memory = predict_in_tiles(field, image, tile=25, margin=24).values
-    monkeypatch.setattr(_tiled, "_IN_MEMORY", 1)
+    monkeypatch.setattr(_tuning, "VALUES_IN_MEMORY", 1)
     found = predict_in_tiles(field.set_params(n_jobs=2), mapped, out, tile=25, margin=24)
     assert found.values is out
     assert mapped.largest <= (25 + 2 * found.margins.max()) ** 2 < image[..., 0].size

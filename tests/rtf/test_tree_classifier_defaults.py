@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, mean_squared_error
 from sklearn.model_selection import train_test_split
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
-from sklearn_crf.rtf import FieldSolver, Window, _rounds
+from sklearn_crf.rtf import FieldSolver, Window, _tuning
 
 
 def squares(n, rng):
@@ -67,7 +67,7 @@ def test_parts_of_an_image_are_drawn_until_one_has_a_label():
 
 
 def test_a_round_without_labels_says_so(monkeypatch):
-    monkeypatch.setattr(_rounds, "_MOST_DRAWS", 1)
+    monkeypatch.setattr(_tuning, "MOST_DRAWS", 1)
     X, y, _ = strokes()
     y[:] = -1
     y[0, 0, :2] = 0, 1

@@ -156,7 +156,7 @@ TASKS = {
 
 
 # Noise and blurred images are float32 in any unit, rounded in other places.
-ROUNDED = {"noise", "cascade", "blur that brightens", "blur of clean images"}
+ROUNDED = {"noise", "noise by a function", "cascade", "blur that brightens", "blur of clean images"}
 
 
 def deviation(found, expected):
