@@ -179,7 +179,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     duality_gap_ : float
         Upper bound on the suboptimality of the objective, of margins and of "spa" with ``solver="bundle"``; NaN
-        elsewhere.
+        elsewhere. Frank-Wolfe, whose bound falls at the speed of the least penalty, gives weights of features in large
+        units at least 1e-3 C times the nodes of an example, counted in units of spread one: the gap and ``loss_curve_``
+        are then of the objective with that penalty.
     validation_scores_ : ndarray of shape (n_iter_,)
         Share of right labels among the examples held out, at every iteration; empty where none were.
     voters_ : ndarray of shape (n_voters, n_coef) or None
