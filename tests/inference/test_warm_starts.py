@@ -22,7 +22,7 @@ from sklearn_crf.inference import (
 from sklearn_crf.models import score
 
 CASES = [
-    ("marginals", TightenBound()),
+    ("marginals", TightenBound(max_iter=1000)),
     ("marginals", TightenBound("snakes", "pqn")),
     ("marginals", TightenBound(start_sweeps=20)),
     # Their bound is as far above that of the fixed point as messages are from it.
