@@ -9,6 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf._own_methods import must_be
+from sklearn_crf.encoding import Outline
 from sklearn_crf.inference import (
     AD3,
     AutoMap,
@@ -186,6 +187,9 @@ class MarginLearning(Learning):
             return LBFGS() if self.is_smooth else None
         if not encoded.n_edges or encoded.has_operators:
             return BundleMethod()
+        if potentials is not None and isinstance(encoded, Outline):
+            # Shards are asked for sums over all of their examples.
+            return BundleMethod()
         by_chains = encoded.lattice_ndim == 1
         if encoded.is_sparse and not (by_chains and self._goes_through_forests(plan, encoded, FrankWolfe())):
             return BundleMethod()
@@ -260,19 +264,15 @@ class MarginLearning(Learning):
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
     def train(self, risk, plan, data, make_start, run):
-        potentials = risk.potentials
-        is_sharded_bundle = data.are_sharded and self.by_planes and plan.asked_solver == "auto"
-        solver = BundleMethod() if is_sharded_bundle else plan.solver
         setting = MarginSetting(
             problem="planes" if self.by_planes else self._problem(data.encoded),
             entropy=self.entropy,
             inference=plan.training_inference.inference,
-            solver=solver,
-            scale=self._scale(risk, run, isinstance(solver, FrankWolfe)),
-            lower_bounded=plan.bounded(potentials),
+            solver=plan.solver,
+            scale=self._scale(risk, run, isinstance(plan.solver, FrankWolfe)),
+            lower_bounded=plan.bounded(risk.potentials),
         )
-        tol = self.tolerance(solver) if isinstance(plan.asked_tol, str) else plan.asked_tol
-        record = train_by_margins(risk, make_start("zeros"), setting, run._replace(tol=tol))
+        record = train_by_margins(risk, make_start("zeros"), setting, run)
         if isinstance(plan.asked_tol, str):
             # What is near enough to label well may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
