@@ -27,9 +27,6 @@ _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 # Up to so many nodes a second training, whose edges have the penalty of the nodes, takes little time.
 _NODES_TO_TRAIN_TWICE = 20_000
 
-# Change of messages at which tree-reweighted inference stops, as of PseudoMarginalTraining.
-_PREDICTION_TOL = 1e-2
-
 # Sub-objectives to begin with.
 _INITS = ("pl", "gpl", "observed", "empty")
 
@@ -122,10 +119,8 @@ class ContrastiveTraining(Learning):
     # Choices -------------------------------------------------------------------------------------------------------
 
     def for_fit(self, inference, classes, tol):
-        for item in self._items():
-            while isinstance(item, MostViolated):
-                item.set_params(cost=in_class_order(item.cost, classes))
-                item = item.generator
+        for item in self._with_costs():
+            item.set_params(cost=in_class_order(item.cost, classes))
         return self
 
     def depends_on_width(self, inference):
@@ -136,13 +131,13 @@ class ContrastiveTraining(Learning):
             return NamedInference(AutoMap(bounded=True), "map")
         if facts.exact_is_affordable:
             return super().automatic_inference(facts, in_training)
-        return trees_of_layout(facts, _PREDICTION_TOL)
+        return trees_of_layout(facts)
 
     def fallback(self, facts):
-        return trees_of_layout(facts, _PREDICTION_TOL).inference if facts.chosen == "map" else None
+        return trees_of_layout(facts).inference if facts.chosen == "map" else None
 
     def solver(self, solver, plan, encoded, potentials=None):
-        found = LBFGS() if isinstance(solver, str) and solver == "auto" else super().solver(solver, plan, encoded)
+        found = LBFGS() if solver == "auto" else super().solver(solver, plan, encoded)
         if not isinstance(found, LBFGS | SGD):
             raise ValueError(f"solver={solver!r} does not go with learning='contrastive': take 'lbfgs' or 'sgd'.")
         return found
@@ -173,20 +168,23 @@ class ContrastiveTraining(Learning):
             )
 
     def check_shards(self, solver):
-        if isinstance(solver, SGD) or (isinstance(solver, str) and solver == "sgd"):
+        if isinstance(solver, SGD) or solver == "sgd":
             raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
-        for item in self._items():
-            while isinstance(item, MostViolated):
-                if isinstance(item.cost, str) and item.cost == "weighted":
-                    raise ValueError(
-                        "MostViolated(cost='weighted') counts labels in memory, not in Shards: pass the matrix of "
-                        "costs."
-                    )
-                item = item.generator
+        if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._with_costs()):
+            raise ValueError(
+                "MostViolated(cost='weighted') counts labels in memory, not in Shards: pass the matrix of costs."
+            )
 
     def _items(self):
         several = self.generator if isinstance(self.generator, list) else [self.generator]
         return [item for item in several if item is not None]
+
+    def _with_costs(self):
+        """Yield the generators of violated constraints, also those that another one holds."""
+        for item in self._items():
+            while isinstance(item, MostViolated):
+                yield item
+                item = item.generator
 
     @property
     def has_costs(self) -> bool:
@@ -235,7 +233,7 @@ class ContrastiveTraining(Learning):
             return train(risk, start, run, score)[0]
         edge_C, penalised, right = choose_edge_penalty(risk, start, run, score)
         is_large, inference = data.encoded.n_nodes > _NODES_TO_TRAIN_TWICE, None
-        is_automatic = isinstance(plan.inference, str) and plan.inference == "auto"
+        is_automatic = plan.inference == "auto"
         if is_large and is_automatic and not facts.exact_is_affordable:
             score_of_best_labeling = _score_of_training(risk, plan.labeler("map"))
             if score_of_best_labeling(penalised) > right:
@@ -293,7 +291,7 @@ def _generator(item, labels):
 
 
 def _generating_inference(inference):
-    if isinstance(inference, str) and inference == "auto":
+    if inference == "auto":
         # Residual scheduling is the paper's.
         return LoopyBP(schedule="residual")
     return map_inference(inference, "a generator of labelings")

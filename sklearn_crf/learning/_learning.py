@@ -166,7 +166,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         -------
         NamedInference
         """
-        if isinstance(inference, str) and inference == "auto":
+        if inference == "auto":
             return self.automatic_inference(facts, in_training)
         return resolve_inference(inference)
 

@@ -301,20 +301,13 @@ class MarginRecord:
         return f"loss {self.loss[-1]:.6g}, dual {self.dual:.6g}"
 
     @property
-    def converged(self) -> bool:
-        """Whether training came to its own end, at a gap that is small enough."""
-        is_over = self.found.success and self.found.message.startswith("CONVERGENCE")
-        return bool(is_over and self.rough_end is None)
-
-    @property
-    def stop_reason(self) -> str:
-        """Why training ended."""
-        is_over = self.found.success and self.found.message.startswith("CONVERGENCE")
-        return self.rough_end if is_over and self.rough_end is not None else self.found.message
+    def is_over(self) -> bool:
+        """Whether training came to its own end."""
+        return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
     def require_gap(self, share: float, rough_end: str) -> None:
-        """Call training ended early, and not converged, unless the gap is at most a share of the objective."""
-        if self.gap > share * abs(np.min(self.found.loss_curve)):
+        """Say that training ended early, unless the gap is at most a share of the objective."""
+        if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
             self.rough_end = rough_end
 
     def fitted(self) -> dict[str, Any]:
@@ -327,8 +320,8 @@ class MarginRecord:
             "dual_curve_": found.dual_curve,
             "checks_": checks,
             "n_iter_": found.nit,
-            "converged_": self.converged,
-            "stop_reason_": self.stop_reason,
+            "converged_": self.is_over and self.rough_end is None,
+            "stop_reason_": self.rough_end or found.message,
             "best_iter_": int(checks[np.argmin(found.loss_curve)]) - 1,
             "inference_calls_curve_": self.calls_curve,
             "n_inference_calls_": self.n_inference_calls,

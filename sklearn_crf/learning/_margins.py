@@ -60,26 +60,8 @@ _MOST_WEIGHTS_FOR_PLANES = 1000
 
 
 def map_inference(inference: str | Inference, name: str) -> Inference:
-    """The inference of a constructor parameter for best labelings alone, cloned.
-
-    Parameters
-    ----------
-    inference : str or Inference
-        ``"auto"`` is :class:`~sklearn_crf.inference.AutoMap`.
-    name : str
-        Of the estimator, for the error.
-
-    Returns
-    -------
-    Inference
-
-    Raises
-    ------
-    ValueError
-        If it cannot do ``"map"``.
-    """
-    if isinstance(inference, str) and inference == "auto":
-        return AutoMap()
+    """Return a new object of the inference of a parameter that is not "auto", which must find best labelings."""
+    # name: of what needs it, for the error
     found = resolve_inference(inference)
     if "map" not in found.inference.tasks or (isinstance(inference, str) and inference == "mpm"):
         raise ValueError(
@@ -155,7 +137,7 @@ class MarginLearning(Learning):
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference, facts, in_training=False):
-        if isinstance(inference, str) and inference == "auto":
+        if inference == "auto":
             return self.automatic_inference(facts, in_training)
         found = map_inference(inference, f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:
@@ -166,7 +148,7 @@ class MarginLearning(Learning):
         return NamedInference(found, "map")
 
     def solver(self, solver, plan, encoded, potentials=None):
-        if isinstance(solver, str) and solver == "auto":
+        if solver == "auto":
             return self._automatic_solver(plan, encoded, potentials)
         if isinstance(solver, str) and solver not in MARGIN_SOLVERS:
             raise ValueError(

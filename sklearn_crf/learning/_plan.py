@@ -62,8 +62,8 @@ class Facts(NamedTuple):
 class FitPlan:
     """Every parameter of a fit, resolved; what depends on the training examples once :meth:`on` has seen them."""
 
-    asked: Any  # Learning By the parameters of the estimator
-    asked_solver: Any
+    asked: Any  # Learning, by the parameters of the estimator
+    asked_solver: Any  # The parameter
     inference: str | Inference  # The parameter
     layout: WeightLayout
     C: float
@@ -76,7 +76,7 @@ class FitPlan:
     verbose: int
     keeps_interrupted: bool
     is_associative: bool  # Whether weights of edges must not be negative
-    learning: Any  # Learning
+    learning: Any  # Learning that suits the examples
     solver: Any
     facts: Facts
     n_classes: int
@@ -132,11 +132,6 @@ class FitPlan:
     def tol(self) -> float:
         """The tolerance of training."""
         return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
-
-    @property
-    def has_penalty(self) -> bool | None:
-        """Whether steps of single examples have a penalty; None where the objective is smooth."""
-        return self.learning.has_penalty
 
     def facts_of(self, batches: Sequence, potentials: Any) -> Facts:
         """Return the facts of examples in batches."""

@@ -47,9 +47,9 @@ class SteppedLearning(DescentLearning):
     n_cycles: int = 3
 
     def solver(self, solver, plan, encoded, potentials=None):
-        if isinstance(solver, str) and solver == "auto":
+        if solver == "auto":
             return self._steps()
-        if isinstance(solver, str) and solver == "bundle":
+        if solver == "bundle":
             return AnchoredBundle()
         return super().solver(solver, plan, encoded, potentials)
 
@@ -95,7 +95,7 @@ class SaddlePointTraining(SteppedLearning):
     principle = SaddlePoint
 
     def minimize(self, problem, start, plan, run):
-        if isinstance(plan.asked_solver, str) and plan.asked_solver == "bundle" and not start.any():
+        if plan.asked_solver == "bundle" and not start.any():
             # Without a scale to keep there is nothing but steps.
             return self._steps().train(problem, start, run)
         return super().minimize(problem, start, plan, run)
