@@ -24,21 +24,8 @@ _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 
 def labels_of(labeler, potentials, weights, batch, inference, n_threads):
-    """The best labels of a batch.
-
-    Parameters
-    ----------
-    labeler : Labeler
-    potentials : LinearPotentials or FactorPotentials
-    weights : ndarray of shape (n_coef,)
-    batch : Batch
-    inference : Inference
-    n_threads : int
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
-    """
+    """Return the best labels of a batch."""
+    # returns: (N,) int32
     graph = batch.example.graph
     if batch.example.is_plain_lattice and LatticeRows.pays(graph):
         rows = MadeRows(graph, lambda *ends: labeler.model(potentials, weights, batch.rows(*ends)))
@@ -63,22 +50,8 @@ def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
 
 
 def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
-    """The model of a batch, and its node marginals.
-
-    Parameters
-    ----------
-    labeler : Labeler
-    potentials : LinearPotentials or FactorPotentials
-    weights : ndarray of shape (n_coef,)
-    batch : Batch
-    inference : Inference
-    n_threads : int
-
-    Returns
-    -------
-    model : PairwiseModel or FactorGraph
-    marginals : ndarray of shape (N, n_classes), float64
-    """
+    """Return the model of a batch, and its node marginals."""
+    # returns marginals: (N, n_classes) float64
     model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         unary = inference.node_marginals(model, n_threads=n_threads)
@@ -89,21 +62,11 @@ def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
 
 
 def weighed_marginals(marginals, class_weight, sizes):
-    """Marginals times the weights of their classes.
+    """Return marginals times the weights of their classes.
 
     The marginals of an example of one node are not weighed: in training such an example weighs as much as its class.
-
-    Parameters
-    ----------
-    marginals : ndarray of shape (N, n_classes)
-    class_weight : ndarray of shape (n_classes,) or None
-    sizes : ndarray of shape (n_members,), int
-        Numbers of nodes of the examples.
-
-    Returns
-    -------
-    ndarray of shape (N, n_classes)
     """
+    # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), nodes of the examples
     is_weighed = np.repeat(sizes > 1, sizes)
     if class_weight is None or not is_weighed.any():
         return marginals
@@ -113,23 +76,14 @@ def weighed_marginals(marginals, class_weight, sizes):
 
 
 def labels_of_most_gain(model, gain, n_threads=1):
-    """The labels that maximise a sum of gains of nodes among the labelings that a model allows.
+    """Return the labels that maximise a sum of gains of nodes among the labelings that a model allows.
 
     With node marginals as gains that is the expected number of right nodes. Each node has its best label where these
     are allowed together. A connected component where they are not is labelled by the best labeling of a model with the
     gains as scores and the same forbidden states and tuples.
-
-    Parameters
-    ----------
-    model : PairwiseModel, FactorGraph or None
-        Scores other than -inf do not matter. None allows all labelings.
-    gain : ndarray of shape (N, n_classes), float64
-    n_threads : int
-
-    Returns
-    -------
-    ndarray of shape (N,), int32
     """
+    # model: scores other than -inf do not matter; None allows all labelings
+    # gain: (N, n_classes) float64; returns: (N,) int32
     is_pairwise = isinstance(model, PairwiseModel)
     if is_pairwise and model.unary.min(initial=0.0) == -np.inf:
         gain = np.where(np.isneginf(model.unary), -np.inf, gain[:, : model.n_columns])
@@ -185,28 +139,13 @@ def _with_gains(model, gain):
 
 
 def labels_of_chains(labeler, batches, potentials, voters, inference, rule, gain_of=None):
-    """Labeler of batches of chains that share a table, in two or three calls of kernels for each.
+    """Return a fast labeller for batches of chains that share a table, or None if these are no such chains.
 
     To make their models takes as long as to look for labels, and is Python, which one thread runs at a time.
-
-    Parameters
-    ----------
-    labeler : Labeler
-    batches : list of Batch
-    potentials : LinearPotentials or FactorPotentials
-    voters : list of ndarray of shape (n_coef,)
-    inference : Inference
-    rule : {"mpm", "map", "marginals"}
-        Whether nodes have labels of the most gain, all have the best labeling, or marginals are asked for.
-    gain_of : callable, optional
-        Gains of labels by node marginals and the first nodes of chains, of the first rule; None where marginals are the
-        gains.
-
-    Returns
-    -------
-    callable(Batch) -> ndarray or None
-        None for a batch that is to be labelled by its model. None in place of the function where all are.
     """
+    # rule: "mpm" gives labels of the most gain, "map" best labelings, "marginals" the marginals themselves
+    # gain_of: gains of labels by node marginals and the first nodes of chains; None where marginals are the gains
+    # returns: callable(Batch) -> ndarray, or None for a batch that is to be labelled by its model
     is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
     if not (is_linear and batches) or len(voters) > 1 or labeler.temperature != 1 or batches[0].labels is not None:
         return None
