@@ -76,15 +76,15 @@ class FieldClassifier(TrainableField):
     def _labeler(self, inference=None):
         """Return what labels nodes under the fitted weights, by the inference of a method call."""
         check_is_fitted(self)
-        learning = self._learning()
-        facts = Facts.of_fitted(self)
+        learning, facts = self._learning(), Facts.of_fitted(self)
+        own = learning.decoding(self.inference, facts)
         decides = learning.has_distribution and self.cost is not None
         return Labeler(
-            self._decoding(learning) if inference is None else resolve_inference(inference),
+            own if inference is None else resolve_inference(inference),
             len(self.classes_),
             has_distribution=learning.has_distribution,
             temperature=learning.learned_temperature * self._further_temperature,
-            cost=self._decision_cost(learning, self.classes_) if decides else None,
+            cost=self._decision_cost(own, self.classes_) if decides else None,
             class_weight=self.decision_weight_,
             n_jobs=self.n_jobs,
             fallback=learning.fallback(facts) if inference is None else None,

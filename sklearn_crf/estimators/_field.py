@@ -408,7 +408,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         learning.check_labels(data.labels)
         classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
         if self.cost is not None and learning.has_distribution:
-            self._decision_cost(learning, classes)
+            self._decision_cost(self._decoding(learning), classes)
         tables, rng = self._tables(), check_random_state(self.random_state)
         return FitPlan.of(
             learning,
@@ -438,7 +438,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _attributes(self, data, plan, coef):
         """Fitted attributes that prediction needs."""
-        in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes(plan)
+        in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
         return {
             "classes_": data.labels.classes_,
             **plan.layout.attributes(data.potentials, coef),
@@ -469,9 +469,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         learning = self._learning() if learning is None else learning
         return learning.decoding(self.inference, Facts.of_fitted(self))
 
-    def _decision_cost(self, learning, classes):
+    def _decision_cost(self, decoding, classes):
         """Return the costs by which labels are predicted, (K, K)."""
-        if self._decoding(learning).rule == "map":
+        if decoding.rule == "map":
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )

@@ -128,7 +128,7 @@ class TrainingExamples:
         weight, node_weight = self._weight, self.node_weight
         if self.class_weight is not None and not plan.learning.class_costs:
             of_nodes = _weights_of_labels(self.class_weight, self.labels.labels)
-            if self.encoded.layout != "nodes" and plan.learning.weighs_nodes(plan):
+            if self.encoded.layout != "nodes" and plan.learning.weighs_nodes:
                 if node_weight is not None:
                     of_nodes = [own * given for own, given in zip(of_nodes, node_weight, strict=True)]
                 node_weight = of_nodes

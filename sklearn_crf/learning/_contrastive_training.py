@@ -1,5 +1,6 @@
 """Contrastive learning: sets of labelings among which the truth is to be probable, and what extends them."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -151,9 +152,6 @@ class ContrastiveTraining(Learning):
     def n_iterations(self, plan):
         return plan.max_iter if plan.solver.is_stochastic else self.max_rounds + 1
 
-    def weighs_nodes(self, plan):
-        return self.has_costs
-
     # Checks and sets -----------------------------------------------------------------------------------------------
 
     def check_labels(self, labels):
@@ -179,7 +177,7 @@ class ContrastiveTraining(Learning):
         several = self.generator if isinstance(self.generator, list) else [self.generator]
         return [item for item in several if item is not None]
 
-    def _with_costs(self):
+    def _with_costs(self) -> Iterator[MostViolated]:
         """Yield the generators of violated constraints, also those that another one holds."""
         for item in self._items():
             while isinstance(item, MostViolated):
@@ -187,8 +185,8 @@ class ContrastiveTraining(Learning):
                 item = item.generator
 
     @property
-    def has_costs(self) -> bool:
-        """Whether a generator looks for labelings by what errors cost at each node."""
+    def weighs_nodes(self) -> bool:
+        # Generators that look for labelings by what errors cost at each node.
         return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
 
     def generators(self, labels) -> list[Generator]:

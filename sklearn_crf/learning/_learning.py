@@ -280,19 +280,12 @@ class Learning(ChecksOwnMethods, HoldsOptions):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    def weighs_nodes(self, plan: FitPlan) -> bool:
+    @property
+    def weighs_nodes(self) -> bool:
         """Whether the loss is a sum over nodes or has costs of nodes, so that ``class_weight`` weighs nodes.
 
         A joint likelihood has neither: ``class_weight`` is then a factor of each example, by the mean over its nodes,
         and of the marginals by which nodes are labelled.
-
-        Parameters
-        ----------
-        plan : FitPlan
-
-        Returns
-        -------
-        bool
         """
         return False
 
@@ -528,7 +521,8 @@ class SmoothLearning(DescentLearning):
         """By which scores are divided in the distribution that was learned."""
         return self.temperature
 
-    def weighs_nodes(self, plan):
+    @property
+    def weighs_nodes(self) -> bool:
         return self.cost is not None or self.sums_over_nodes
 
     def likelihood(self, plan: FitPlan) -> Objective:
