@@ -32,10 +32,12 @@ if sys.platform == "win32":
 else:
     COMPILE_ARGS = ["-O1" if BOUNDSCHECK or SANITIZE else "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math"]
 
-LINK_ARGS = []
+# Older C libraries have threads in a library of their own.
+LINK_ARGS = [] if sys.platform == "win32" else ["-pthread"]
+COMPILE_ARGS += LINK_ARGS
 if SANITIZE:
-    LINK_ARGS = ["-fsanitize=address,undefined"]
-    COMPILE_ARGS += [*LINK_ARGS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
+    LINK_ARGS.append("-fsanitize=address,undefined")
+    COMPILE_ARGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1"]
 
 # Cython's own types, memory views first, once for all kernels: without it each has a copy, which takes half of the time
 # to compile and two thirds of the room.
@@ -57,12 +59,14 @@ def headers(*folders):
 
 
 def kernel(path):
-    is_cpp = re.search(r"# *distutils: *language *= *c\+\+", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    is_cpp = re.search(r"# *distutils: *language *= *c\+\+", text)
+    folders = [KERNELS, path.parent, *([KERNELS / "core"] if "kernels.core" in text else [])]
     return Extension(
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],
         # Headers include each other: nothing else tells which of them a kernel is made of.
-        depends=headers(KERNELS, path.parent),
+        depends=headers(*folders),
         include_dirs=[np.get_include(), KERNELS.as_posix(), path.parent.as_posix()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"), *CHECKS],
         extra_compile_args=COMPILE_ARGS + (CPP_ARGS if is_cpp else []),
