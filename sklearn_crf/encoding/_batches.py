@@ -111,7 +111,6 @@ class _Limits(NamedTuple):
     cyclic: int
     factors: int
     mixes: bool  # those with and without cycles
-    mixes_weights: bool  # those with edges and different weights
 
 
 def make_batches(
@@ -123,7 +122,6 @@ def make_batches(
     max_cyclic_nodes=1,
     max_factor_nodes=1,
     mixes_forests=True,
-    mixes_weights=True,
     prepare=None,
     keeps_edges=True,
     n_jobs=1,
@@ -131,13 +129,12 @@ def make_batches(
 ):
     """Join examples to batches: consecutive forests up to ``max_nodes`` nodes; those with cycles or factors alone.
 
-    The composition of batches does not depend on the number of threads. Examples with factors share a batch only if
-    their weights are equal, since statistics of tables are summed over a batch.
+    The composition of batches depends neither on the number of threads nor on the weights of examples.
     """
     # sample_weight: (n_examples,); prepare: callable(Example) -> Example
     if encoded.has_sparse_edges:
         max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
-    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests, mixes_weights)
+    limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
@@ -242,9 +239,9 @@ def _row_batches(encoded, labels, sample_weight, limits):
 def _array_batches(encoded, labels, sample_weight, limits):
     n_nodes = encoded.graph.n_nodes
     most = encoded.n_together(limits.forests if encoded.graph.is_forest else limits.cyclic)
-    mix = encoded.graph.n_edges == 0 or limits.mixes_weights
     unions = {}
-    for start, stop in _runs(encoded.n_examples, most, None if mix else sample_weight):
+    for start in range(0, encoded.n_examples, most):
+        stop = min(start + most, encoded.n_examples)
         n_members = stop - start
         if n_members not in unions:
             # The same object for every batch of this size: its incidence and traversal are then made once.
@@ -260,30 +257,17 @@ def _array_batches(encoded, labels, sample_weight, limits):
         yield _batch(_with_edges(encoded, example), start, sizes, labels, sample_weight)
 
 
-def _runs(n_examples, most, sample_weight):
-    """Bounds of runs of at most ``most`` examples, of equal weights if any are given."""
-    if sample_weight is None:
-        yield from ((start, min(start + most, n_examples)) for start in range(0, n_examples, most))
-        return
-    start = 0
-    for stop in range(1, n_examples + 1):
-        full = stop - start == most or stop == n_examples
-        if full or sample_weight[stop] != sample_weight[start]:
-            yield start, stop
-            start = stop
-
-
 def _list_batches(encoded, labels, sample_weight, limits):
     unions: dict[int, tuple] = {}
     items = encoded.items
     are_chains = isinstance(items, ChainList)
     if are_chains:
         sizes = items.lengths
-        packs = _packs_of_chains(sizes, sample_weight, limits)
+        packs = _packs_of_chains(sizes, limits)
     else:
         traits = [_traits(example) for example in items]
         sizes = np.array([each.n_nodes for each in traits])
-        packs = _packs_of_filled(traits, sizes, sample_weight, limits)
+        packs = _packs_of_filled(traits, sizes, limits)
     for start, stop in packs:
         if are_chains:
             join = _PendingExample(partial(_joined_chains, encoded, start, stop), encoded, start, stop)
@@ -299,7 +283,6 @@ class _Traits(NamedTuple):
     """Properties of an example that decide which others it can share a batch with."""
 
     n_nodes: int
-    has_edges: bool
     has_cycles: bool = False
     has_factors: bool = False
     kind: tuple | None = None  # examples of one kind can be joined to one example
@@ -314,16 +297,11 @@ def _traits(example):
         None if edge_features is None else is_sparse_matrix(edge_features),
         example.n_states is None,
     )
-    has_edges = graph.n_edges > 0 or example.has_factors
-    return _Traits(graph.n_nodes, has_edges, not graph.is_forest, example.has_factors, kind)
+    return _Traits(graph.n_nodes, not graph.is_forest, example.has_factors, kind)
 
 
-def _packs_of_chains(lengths, sample_weight, limits):
+def _packs_of_chains(lengths, limits):
     """As :func:`_packs`; of chains there may be many thousands."""
-    if sample_weight is not None and not limits.mixes_weights:
-        by_length = {n: _Traits(n, n > 1) for n in set(lengths.tolist())}
-        yield from _packs([by_length[n] for n in lengths.tolist()], sample_weight, limits)
-        return
     ends, start = np.concatenate(([0], np.cumsum(lengths))), 0
     n_packs = -(-int(ends[-1]) // limits.forests)
     if n_packs > 1:
@@ -336,33 +314,27 @@ def _packs_of_chains(lengths, sample_weight, limits):
         start = max(stop, start + 1)
 
 
-def _packs_of_filled(traits, sizes, sample_weight, limits):
+def _packs_of_filled(traits, sizes, limits):
     """As :func:`_packs`, of runs of examples with nodes."""
     ends = [-1, *np.flatnonzero(sizes == 0).tolist(), len(traits)]
     for before, stop in pairwise(ends):
         start = before + 1
         if start < stop:
-            weight = None if sample_weight is None else sample_weight[start:stop]
-            yield from ((start + a, start + b) for a, b in _packs(traits[start:stop], weight, limits))
+            yield from ((start + a, start + b) for a, b in _packs(traits[start:stop], limits))
 
 
-def _packs(traits, sample_weight, limits):
+def _packs(traits, limits):
     """Bounds of runs of examples that can share a batch."""
-    weight = [1.0] * len(traits) if sample_weight is None else sample_weight
-    start, n_nodes, is_weighed, has_cycles, one_weight = 0, 0, False, False, True
+    start, n_nodes, has_cycles = 0, 0, False
     for i, own in enumerate(traits):
-        is_weighed = is_weighed or own.has_factors or (own.has_edges and not limits.mixes_weights)
         has_cycles = has_cycles or own.has_cycles
-        one_weight = one_weight and weight[i] == weight[start]
         n_nodes += own.n_nodes
         most = limits.factors if own.has_factors else limits.cyclic if has_cycles else limits.forests
-        fits = n_nodes <= most and (one_weight or not is_weighed) and own.kind == traits[start].kind
+        fits = n_nodes <= most and own.kind == traits[start].kind
         fits = fits and (limits.mixes or own.has_cycles == traits[start].has_cycles)
         if i > start and not fits:
             yield start, i
-            start, n_nodes, one_weight = i, own.n_nodes, True
-            is_weighed = own.has_factors or (own.has_edges and not limits.mixes_weights)
-            has_cycles = own.has_cycles
+            start, n_nodes, has_cycles = i, own.n_nodes, own.has_cycles
     yield start, len(traits)
 
 

@@ -12,8 +12,8 @@ from sklearn_crf.inference.automatic._map import AutoMap
 from sklearn_crf.inference.automatic._marginals import AutoMarginals
 from sklearn_crf.inference.automatic._names import LABELING_RULES, NAMES, NamedInference, resolve_inference
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
-from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, edge_shares_of
-from sklearn_crf.inference.bounds._shared_bound import SharedBound, shared_bound, shares_of
+from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, nodes_of_edge_shares
+from sklearn_crf.inference.bounds._shared_bound import SharedBound, nodes_of_shares, shared_bound
 from sklearn_crf.inference.bounds._tighten_bound import TightenBound, TightenedBound, mutual_information
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaBetaSwap, AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fuse_labelings

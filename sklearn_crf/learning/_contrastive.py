@@ -60,7 +60,7 @@ def _extend(risk, i, coef, n_threads):
     grows = objective.grows[i]
     if not grows.any():
         return 0
-    model = risk.potentials.model(coef, batch.example, risk.edges_of(i))
+    model, _ = risk.model_by_weight(i, coef)
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
     for number, generator in enumerate(objective.generators):

@@ -146,8 +146,7 @@ class ContrastiveTraining(Learning):
     def packing(self, plan, encoded):
         # The objective looks labelings up, whatever their graphs; generators run on members.
         n_nodes = 1 if plan.solver.is_stochastic else 4096
-        # Sets add up edges of examples that weigh the same.
-        return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes, "mixes_weights": False}
+        return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
     def n_iterations(self, plan):
         return plan.max_iter if plan.solver.is_stochastic else self.max_rounds + 1

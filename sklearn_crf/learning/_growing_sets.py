@@ -18,6 +18,7 @@ from sklearn_crf.objectives import (
     Pseudolikelihood,
     SumOfObjectives,
 )
+from sklearn_crf.objectives._example_weights import model_by_weight
 from sklearn_crf.objectives.contrastive._block_likelihood import checked_block
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 
@@ -121,7 +122,7 @@ class PlannedSets(Objective):
         zeros = np.zeros(potentials.n_coef)
         sets = [
             AssignmentSets(
-                potentials.model(zeros, batch.example),
+                model_by_weight(potentials, zeros, batch),
                 require_complete(batch, "contrastive learning"),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
@@ -164,7 +165,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, log_propos
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight, (len(given), encoded.n_examples))
     for batch, sets in zip(batches, objective.sets, strict=True):
-        model = potentials.model(zeros, batch.example)
+        model = model_by_weight(potentials, zeros, batch)
         for member, i in enumerate(batch.members):
             for labelings, weight_of_set, drawn in zip(given, weight[:, i], log_proposal, strict=True):
                 if labelings.shape[1:] == _label_shape(encoded, i):
@@ -199,11 +200,12 @@ def _label_shape(encoded, i):
 
 
 def observed_labelings(encoded, batches):
-    """All different labelings of the training examples."""
+    """All different labelings of the training examples that weigh anything."""
     # returns (m, *lattice) int32
     shapes = {_label_shape(encoded, i) for batch in batches for i in batch.members}
     _require_one_lattice(shapes)
-    rows = np.concatenate([batch.labels.reshape(len(batch.members), -1) for batch in batches])
+    rows = np.concatenate([batch.counted_labels.reshape(len(batch.members), -1) for batch in batches])
+    rows = rows[(rows >= 0).all(axis=1)]
     return np.unique(rows, axis=0).reshape(-1, *shapes.pop())
 
 

@@ -549,10 +549,6 @@ class JointMargin(SmoothedMargin):
         super().check_shards(solver)
         _require_whole_examples(self.name)
 
-    def packing(self, plan, encoded):
-        # Unknowns of edges are not weighted one by one.
-        return super().packing(plan, encoded) | {"mixes_weights": False}
-
     def _problem(self, encoded):
         # Without edges there is nothing to share.
         return "joint" if encoded.n_edges else "smoothed"

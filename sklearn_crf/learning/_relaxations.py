@@ -296,10 +296,6 @@ class OptimalEdgeProbabilities(Relaxation):
     _follows_gradient = False
     needs_labels = True
 
-    def packing(self, plan, encoded):
-        # Unknowns of edges are not weighted one by one.
-        return super().packing(plan, encoded) | {"mixes_weights": False}
-
     def cyclic_nodes(self, plan):
         return 512
 
@@ -403,10 +399,6 @@ class JointRelaxation(Relaxation):
     takes_factors = False
     _follows_gradient = False
     needs_labels = True
-
-    def packing(self, plan, encoded):
-        # Unknowns of edges are not weighted one by one.
-        return super().packing(plan, encoded) | {"mixes_weights": False}
 
     def cyclic_nodes(self, plan):
         return 512

@@ -11,7 +11,7 @@ from sklearn_crf._threads import cached_property, map_tasks
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence_left_to_caller
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
-from sklearn_crf.objectives._example_weights import EdgesByWeight, weight_of_nodes
+from sklearn_crf.objectives._example_weights import by_weights, tables_by_weight, weight_of_nodes
 from sklearn_crf.objectives._results import checked_loss, checked_model
 
 # Of more nodes, calls of NumPy are so long that threads had better share them.
@@ -302,7 +302,7 @@ class RiskValue(NamedTuple):
 
 def weighted_loss(batch, loss, by_weight=None):
     """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
-    # by_weight: EdgesByWeight of the model, where examples with edges differ in weight
+    # by_weight: of the model, by tables_by_weight
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
         n_errors = None if wrong is None else float(np.count_nonzero(wrong))
@@ -497,10 +497,7 @@ class EmpiricalRisk:
         RiskValue
         """
         batch = self.batches[i]
-        model, objective = self.potentials.model(coef, batch.example, self.edges_of(i)), self.objective.of_batch(i)
-        by_weight = self._edges_by_weight(i, model)
-        if by_weight is not None:
-            model = by_weight.model(model)
+        (model, by_weight), objective = self.model_by_weight(i, coef), self.objective.of_batch(i)
         seed = self._seed_of_pass(i) if objective.draws else 0
         # Weights of nodes have a meaning only to losses that are sums of costs.
         weighs = batch.node_weight is not None and objective.weighs_nodes
@@ -530,10 +527,24 @@ class EmpiricalRisk:
             self._edges[i] = self.potentials.kept_edges(self.batches[i].example)
         return self._edges[i]
 
-    def _edges_by_weight(self, i, model):
+    def model_by_weight(self, i, coef):
+        """Model of a batch, with tables of each weight where its examples differ in weight.
+
+        Parameters
+        ----------
+        i : int
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        model : PairwiseModel or FactorGraph
+        by_weight : object or None
+            Sums statistics of the model over weights, for ``weighted_loss``; None where all weights are equal.
+        """
+        model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
-            self._by_weight[i] = EdgesByWeight.of(self.batches[i], model)
-        return self._by_weight[i]
+            self._by_weight[i] = tables_by_weight(self.batches[i], model)
+        return by_weights(model, self._by_weight[i]), self._by_weight[i]
 
     def _seed_of_pass(self, i):
         return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])

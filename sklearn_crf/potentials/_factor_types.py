@@ -52,10 +52,9 @@ def factor_types(examples, batches, n_classes):
             if shapes.setdefault(name, shape) != shape:
                 raise _unlike(i, name, shape, shapes[name])
     for batch in batches:
-        counts = batch.weight is None or batch.weight[0] > 0
         for name, factors in batch.example.factors.items():
-            states = batch.labels[factors.scope]
-            found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1) & counts], axis=0))
+            states = batch.counted_labels[factors.scope]
+            found.setdefault(name, []).append(np.unique(states[(states >= 0).all(axis=1)], axis=0))
     return [FactorType(name, shapes[name][0], shapes[name][1], np.concatenate(found[name])) for name in sorted(found)]
 
 

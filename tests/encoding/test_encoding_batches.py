@@ -185,27 +185,18 @@ def test_a_forest_larger_than_a_batch_is_alone():
 
 
 @pytest.mark.parametrize("layout", [list, np.asarray])
-def test_examples_of_different_weights_share_a_batch_if_they_may(layout):
+@pytest.mark.parametrize("length", [1, 2])
+def test_examples_of_different_weights_share_a_batch(layout, length):
     weight = np.array([1.0, 1, 2, 2, 0, 1])
-    encoded = encode_X(layout(chains((2,) * 6)))
-    (batch,) = make_batches(encoded, sample_weight=weight)
+    (batch,) = make_batches(encode_X(layout(chains((length,) * 6))), sample_weight=weight)
     assert batch.weight.tolist() == weight.tolist()
-    batches = make_batches(encoded, sample_weight=weight, mixes_weights=False)
-    assert [batch.members.tolist() for batch in batches] == [[0, 1], [2, 3], [4], [5]]
-    assert [batch.weight.tolist() for batch in batches] == [[1, 1], [2, 2], [0], [1]]
 
 
-@pytest.mark.parametrize("layout", [list, np.asarray])
-def test_examples_without_edges_may_mix_weights(layout):
-    weight = np.arange(5.0)
-    encoded = encode_X(layout(chains((1,) * 5)))
-    assert [batch.weight.tolist() for batch in make_batches(encoded, sample_weight=weight)] == [weight.tolist()]
-
-
-def test_an_edge_does_not_join_a_batch_of_mixed_weights():
-    weight = np.array([1.0, 2, 2, 2])
-    batches = make_batches(encode_X(chains((1, 1, 2, 2))), sample_weight=weight, mixes_weights=False)
-    assert [batch.members.tolist() for batch in batches] == [[0, 1], [2, 3]]
+def test_examples_with_factors_and_different_weights_share_a_batch():
+    X = [Example(np.zeros((3, 1)), [], fixed_factors=[((0, 1, 2), np.zeros((2, 2, 2)))]) for _ in range(4)]
+    encoded = encode_X(X, allow_factors=True)
+    (batch,) = make_batches(encoded, sample_weight=np.arange(4.0), max_factor_nodes=100)
+    assert batch.weight.tolist() == [0, 1, 2, 3]
 
 
 def test_types_and_states_are_joined():

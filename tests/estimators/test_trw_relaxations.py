@@ -23,7 +23,7 @@ from sklearn_crf.inference import (
     TightenBound,
     TRWMessagePassing,
     edge_shared_bound,
-    edge_shares_of,
+    nodes_of_edge_shares,
 )
 from sklearn_crf.learning import LBFGS, Facts, Relaxation
 from sklearn_crf.learning._relaxations import MarginalsWithFallback
@@ -63,7 +63,7 @@ def test_learnings_of_entropies_of_edges_agree(edges, entropy):
 def test_shares_of_edges_are_differentiated_and_bound(kind, entropy):
     model = random_model("disconnected", 3, kind, seed=0)
     rng = np.random.default_rng(0)
-    shares = rng.normal(size=edge_shares_of(model))
+    shares = rng.normal(size=len(nodes_of_edge_shares(model)))
     found = edge_shared_bound(model, shares, entropy)
     numeric = five_point(lambda x: edge_shared_bound(model, x, entropy).marginals.log_z, shares)
     assert_allclose(found.gradient, numeric, atol=1e-7)
@@ -85,7 +85,7 @@ def test_shares_of_edges_are_differentiated_and_bound(kind, entropy):
 def test_entropies_that_edges_do_not_share_are_an_error():
     model = random_model("cycle", 2, "tied", seed=0)
     with pytest.raises(ValueError, match="entropy must be one of 'trivial', 'factors', got 'trw'"):
-        edge_shared_bound(model, np.zeros(edge_shares_of(model)), "trw")
+        edge_shared_bound(model, np.zeros(len(nodes_of_edge_shares(model))), "trw")
 
 
 def test_the_best_trees_are_never_looser():

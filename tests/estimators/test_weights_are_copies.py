@@ -20,6 +20,7 @@ from sklearn_crf import (
 from sklearn_crf.learning import (
     ContrastiveTraining,
     Exact,
+    JointRelaxation,
     MaxMargin,
     PiecewiseTraining,
     PseudolikelihoodTraining,
@@ -37,7 +38,12 @@ FIELDS = {
     "trw pl": TRWCRF(learning=PseudolikelihoodTraining(), **TIGHT),
     "trw pieces": TRWCRF(learning=PiecewiseTraining(), **TIGHT),
     "trw costs": TRWCRF(learning=Exact(cost="hamming"), **TIGHT),
+    "trw joint": TRWCRF(learning=JointRelaxation(tol=1e-12), **TIGHT),
+    "trw joint edges": TRWCRF(learning=JointRelaxation(entropy="trivial", tol=1e-12), **TIGHT),
     "contrastive": ContrastiveCRF(learning=ContrastiveTraining(generator=None), random_state=0, **TIGHT),
+    "contrastive seen": ContrastiveCRF(
+        learning=ContrastiveTraining(init="observed", generator=None), random_state=0, **TIGHT
+    ),
     "m3n": M3NClassifier(learning=MaxMargin(), solver="bmrm", tol=1e-7, max_iter=3000),
     "m3n weighted": M3NClassifier(learning=MaxMargin(cost="weighted"), solver="bmrm", tol=1e-7, max_iter=3000),
 }

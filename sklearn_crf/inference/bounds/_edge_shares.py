@@ -61,9 +61,9 @@ def _of_more_states(tables, tail, head):
     return np.maximum(found.x, 0.0).reshape(tables.shape)
 
 
-def edge_shares_of(model):
-    """Number of unknowns of :func:`edge_shared_bound` for a model."""
-    return 2 * model.graph.n_edges * model.n_columns
+def nodes_of_edge_shares(model):
+    """Node of each unknown of :func:`edge_shared_bound` for a model."""
+    return np.repeat(model.graph.edges.ravel(), model.n_columns)
 
 
 def even_shares(graph, unary, node_number):

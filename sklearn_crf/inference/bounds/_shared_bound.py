@@ -182,9 +182,10 @@ class SharedBound(NamedTuple):
     gradient: np.ndarray  # (size,)
 
 
-def shares_of(model):
-    """Number of unknowns of :func:`shared_bound` for a model."""
-    return spanning_trees_of(model.graph, "minimal", 0).n_trees * model.unary.size
+def nodes_of_shares(model):
+    """Node of each unknown of :func:`shared_bound` for a model."""
+    n_trees = spanning_trees_of(model.graph, "minimal", 0).n_trees
+    return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
 
 
 def shared_bound(model, shares, mapped=map):

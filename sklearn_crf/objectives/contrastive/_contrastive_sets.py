@@ -9,6 +9,7 @@ import numpy as np
 
 from sklearn_crf.models import score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
+from sklearn_crf.objectives._example_weights import tables_by_weight
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes, risk_of_tasks
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
@@ -197,6 +198,8 @@ class PassOfSets:
         self._nodes, self._potentials, self._batches, self._objective = nodes, potentials, batches, objective
         # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
         self._differences = [(None, None)] * len(batches)
+        zeros = np.zeros(potentials.n_coef)
+        self._by_weight = [tables_by_weight(batch, potentials.model(zeros, batch.example)) for batch in batches]
 
     @classmethod
     def of(cls, objective, potentials, batches, n_jobs=1):
@@ -231,9 +234,11 @@ class PassOfSets:
         """Loss, no errors, and gradient of the sets of a batch."""
         batch = self._batches[i]
         # Sets read no edges, and the pass over nodes has seen that scores are finite.
-        scores = _Scores(*self._potentials.scores_and_tables(coef, batch.example))
+        unary, tables = self._potentials.scores_and_tables(coef, batch.example)
+        by_weight = self._by_weight[i]
+        scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
         terms, statistics = self._sets(i).terms_and_statistics(scores)
-        part = weighted_loss(batch, Loss(statistics, terms))
+        part = weighted_loss(batch, Loss(statistics, terms), by_weight)
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
     def _of_differences(self, members, coef, n_threads):
@@ -256,11 +261,16 @@ class PassOfSets:
         """Differences of the assignments of a batch, of which those that are new are added."""
         known, rows = self._differences[i]
         sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
+        by_weight = self._by_weight[i]
         if known is not sets:
             rows = np.zeros((0, potentials.n_coef))
         if len(rows) < sets.n_assignments:
             shape = (*potentials.edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
+            if by_weight is not None:
+                shape = by_weight.shape
             each = sets.statistics_of_each(shape, example.node_features.dtype, len(rows))
+            if by_weight is not None:
+                each = map(by_weight.unweighted, each)
             rows = np.stack([*rows, *(potentials.pullback(example, statistics) for statistics in each)])
             self._differences[i] = sets, rows
         return rows

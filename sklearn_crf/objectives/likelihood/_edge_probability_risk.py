@@ -15,6 +15,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.models import labeling_statistics, score_terms
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, total_of, weighted_loss
+from sklearn_crf.objectives._example_weights import weight_of_edges
 from sklearn_crf.objectives.likelihood._joint_risk import WeightsAndOthers
 
 
@@ -133,9 +134,9 @@ class EdgeProbabilityRisk(EmpiricalRisk):
 
     def _grown(self, i, coef, n_threads):
         batch = self.batches[i]
-        information = self._solved(i, coef, n_threads)[1]
-        trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], information)
-        return trees, weights, _factor(batch) * self.objective.temperature * float(lacking.max(initial=0.0))
+        gain = self._solved(i, coef, n_threads)[1] * weight_of_edges(batch)
+        trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], gain)
+        return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
 
     def _part(self, i):
         return slice(self._bounds[i], self._bounds[i + 1])
@@ -153,21 +154,21 @@ class EdgeProbabilityRisk(EmpiricalRisk):
     def _loss(self, i, coef, n_threads):
         batch = self.batches[i]
         temperature = self.objective.temperature
-        free, information, model = self._solved(i, coef, n_threads)
+        free, information, (model, by_weight) = self._solved(i, coef, n_threads)
         loss = Loss(
             statistics=free.statistics.minus(labeling_statistics(model, batch.labels)),
             terms=temperature * (free.log_z_terms - score_terms(model, batch.labels)),
             predicted=np.argmax(free.unary, axis=1),
             converged=free.converged,
         )
-        return weighted_loss(batch, loss), -_factor(batch) * temperature * self.trees[i].gradient(information)
+        of_trees = self.trees[i].gradient(information * weight_of_edges(batch))
+        return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solved(self, i, coef, n_threads=1):
-        """Marginals of a batch, the mutual information of its edges, (E,), and its model."""
+        """Marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
         batch = self.batches[i]
-        model = self.objective.augmented(
-            self._weights.model(coef[: self._weights.n_coef], batch.example), batch.labels, batch.node_weight
-        )
+        model, by_weight = self.model_by_weight(i, coef)
+        model = self.objective.augmented(model, batch.labels, batch.node_weight)
         probabilities = self.trees[i].edge_probabilities(coef[self._part(i)])
         inference = TRWMessagePassing(probabilities, **self._limits)
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -177,7 +178,7 @@ class EdgeProbabilityRisk(EmpiricalRisk):
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
                 free, pairs = self._convergent(model, probabilities)
-        return free, mutual_information(pairs), model
+        return free, mutual_information(pairs), (model, by_weight)
 
     def _convergent(self, model, probabilities):
         """Marginals and those of pairs by messages that always converge, for every edge its own table."""
@@ -188,8 +189,3 @@ class EdgeProbabilityRisk(EmpiricalRisk):
         untied = replace(model, tables=tables, edge_type=np.arange(n_edges, dtype=np.int32), edge_weight=None)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
         return inference.marginals(model), inference.marginals(untied).tables.reshape(tables.shape)
-
-
-def _factor(batch):
-    """Weight of the examples of a batch, which is one for all where they have edges."""
-    return 1.0 if batch.weight is None else batch.weight[0]

@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import edge_shared_bound, edge_shares_of, shared_bound, shares_of
+from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, nodes_of_shares, shared_bound
 from sklearn_crf.models import labeling_statistics, score_terms
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, total_of, weighted_loss
+from sklearn_crf.objectives._example_weights import weight_of_nodes
 
 
 class JointRisk(EmpiricalRisk):
@@ -56,10 +57,13 @@ class JointRisk(EmpiricalRisk):
         weights = risk.potentials
         super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         start = np.zeros(weights.n_coef)
-        n_shares, self._bound = shares_of, shared_bound
+        nodes, self._bound = nodes_of_shares, shared_bound
         if entropy != "trw":
-            n_shares, self._bound = edge_shares_of, partial(edge_shared_bound, entropy=entropy)
-        sizes = [n_shares(weights.model(start, batch.example)) for batch in risk.batches]
+            nodes, self._bound = nodes_of_edge_shares, partial(edge_shared_bound, entropy=entropy)
+        self._weight_of_shares = [
+            weight_of_nodes(batch)[nodes(weights.model(start, batch.example))] for batch in risk.batches
+        ]
+        sizes = [len(own) for own in self._weight_of_shares]
         self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
         self._n_weights = weights.n_coef
         self.potentials = WeightsAndOthers(weights, int(self._bounds[-1]))
@@ -78,9 +82,8 @@ class JointRisk(EmpiricalRisk):
     def _shared_loss(self, i, weights, coef):
         batch = self.batches[i]
         objective = self.objective
-        model = objective.augmented(
-            self.potentials.weights.model(weights, batch.example), batch.labels, batch.node_weight
-        )
+        model, by_weight = self.model_by_weight(i, weights)
+        model = objective.augmented(model, batch.labels, batch.node_weight)
         found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
         free = found.marginals
         loss = Loss(
@@ -88,9 +91,8 @@ class JointRisk(EmpiricalRisk):
             terms=objective.temperature * (free.log_z_terms - score_terms(model, batch.labels)),
             predicted=np.argmax(free.unary, axis=1),
         )
-        # There are shares where there are edges, and members of a batch with edges have one weight.
-        factor = 1.0 if batch.weight is None else batch.weight[0]
-        return weighted_loss(batch, loss), factor * objective.temperature * found.gradient
+        gradient = objective.temperature * found.gradient * self._weight_of_shares[i]
+        return weighted_loss(batch, loss, by_weight), gradient
 
 
 class WeightsAndOthers:
@@ -100,6 +102,12 @@ class WeightsAndOthers:
         self.weights = weights
         self.n_coef = n_coef
         self.n_classes = weights.n_classes
+
+    def model(self, coef, example, edges=None):
+        return self.weights.model(coef[: self.weights.n_coef], example, edges)
+
+    def kept_edges(self, example):
+        return self.weights.kept_edges(example)
 
     @property
     def penalty(self):

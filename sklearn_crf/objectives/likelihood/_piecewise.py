@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import best_edge_shares, edge_shared_bound, edge_shares_of
+from sklearn_crf.inference import best_edge_shares, edge_shared_bound, nodes_of_edge_shares
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 from sklearn_crf.kernels.factors import rows_below_best
 from sklearn_crf.models import (
@@ -202,7 +202,9 @@ class SharedPieces(Objective):
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             raise ValueError("learning='shared_pieces' needs a label for every node: pieces have no missing labels.")
-        free = edge_shared_bound(model, np.zeros(edge_shares_of(model)) if state is None else state).marginals
+        free = edge_shared_bound(
+            model, np.zeros(len(nodes_of_edge_shares(model))) if state is None else state
+        ).marginals
         return Loss(
             statistics=free.statistics.minus(labeling_statistics(model, labels)),
             terms=free.log_z_terms - score_terms(model, labels),
