@@ -7,14 +7,15 @@ import numpy as np
 
 from sklearn_crf._own_methods import errors_of
 from sklearn_crf._reports import progress_reporter
-from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
+from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
 from sklearn_crf.dense._losses import LogLoss
-from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, START_FACTORS
-from sklearn_crf.dense._unrolled import SmallField, marginals_of_updates, pull_back
+from sklearn_crf.dense._tuning import ITERATIONS_PER_CHOICE, NUMBERS_AT_ONCE, START_FACTORS
+from sklearn_crf.dense._unrolled import UnrolledUpdates
 from sklearn_crf.dense._weights import Layout, Weights
-from sklearn_crf.inference import DenseMeanField, convergence_left_to_caller
+from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.inference._results import as_finite
+from sklearn_crf.inference.local._dense_mean_field import DenseFields
 from sklearn_crf.models import DenseModel
 from sklearn_crf.optimize import minimize_lbfgs
 
@@ -190,12 +191,10 @@ class UnrolledRisk:
         """Value of f and its gradient."""
         weights = self.layout.unpack(flat)
         totals = self._totals(weights) if self.loss.needs_totals else None
-
-        def run(task, n_threads):
-            own, found = self._pulled_back(weights, totals, task, n_threads)
-            return own, self.layout.gradient(found.tables, found.unary, task.example.rows)
-
-        found = map_tasks(run, self.tasks, self.n_jobs)
+        found = []
+        for tasks, slopes, own, updates in self._updated(weights, totals):
+            for task, part, each in zip(tasks, own, updates.pull_back(slopes), strict=True):
+                found.append((part, self.layout.gradient(each.tables, each.unary, task.example.rows)))
         value = self._value_of(sum(own for own, _ in found))
         gradient = sum(part for _, part in found) / self.total_weight
         penalty = np.where(self.layout.penalised, flat, 0.0) * self.strength
@@ -206,40 +205,40 @@ class UnrolledRisk:
         totals = self._totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
-        def run(task, n_threads):
-            features = [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(kernels)]
-            columns = self._pulled_back(weights, totals, task, n_threads, features)[1].columns
-            n_axes = len(task.example.shape)
-            parts = [slopes_by_bandwidths(kernel, own, n_axes) for kernel, own in zip(kernels, columns, strict=True)]
-            return np.concatenate([np.zeros(0), *parts])
+        total = 0
+        for tasks, slopes, _, updates in self._updated(weights, totals):
+            features = [self._features(task) for task in tasks]
+            for task, found in zip(tasks, updates.pull_back(slopes, features), strict=True):
+                n_axes = len(task.example.shape)
+                pairs = zip(kernels, found.columns, strict=True)
+                parts = [slopes_by_bandwidths(kernel, own, n_axes) for kernel, own in pairs]
+                total += np.concatenate([np.zeros(0), *parts])
+        return total / self.total_weight
 
-        return sum(map_tasks(run, self.tasks, self.n_jobs)) / self.total_weight
+    def _features(self, task):
+        return [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(self.lattices.kernels)]
 
-    def _pulled_back(self, weights, totals, task, n_threads, features=()):
-        """Totals of the loss of one example, and its derivatives."""
-        model = self._model(weights, task, n_threads)
-        small = None if features else SmallField.of(model)
-        if small is not None:
-            trajectory = small.trajectory(self.inference.max_iter, self.inference.tol)
-            last = small.last_of(trajectory)
-        else:
-            trajectory = marginals_of_updates(model, self.inference, n_threads)
-            last = trajectory[-1]
-        own = self._totals_of(last, task)
+    def _updated(self, weights, totals):
+        """Yield some tasks at a time, with derivatives by their last logits, totals of the loss, and their updates."""
+        for tasks in self._groups:
+            updates = UnrolledUpdates(self._models(weights, tasks), self.inference, thread_count(self.n_jobs))
+            last = updates.last
+            own = [self._totals_of(*each) for each in zip(last, tasks, strict=True)]
+            yield tasks, [self._slope(totals, *each) for each in zip(last, tasks, strict=True)], own, updates
+
+    def _slope(self, totals, q, task):
         with errors_of(f"{type(self.loss).__name__}.gradient"):
-            slope = self.loss.gradient(totals, last, task.labels, task.weight)
-            slope = as_finite(slope, "the derivative by logits", last.shape, last.dtype)
-        if small is not None:
-            return own, small.pull_back(trajectory, slope)
-        return own, pull_back(model, trajectory, slope, n_threads, features)
+            slope = self.loss.gradient(totals, q, task.labels, task.weight)
+            return as_finite(slope, "the derivative by logits", q.shape, q.dtype)
 
     def _totals(self, weights):
-        def run(task, n_threads):
-            q = self.inference.node_marginals(self._model(weights, task, n_threads), n_threads=n_threads)
-            return self._totals_of(q, task)
-
-        with convergence_left_to_caller():
-            return sum(map_tasks(run, self.tasks, self.n_jobs))
+        found = []
+        for tasks in self._groups:
+            fields = DenseFields(self._models(weights, tasks))
+            marginals = fields.updated(self.inference, n_threads=thread_count(self.n_jobs))[0][0]
+            rows = np.split(fields.states_of(marginals), fields.ptr[1:-1])
+            found += [self._totals_of(*each) for each in zip(rows, tasks, strict=True)]
+        return sum(found)
 
     def _totals_of(self, q, task):
         found = self.loss.totals(q, task.labels, task.weight)
@@ -252,5 +251,23 @@ class UnrolledRisk:
         with errors_of(f"{type(self.loss).__name__}.value"):
             return float(as_finite(value, "the loss", ())) / self.total_weight
 
-    def _model(self, weights, task, n_threads):
-        return DenseModel(weights.unary(task.example.rows), self.lattices.of(task, n_threads), weights.compatibility)
+    def _models(self, weights, tasks):
+        def model(task, n_threads):
+            filters = self.lattices.of(task, n_threads)
+            return DenseModel(weights.unary(task.example.rows), filters, weights.compatibility)
+
+        return map_tasks(model, tasks, self.n_jobs)
+
+    @property
+    def _groups(self):
+        """Consecutive tasks of one precision, whose marginals after all updates are in memory together."""
+        groups, size = [], 0
+        for task in self.tasks:
+            own = task.example.rows.shape[0] * self.layout.n_classes * (self.inference.max_iter + 1)
+            if groups and groups[-1][0].example.rows.dtype == task.example.rows.dtype and size + own <= NUMBERS_AT_ONCE:
+                groups[-1].append(task)
+                size += own
+            else:
+                groups.append([task])
+                size = own
+        return groups

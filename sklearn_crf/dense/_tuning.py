@@ -8,9 +8,9 @@ ITERATIONS_PER_CHOICE = 10
 # large weights alone all pixels would get the same label, where the gradient vanishes.
 START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
-# Nodes of a field up to which all its updates are one kernel call. Larger fields use several threads and can be
-# interrupted between updates; smaller ones save the delay of a call for each update.
-MOST_SMALL_NODES = 2**13
+# Numbers that the marginals after all updates may hold together in training. Threads share the examples of a group: a
+# smaller group leaves some of them idle at its end, a larger one takes more memory (benchmarks/speed/threads.py).
+NUMBERS_AT_ONCE = 2**24
 
 # How far the probabilities of a pixel may be from adding up to one: those of half precision are that far. A smaller
 # tolerance refuses them, a larger one takes scores for probabilities.

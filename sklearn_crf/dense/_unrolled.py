@@ -1,14 +1,12 @@
 """Derivatives through the updates of mean field."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.dense import _tuning
-from sklearn_crf.dense._losses import through_softmax
-from sklearn_crf.inference.local._dense_mean_field import DenseUpdates, product_over_nodes
-from sklearn_crf.kernels.dense.small_fields import pull_back_small_field, update_small_field
+from sklearn_crf.inference.local._dense_mean_field import DenseFields
+from sklearn_crf.kernels.dense.fields import pull_back_fields
 from sklearn_crf.models import padded_rows
 
 
@@ -16,24 +14,8 @@ class Gradient(NamedTuple):
     """Derivative of a loss by the values of a dense model."""
 
     unary: np.ndarray  # (N, K)
-    tables: np.ndarray  # (M, K, K), all entries as independent variables
+    tables: np.ndarray  # (M, K, K), entries as independent variables; the diagonal alone where the rest is zero
     columns: list  # per kernel (d,): by the logarithm of the scale of each column of its features
-
-
-def marginals_of_updates(model, inference, n_threads=1):
-    """Marginals at the start and after each update."""
-    # returns list of (N, K)
-    # inference: its updates must not average with old scores
-    with range_runner(n_threads) as run:
-        updates = DenseUpdates(model, run)
-        trajectory = [updates.marginals.copy()]
-        for _ in range(inference.max_iter):
-            checkpoint()
-            change = updates.step()
-            trajectory.append(updates.marginals.copy())
-            if change <= inference.tol:
-                break
-    return trajectory
 
 
 class _ScaleSlopes:
@@ -71,74 +53,57 @@ def _row_products(a, b):
     return np.einsum("ik,ik->i", a, b, dtype=np.float64)
 
 
-def pull_back(model, trajectory, slope, n_threads=1, features=()):
-    r"""Return derivatives by unary scores and compatibilities, given that by the last logits.
+class UnrolledUpdates:
+    r"""Updates of the mean field of some models, all of which are kept, and derivatives through them.
 
     Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
     :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
     :math:`\sum_m (\hat K_m' g) \mu_m'`: one adjoint filtering per kernel and update.
     """
-    # trajectory: list of (N, K), as returned by :func:`marginals_of_updates`
-    # slope: (N, K), derivative of the loss by the logits of the last marginals
-    # features: (N, d), those of each filter, where the derivative by their scales is wanted
-    tables = model.tables
-    scales = [_ScaleSlopes(*pair, n_threads) for pair in zip(model.filters, features, strict=bool(features))]
-    by_columns = [np.zeros(own.shape[1]) for own in features]
-    by_tables = np.zeros(tables.shape)
-    by_unary = slope.copy()
-    for q in reversed(trajectory[:-1]):
-        checkpoint()
-        by_q = np.zeros_like(slope)
-        for m, smooth in enumerate(model.filters):
-            adjoint = smooth.apply(slope, adjoint=True, n_threads=n_threads)
-            by_tables[m] += product_over_nodes(q, adjoint)
-            table = tables[m].T.astype(slope.dtype)
-            by_neighbors = adjoint @ table
-            by_q += by_neighbors
-            if features:
-                by_columns[m] += scales[m].of(slope @ table, q, by_neighbors)
-        slope = through_softmax(q, by_q)
-        by_unary += slope
-    return Gradient(by_unary, by_tables, by_columns)
 
+    # inference: its updates must not average with old scores
 
-class SmallField:
-    """A field of few nodes, whose compatibilities join equal states alone: the updates of its mean field.
+    def __init__(self, models, inference, n_threads=1):
+        self._models, self._n_threads = models, n_threads
+        self._fields = DenseFields(models)
+        self._marginals, self._n_updates, _ = self._fields.updated(inference, keeps_all=True, n_threads=n_threads)
 
-    Marginals have the bits that single updates give them. Whether a field is small does not depend on threads.
-    """
+    @property
+    def last(self):
+        """Marginals of each model after its last update, (N, K)."""
+        bounds = zip(self._n_updates, pairwise(self._fields.ptr), strict=True)
+        return [self._fields.states_of(self._marginals[n, start:stop]) for n, (start, stop) in bounds]
 
-    def __init__(self, model, unary, lattices):
-        self._n_columns, self._unary, self._lattices = model.n_columns, unary, lattices
-        self._factors = np.zeros((len(lattices), unary.shape[1]), unary.dtype)
-        self._factors[:, : model.n_columns] = model.compatibility.reshape(len(lattices), -1) if lattices else 0
-
-    @classmethod
-    def of(cls, model):
-        """Return the small field of a model, or None if it is larger or has other compatibilities."""
-        if model.n_nodes > _tuning.MOST_SMALL_NODES or model.compatibility.ndim == 3:
-            return None
-        unary = padded_rows(model.unary, model.dtype, -np.inf)
-        lattices = [smooth.small_lattice(smooth.workspace(unary.shape[1])) for smooth in model.filters]
-        return None if any(lattice is None for lattice in lattices) else cls(model, unary, lattices)
-
-    def trajectory(self, max_iter, tol):
-        """Marginals at the start and after each update, rows padded, (n_updates + 1, N, width)."""
-        checkpoint()
-        trajectory = np.empty((max_iter + 1, *self._unary.shape), self._unary.dtype)
-        n_updates = update_small_field(self._lattices, self._factors, self._unary, tol, trajectory)
-        return trajectory[: n_updates + 1]
-
-    def last_of(self, trajectory):
-        """Marginals (N, K) at the end."""
-        return np.ascontiguousarray(trajectory[-1, :, : self._n_columns])
-
-    def pull_back(self, trajectory, slope):
-        """Return derivatives by unary scores and compatibilities, given that by the last logits, (N, K)."""
-        checkpoint()
-        slope = padded_rows(slope, self._unary.dtype)
+    def pull_back(self, slopes, features=None):
+        """Return the derivatives of each model, given those by its last logits, (N, K)."""
+        # features: of each model (N, d) of its filters, where the derivative by their scales is wanted
+        fields, n_filters = self._fields, len(self._models[0].filters)
+        slope = padded_rows(np.concatenate(slopes), fields.unary.dtype)
         by_unary = slope.copy()
-        width, states = slope.shape[1], slice(self._n_columns)
-        by_tables = np.zeros((len(self._lattices), width, width))
-        pull_back_small_field(self._lattices, self._factors, trajectory, slope, by_unary, by_tables)
-        return Gradient(np.ascontiguousarray(by_unary[:, states]), by_tables[:, states, states], [])
+        by_tables = np.zeros((len(self._models), n_filters, fields.width, fields.width))
+        kept = np.empty((0, 0, 0) if features is None else (self._marginals.shape), slope.dtype)
+        pull_back_fields(
+            fields.lattices, fields.ptr, fields.factors, fields.tables, self._marginals, self._n_updates, slope,
+            by_unary, by_tables, kept, self._n_threads,
+        )  # fmt: skip
+        states = slice(fields.n_states)
+        found = []
+        for i, (start, stop) in enumerate(pairwise(fields.ptr)):
+            own = slice(start, stop)
+            columns = [] if features is None else self._by_columns(i, features[i], kept[: self._n_updates[i], own])
+            found.append(Gradient(fields.states_of(by_unary[own]), by_tables[i, :, states, states], columns))
+        return found
+
+    def _by_columns(self, i, features, slopes):
+        """Return derivatives by the logarithm of the scale of each column of the features of each filter."""
+        # slopes: (n_updates, N, width) by the logits of each update
+        model, own = self._models[i], slice(*self._fields.ptr[i : i + 2])
+        found = []
+        for smooth, columns, table in zip(model.filters, features, model.tables, strict=True):
+            scales, total = _ScaleSlopes(smooth, columns, self._n_threads), np.zeros(columns.shape[1])
+            for q, slope in zip(self._marginals[:, own], slopes, strict=False):
+                left = self._fields.states_of(slope) @ table.T.astype(slope.dtype)
+                adjoint = smooth.apply(left, adjoint=True, n_threads=self._n_threads)
+                total += scales.of(left, self._fields.states_of(q), adjoint)
+            found.append(total)
+        return found

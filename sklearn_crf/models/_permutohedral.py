@@ -1,36 +1,19 @@
 """Gaussian filtering in any number of dimensions on the permutohedral lattice."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import restoring
-from sklearn_crf._threads import cached_property, checkpoint, fixed_ranges, range_runner, run_alone, run_fixed_ranges
-from sklearn_crf.kernels.dense.permutohedral import (
-    add_scattered,
-    blur,
-    embed_points,
-    insert_keys,
-    neighbors_on_axis,
-    number_keys,
-    points_of_vertices,
-    points_per_vertex,
-    scatter,
-    slice_points,
-    splat,
-)
-from sklearn_crf.kernels.dense.small_fields import scatter_and_blur
+from sklearn_crf._threads import cached_property
+from sklearn_crf.kernels.dense.fields import filter_rows, number_corners, points_of_vertices
 
 MAX_AXES = 31
 _VECTOR_BYTES = 32
 # Rows of at most so many values are scattered to vertices, longer ones gathered there.
 _LONGEST_SCATTERED = 4
-# Keys of so many points stay in the cache until their vertices are numbered.
-_POINTS_AT_ONCE = 16384
-# Values of vertices up to which splat and blur are one call, too short for another thread to wait or to interrupt.
-_SMALL_LATTICE = 2**18
 
 
 class PermutohedralFilter:
@@ -121,8 +104,7 @@ class PermutohedralFilter:
         self.blur = blur
         self.max_memory = max_memory
         self._set_passes()
-        with range_runner(n_threads) as run:
-            self._build(features, normalization, run)
+        self._build(features, normalization, n_threads)
         self.largest_eigenvalue = 1.0
         if normalization is None:
             self.largest_eigenvalue = float(self.apply(np.ones((self.n_points, 1))).max())
@@ -181,9 +163,7 @@ class PermutohedralFilter:
         if values.ndim != 2 or len(values) != self.n_points:
             raise ValueError(f"values must have shape ({self.n_points}, n_channels), got {values.shape}.")
         padded = padded_rows(values, self.dtype)
-        with range_runner(n_threads) as run:
-            vertices = self.blurred(padded, self.workspace(padded.shape[1]), run, adjoint=adjoint)
-            run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, padded), len(padded))
+        filter_rows(self.lattice(padded.shape[1]), padded, adjoint, padded, n_threads)
         return np.ascontiguousarray(padded[:, : values.shape[1]])
 
     @property
@@ -199,8 +179,8 @@ class PermutohedralFilter:
     def _corner_bytes(self):
         return self.n_points * (self.n_axes + 1) * (4 + self.dtype.itemsize)
 
-    def workspace(self, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Arrays of values of vertices, for :meth:`blurred`.
+    def lattice(self, width: int) -> tuple:
+        """Arrays by which kernels filter rows.
 
         Parameters
         ----------
@@ -209,121 +189,43 @@ class PermutohedralFilter:
 
         Returns
         -------
-        values, blurred : ndarray of shape (n_vertices + 1, width)
-        parts : ndarray of shape (n_parts, n_vertices, width), float64
-            Sums over parts of the points; no parts for long rows.
+        tuple
 
         Raises
         ------
         MemoryError
-            If they and the lattice would take more than ``max_memory``.
+            If the lattice and the values of its vertices would take more than ``max_memory``.
         """
         # The parts do not depend on the number of threads, so that their sum does not either.
-        most_parts = min(8, max(1, self.n_points // (4 * self.n_vertices)))
-        n_parts = len(fixed_ranges(self.n_points, most_parts)) if width <= _LONGEST_SCATTERED else 0
+        n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
         self._require_memory(lattice_bytes + (self.n_vertices + 1) * row_bytes)
-        values, blurred = (np.zeros((self.n_vertices + 1, width), self.dtype) for _ in range(2))
-        return values, blurred, np.zeros((n_parts, self.n_vertices, width))
-
-    def blurred(self, points: np.ndarray, workspace: tuple, run: Any, *, adjoint: bool = False) -> np.ndarray:
-        """Values of the vertices after splat and blur, to be sliced at the points.
-
-        Parameters
-        ----------
-        points : ndarray of shape (n_points, width)
-            Rows as :func:`padded_rows` makes them, in the precision of the features.
-        workspace : tuple
-            As returned by :meth:`workspace`.
-        run : callable
-            As yielded by ``range_runner``.
-        adjoint : bool, default=False
-            Blur along the axes in the opposite order.
-
-        Returns
-        -------
-        ndarray of shape (n_vertices + 1, width)
-            One of the arrays of the workspace. Its last row is zero.
-        """
-        vertices, other, parts = workspace
-        axes = self._axes[::-1] if adjoint else self._axes
-        small = self.small_lattice(workspace) if run is run_alone else None
-        if small is not None:
-            # Other threads wait for the lock of the interpreter between short calls, longer than these take.
-            scatter_and_blur(small, points, adjoint)
-            return other if len(axes) % 2 else vertices
-        if len(parts):
-            self._scatter(points, parts, run)
-            run(lambda start, stop: add_scattered(parts, start, stop, vertices), self.n_vertices)
-        else:
-            self._gather(points, vertices, run)
-        for axis in axes:
-            checkpoint()
-            run(_blur_call(self._neighbors[axis], self._stencil, vertices, other), self.n_vertices)
-            vertices, other = other, vertices
-        return vertices
-
-    def small_lattice(self, workspace: tuple) -> tuple | None:
-        """Arrays by which kernels filter in one call; None of large lattices and of long rows.
-
-        Parameters
-        ----------
-        workspace : tuple
-            As returned by :meth:`workspace`.
-
-        Returns
-        -------
-        tuple or None
-        """
-        vertices, other, parts = workspace
-        if not len(parts) or parts[0].size > _SMALL_LATTICE:
-            return None
-        bounds = np.array([0, *(stop for _, stop in fixed_ranges(self.n_points, len(parts)))])
-        return (
-            self.vertex, self.weight, bounds, parts, self._neighbors, self._axes, *self._stencil, vertices, other,
-        )  # fmt: skip
-
-    def _scatter(self, points, parts, run):
-        def scatter_part(part, start, stop):
-            scatter(self.vertex, self.weight, points, start, stop, parts[part])
-
-        run_fixed_ranges(run, scatter_part, self.n_points, len(parts))
-
-    def _gather(self, points, vertices, run):
-        ptr, point_of, weight_of = self._points_of_vertices
-
-        def splat_entries(start, stop):
-            first, last = np.searchsorted(ptr[:-1], (start, stop))
-            splat(ptr, point_of, weight_of, points, first, last, vertices)
-
-        # Shared by entries, not by vertices: one vertex may have as many points as all others together.
-        run(splat_entries, len(point_of))
+        nothing = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, self.dtype)
+        points = nothing if n_parts else self._points_of_vertices
+        return self.vertex, self.weight, self._neighbors, self._axes, *self._stencil, n_parts, *points
 
     @cached_property
     def _points_of_vertices(self):
         """Points of each vertex in their order, and their weights: (M + 1,), (N (d + 1),), (N (d + 1),)."""
-        counts = np.zeros(self.n_vertices, np.int64)
-        points_per_vertex(self.vertex, counts)
-        ptr = np.concatenate([[0], np.cumsum(counts)])
+        ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
-        points_of_vertices(self.vertex, self.weight, ptr[:-1].copy(), point_of, weight_of)
-        return ptr, point_of, weight_of
+        points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)
+        return ptr[:-1], point_of, weight_of
 
-    def _build(self, features, normalization, run):
+    def _build(self, features, normalization, n_threads):
         self.n_vertices = 0
         self._require_memory(self.memory)
-        digits = _digits(features)
-        self.vertex, self.weight, vertex_key, table = _numbered_corners(features, digits, run)
-        self.n_vertices = len(vertex_key)
+        n, d = features.shape
+        self.vertex, self.weight = np.empty((n, d + 1), np.int32), np.empty((n, d + 1), features.dtype)
+        vertices = number_corners(features, *_digits(features), self.vertex, self.weight, n_threads)
+        self.n_vertices = vertices.n_vertices
         self._require_memory(self.memory)
-        self._neighbors = np.empty((self.n_axes + 1, self.n_vertices, 2), np.int32)
-        for axis, neighbors in enumerate(self._neighbors):
-            run(_neighbors_call(vertex_key, digits.stride, axis, table, neighbors), self.n_vertices)
-        del vertex_key, table
-        self.weight *= self._scale_of_points(normalization, run)
+        self._neighbors = np.empty((d + 1, self.n_vertices, 2), np.int32)
+        vertices.find_neighbors(self._neighbors, n_threads)
+        self.weight *= self._scale_of_points(normalization, n_threads)
 
-    def _scale_of_points(self, normalization, run):
+    def _scale_of_points(self, normalization, n_threads):
         """Factors of the rows and columns of the matrix, (N, 1) or a number."""
         d = self.n_axes
         # The volume of a cell in units of the bandwidths is (3/2)^(d/2) / sqrt(d+1), the integral of the Gaussian
@@ -331,10 +233,7 @@ class PermutohedralFilter:
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))
-        sums = np.ones((self.n_points, 1), self.dtype)
-        vertices = self.blurred(sums, self.workspace(1), run)
-        run(lambda start, stop: slice_points(self.vertex, self.weight, vertices, start, stop, sums), self.n_points)
-        return 1 / np.sqrt(sums)
+        return 1 / np.sqrt(self.apply(np.ones((self.n_points, 1)), n_threads=n_threads))
 
     def _require_memory(self, n_bytes):
         if n_bytes > self.max_memory:
@@ -427,56 +326,3 @@ def _digit_ranges(points, embedding):
 
 def _log2_cells(sizes):
     return np.log2(sizes).sum() + np.log2(len(sizes) + 1)
-
-
-def _numbered_corners(features, digits, run):
-    """Vertices around each point and their weights (N, d + 1), the keys of vertices, the table to look these up."""
-    n, d = features.shape
-    vertex, weight = np.empty((n, d + 1), np.int32), np.empty((n, d + 1), features.dtype)
-    keys = np.empty((min(n, _POINTS_AT_ONCE), d + 1), np.int64)
-    table = _VertexTable(d + 1)
-    for first in range(0, n, _POINTS_AT_ONCE):
-        checkpoint()
-        block = slice(first, min(first + _POINTS_AT_ONCE, n))
-        embed = _embed_call(features[block], digits, keys, weight[block])
-        run(embed, block.stop - first)
-        table.number(keys[: block.stop - first], vertex[block])
-    return vertex, weight, table.vertex_key[: table.n_vertices].copy(), table.slots
-
-
-def _embed_call(features, digits, keys, weight):
-    return lambda start, stop: embed_points(features, *digits, start, stop, keys, weight)
-
-
-class _VertexTable:
-    """Numbers of vertices by their keys, in the order in which points touch them."""
-
-    def __init__(self, n_corners):
-        self.n_vertices, self.vertex_key = 0, np.empty(0, np.int64)
-        self._resize(1 << max(14, (4 * n_corners - 1).bit_length()))
-
-    def _resize(self, n_slots):
-        if n_slots > 2**31:
-            raise MemoryError("The lattice has more than 2**30 vertices: use larger bandwidths or split the image.")
-        self.slots = np.full(n_slots, -1, np.int64), np.empty(n_slots, np.int32)
-        more = np.empty(n_slots // 2 - self.n_vertices, np.int64)
-        self.vertex_key = np.concatenate([self.vertex_key[: self.n_vertices], more])
-        insert_keys(self.vertex_key, self.n_vertices, *self.slots)
-
-    def number(self, keys, vertex):
-        """Write the numbers of the keys of some points, both (n, d + 1)."""
-        point = 0
-        while True:
-            point, self.n_vertices = number_keys(keys, point, self.n_vertices, *self.slots, self.vertex_key, vertex)
-            if point == len(keys):
-                return
-            self._resize(2 * len(self.slots[0]))
-
-
-def _neighbors_call(vertex_key, stride, axis, table, neighbors):
-    missing = len(vertex_key)
-    return lambda start, stop: neighbors_on_axis(vertex_key, start, stop, stride, axis, *table, missing, neighbors)
-
-
-def _blur_call(neighbors, stencil, vertices, blurred):
-    return lambda start, stop: blur(neighbors, *stencil, vertices, start, stop, blurred)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from sklearn_crf import Bilateral, DenseExample, Spatial
-from sklearn_crf.dense import ExpectedIoU, LogLoss, _tuning
+from sklearn_crf.dense import ExpectedIoU, LogLoss, _training
 from sklearn_crf.dense._examples import Task
 from sklearn_crf.dense._training import Lattices, UnrolledRisk
-from sklearn_crf.dense._unrolled import SmallField, marginals_of_updates, pull_back
+from sklearn_crf.dense._unrolled import UnrolledUpdates
 from sklearn_crf.dense._weights import Layout
 from sklearn_crf.inference import DenseMeanField
 
@@ -46,40 +47,49 @@ def test_gradient_is_that_of_finite_differences(compatibility, loss, linear):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 9])
-@pytest.mark.parametrize("most_nodes", [0, 1000], ids=["by updates", "in one call"])
-def test_gradient_of_numbers_of_classes_that_need_padding_and_not(n_classes, most_nodes, monkeypatch):
-    monkeypatch.setattr(_tuning, "MOST_SMALL_NODES", most_nodes)
-    assert_gradient(*risk_and_point("diagonal", LogLoss(), n_classes=n_classes), rtol=1e-5)
+@pytest.mark.parametrize("compatibility", ["diagonal", "full"])
+def test_gradient_of_numbers_of_classes_that_need_padding_and_not(compatibility, n_classes):
+    assert_gradient(*risk_and_point(compatibility, LogLoss(), n_classes=n_classes), rtol=1e-5)
 
 
-@pytest.mark.parametrize("compatibility", ["potts", "diagonal"])
+def updates_by_numpy(model, n_updates, tol):
+    """Return marginals at the start and after each update, with the filters of the model alone."""
+    trajectory = [softmax(model.unary, axis=1)]
+    for _ in range(n_updates):
+        q = trajectory[-1]
+        messages = sum(each.apply(q) @ table for each, table in zip(model.filters, model.tables, strict=True))
+        trajectory.append(softmax(model.unary + messages, axis=1))
+        if np.abs(trajectory[-1] - q).max() <= tol:
+            break
+    return trajectory
+
+
+@pytest.mark.parametrize("compatibility", ["potts", "diagonal", "full"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("tol", [0.0, 0.05])
 @pytest.mark.parametrize("blur", ["single", "symmetric"])
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_updates_of_small_fields_have_the_bits_of_single_updates(compatibility, dtype, tol, blur, n_classes):
+@pytest.mark.parametrize("n_classes", [2, 3, 9])
+def test_updates_are_those_of_numpy(compatibility, dtype, tol, blur, n_classes):
     risk, point = risk_and_point(compatibility, LogLoss(), dtype=dtype, blur=blur, n_classes=n_classes)
-    model = risk._model(risk.layout.unpack(0.3 * point), risk.tasks[0], 1)
-    expected = marginals_of_updates(model, DenseMeanField(max_iter=20, tol=tol))
-    small = SmallField.of(model)
-    found = small.trajectory(20, tol)
-    np.testing.assert_array_equal(found[:, :, :n_classes], expected)
-    slope = np.random.default_rng(1).normal(size=expected[-1].shape).astype(dtype)
-    by_call, by_updates = small.pull_back(found, slope), pull_back(model, expected, slope)
-    tolerance = 1e-12 if dtype == np.float64 else 1e-4
-    np.testing.assert_allclose(by_call.unary, by_updates.unary, rtol=tolerance, atol=tolerance)
-    np.testing.assert_allclose(by_call.tables, by_updates.tables, rtol=tolerance, atol=tolerance)
+    models = risk._models(risk.layout.unpack(0.3 * point), risk.tasks)
+    updates = UnrolledUpdates(models, DenseMeanField(max_iter=20, tol=tol))
+    for model, last in zip(models, updates.last, strict=True):
+        expected = updates_by_numpy(model, 20, tol)[-1]
+        np.testing.assert_allclose(last, expected, atol=1e-12 if dtype == np.float64 else 1e-5)
 
 
 @pytest.mark.parametrize("compatibility", ["potts", "full"])
-def test_threads_inside_one_field_do_not_matter(compatibility):
+@pytest.mark.parametrize("n_tasks", [1, 2])
+def test_threads_and_groups_of_examples_do_not_matter(compatibility, n_tasks, monkeypatch):
     risk, point = risk_and_point(compatibility, LogLoss(), n_classes=2)
-    risk.tasks = risk.tasks[:1]
+    risk.tasks = risk.tasks[:n_tasks]
     expected = risk.value_grad(point)
-    risk.n_jobs = 2
-    found = risk.value_grad(point)
-    assert found[0] == expected[0]
-    np.testing.assert_array_equal(found[1], expected[1])
+    for n_jobs, most in ((2, 2**24), (3, 2**24), (1, 0), (2, 0)):
+        risk.n_jobs = n_jobs
+        monkeypatch.setattr(_training, "NUMBERS_AT_ONCE", most)
+        found = risk.value_grad(point)
+        assert found[0] == expected[0]
+        np.testing.assert_array_equal(found[1], expected[1])
 
 
 def test_gradient_of_convergent_updates_where_weights_are_positive():

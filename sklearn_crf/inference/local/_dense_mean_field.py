@@ -6,10 +6,10 @@ import numpy as np
 from scipy.special import entr
 
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner, single_threaded_blas
+from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.inference._base import Inference, scored_labeling
 from sklearn_crf.inference.local._mean_field import starting_marginals
-from sklearn_crf.kernels.dense.mean_field import update_points
+from sklearn_crf.kernels.dense.fields import update_fields
 from sklearn_crf.models import DenseModel, padded_rows
 
 # Sums over nodes are cut into blocks of this many, in float64, whatever the precision of the model.
@@ -109,8 +109,7 @@ class DenseMeanField(Inference):
         ndarray of shape (N, K)
         """
         self._require("marginals", model)
-        with range_runner(n_threads) as run:
-            return self._ascend(model, init, run)[0]
+        return self._ascend(model, init, n_threads)[0]
 
     def _check_model(self, model):
         super()._check_model(model)
@@ -120,95 +119,72 @@ class DenseMeanField(Inference):
             raise ValueError("updates='convergent' needs filters with blur='symmetric'; use updates='parallel' here.")
 
     def _map(self, model, *, init, n_threads):
-        with range_runner(n_threads) as run:
-            q, n_iter, converged = self._ascend(model, init, run)
+        q, n_iter, converged = self._ascend(model, init, n_threads)
         return scored_labeling(model, q.argmax(axis=1).astype(np.int32), n_iter=n_iter, converged=converged, state=q)
 
     def _marginals(self, model, *, init, n_threads):
-        with range_runner(n_threads) as run:
-            q, n_iter, converged = self._ascend(model, init, run)
+        q, n_iter, converged = self._ascend(model, init, n_threads)
         pairs = pair_statistics(model, q, n_threads=n_threads)
         log_z = negative_free_energy(model, q, pairs) - _own_pairs(model, q)
         return DenseMarginals(q, pairs, log_z, bound="lower", n_iter=n_iter, converged=converged, state=q)
 
-    def _ascend(self, model, init, run):
+    def _ascend(self, model, init, n_threads):
         """Marginals (N, K), number of updates, and whether they converged."""
-        inertia = _inertia(model) if self.updates == "convergent" else 0.0
-        updates = DenseUpdates(model, run, init=init, inertia=inertia)
-        for n_iter in range(1, self.max_iter + 1):
-            checkpoint()
-            change = updates.step()
-            if change <= self.tol:
-                return updates.marginals, n_iter, True
-        if self.tol > 0:
+        fields = DenseFields([model])
+        q, n_iter, change = fields.updated(self, init, n_threads=n_threads)
+        converged = bool(change[0] <= self.tol)
+        if self.tol > 0 and not converged:
             warn_unconverged(
-                f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change:.2g}, more "
+                f"DenseMeanField stopped after max_iter={self.max_iter} updates with a change of {change[0]:.2g}, more "
                 f"than tol={self.tol:.2g}: increase max_iter or tol, or use updates='convergent'."
             )
-        return updates.marginals, n_iter, False
+        return fields.states_of(q[0]), int(n_iter[0]), converged
+
+    def inertia(self, model: Any) -> float:
+        """Weight of the old logits in the average with the new ones."""
+        return _inertia(model) if self.updates == "convergent" else 0.0
 
 
-class DenseUpdates:
-    """Parallel updates of the marginals of one model, with all the memory they need."""
+class DenseFields:
+    """Models with the same compatibilities, one after the other in the arrays of kernels."""
 
-    # run: as yielded by ``range_runner``; init: (N, K) or (N,) or None
-    # inertia: weight of the old logits in the average with the new ones
+    # Rows are padded to the width of kernels: states_of takes the states out of them.
 
-    def __init__(self, model, run, *, init=None, inertia=0.0):
-        self._model = model
-        self._run = run
-        self._inertia = inertia
-        self._unary = padded_rows(model.unary, model.dtype, -np.inf)
-        width = self._unary.shape[1]
-        self._workspaces = [smooth.workspace(width) for smooth in model.filters]
-        self._tables = [_padded_table(table, width, model.dtype) for table in model.compatibility]
-        self._no_logits = np.empty((0, 0), model.dtype)
-        self._logits = self._no_logits
-        if init is None:
-            self.padded = np.zeros_like(self._unary)
-            self._update([], 0.0)
-        else:
-            self.padded = padded_rows(starting_marginals(model, init), model.dtype)
-        if inertia > 0:
-            with np.errstate(divide="ignore"):
-                self._logits = np.log(self.padded)
+    def __init__(self, models):
+        first = models[0]
+        self.unary = padded_rows(np.concatenate([model.unary for model in models]), first.dtype, -np.inf)
+        self.n_states, self.width = first.n_columns, self.unary.shape[1]
+        self.lattices = [tuple(smooth.lattice(self.width) for smooth in model.filters) for model in models]
+        self.ptr = np.cumsum([0, *(model.n_nodes for model in models)])
+        self._models = models
+        n_filters, states, dtype = len(first.filters), slice(first.n_columns), first.dtype
+        self.factors, self.tables = np.empty((0, 0), dtype), np.empty((0, 0, 0), dtype)
+        if first.compatibility.ndim == 3:
+            self.tables = np.zeros((n_filters, self.width, self.width), dtype)
+            self.tables[:, states, states] = first.compatibility
+        elif n_filters:
+            self.factors = np.zeros((n_filters, self.width), dtype)
+            self.factors[:, states] = first.compatibility.reshape(n_filters, -1)
 
-    @property
-    def marginals(self):
-        """Marginals (N, K), which the next step may overwrite."""
-        return np.ascontiguousarray(self.padded[:, : self._model.n_columns])
+    def states_of(self, rows):
+        """Return rows without their padding."""
+        return np.ascontiguousarray(rows[..., : self.n_states])
 
-    def step(self):
-        """Update all nodes; the largest change of a probability."""
-        with single_threaded_blas():
-            readings = [
-                (smooth.vertex, smooth.weight, _weighted(smooth.blurred(self.padded, workspace, self._run), table))
-                for smooth, workspace, table in zip(self._model.filters, self._workspaces, self._tables, strict=True)
-            ]
-        return self._update(readings, self._inertia)
-
-    def _update(self, readings, inertia):
-        changes = []
-
-        def kernel(start, stop):
-            changes.append(update_points(self._unary, readings, start, stop, inertia, self._logits, self.padded))
-
-        self._run(kernel, len(self._unary))
-        return max(changes)
-
-
-def _padded_table(table, width, dtype):
-    padded = np.zeros((width,) * table.ndim, dtype)
-    padded[tuple(slice(n) for n in table.shape)] = table
-    return padded
-
-
-def _weighted(vertices, table):
-    """Values of vertices times a compatibility; a lattice mostly has fewer vertices than there are nodes."""
-    if table.ndim == 2:
-        return vertices @ table
-    vertices *= table
-    return vertices
+    def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
+        """Return padded marginals after the last update, or all, (n, N, width), numbers of updates, last changes."""
+        # init: (N, K) or (N,) or None, for one model
+        model, dtype = self._models[0], self.unary.dtype
+        marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
+        inertia = inference.inertia(model)
+        logits = np.empty(self.unary.shape if inertia > 0 else (0, 0), dtype)
+        if init is not None:
+            marginals[0] = padded_rows(starting_marginals(model, init), dtype)
+        n_updates, changes = np.zeros(len(self._models), np.int64), np.zeros(len(self._models))
+        update_fields(
+            self.lattices, self.ptr, self.factors, self.tables, self.unary, logits, inertia, inference.max_iter,
+            inference.tol, marginals, init is None, n_updates, changes, n_threads,
+        )  # fmt: skip
+        return marginals, n_updates, changes
 
 
 def pair_statistics(model, q, *, n_threads=1):

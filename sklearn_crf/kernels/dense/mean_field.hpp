@@ -1,4 +1,4 @@
-// Parallel mean-field updates of the points of a dense field.
+// Parallel mean-field updates of dense fields, and derivatives through them.
 //
 // Points are worked on in blocks that stay in the cache: their messages are read from the lattices of all kernels, then
 // turned into probabilities. Padding has a score of -inf, and so a probability of 0.
@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "channel_rows.hpp"
+#include "filters.hpp"
 
 namespace crf {
 
@@ -130,58 +130,288 @@ struct Replacement {
     }
 };
 
-// The values of one lattice, and where the points read them.
+// product[row] = rows[row] times a table (width, width).
 template <class T>
-struct Reading {
-    const i32* vertex_of;
-    const T* weight_of;
-    i64 n_corners;
-    const T* vertices;
+struct RowProducts {
+    using Value = T;
+    const T* rows;
+    i64 n_rows, width;
+    const T* table;
+    T* product;
+
+    CHANNELS_INLINE void all() const { each_group(*this); }
+
+    template <int L, int V>
+    CHANNELS_INLINE void run(i64 column) const {
+        using Row = Vector<T, L>;
+        for (i64 row = 0; row < n_rows; row++) {
+            Row total[V] = {};
+            for (i64 k = 0; k < width; k++) {
+                const Row* x = reinterpret_cast<const Row*>(table + k * width + column);
+                const T factor = rows[row * width + k];
+                for (int v = 0; v < V; v++)
+                    total[v] += factor * x[v];
+            }
+            Row* y = reinterpret_cast<Row*>(product + row * width + column);
+            for (int v = 0; v < V; v++)
+                y[v] = total[v];
+        }
+    }
 };
 
+// total += sum over rows of the products of a state of a and one of b.
 template <class T>
-struct MeanFieldUpdate {
-    const T* unary;  // (n_points, width)
-    i64 width;
-    T inertia;   // part of the former logits that is kept
-    T* logits = nullptr;  // or null: of the former update, replaced by those of this one
-    T* marginals;  // of the former update, replaced
+struct ProductSums {
+    const T *a, *b;  // (n_rows, width)
+    i64 n_rows, width;
+    bool of_equal_states;  // alone
+    double* total;  // (width, width)
 
-    // Largest change of a probability among points start to stop.
-    double run(const std::vector<Reading<T>>& readings, i64 start, i64 stop) const {
-        const i64 rows_at_once = std::max<i64>(1, 4096 / width);
-        std::vector<T> scores(rows_at_once * width);
+    CHANNELS_INLINE void all() const {
+        for (i64 row = 0; row < n_rows; row++)
+            for (i64 k = 0; k < width; k++) {
+                const double factor = a[row * width + k];
+                const i64 first = of_equal_states ? k : 0, last = of_equal_states ? k + 1 : width;
+                for (i64 l = first; l < last; l++)
+                    total[k * width + l] += factor * b[row * width + l];
+            }
+    }
+};
+
+// Symmetric compatibilities of the states of one filter: a factor for each state, (width,), or a table, (width, width).
+template <class T>
+struct Compatibility {
+    const T* factor;
+    const T* table;
+
+    // Replaces rows by their products with the compatibility.
+    void multiply(T* rows, i64 n_rows, i64 width) const {
+        if (table) {
+            std::vector<T> product(n_rows * width);
+            apply(RowProducts<T>{rows, n_rows, width, table, product.data()});
+            std::copy(product.begin(), product.end(), rows);
+            return;
+        }
+        for (i64 row = 0; row < n_rows; row++)
+            for (i64 k = 0; k < width; k++)
+                rows[row * width + k] *= factor[k];
+    }
+};
+
+// What updates of several fields have in common.
+template <class T>
+struct Updates {
+    i64 width;
+    std::vector<Compatibility<T>> compatibilities;  // of each filter
+    i64 most;  // updates
+    double tol;
+    T inertia;  // part of the former logits that is kept
+};
+
+// One field: its points and filters, and where its marginals go.
+template <class T>
+class Field {
+public:
+    i64 n_points;
+    const T* unary;  // (n_points, width) padded with -inf
+    T* logits;  // (n_points, width) or null: of the last update
+    T* marginals;  // (n_points, width) at the start, replaced or followed by those of each update
+    i64 stride;  // numbers from the marginals of one update to those of the next; 0 if they are replaced
+
+    Field(const Updates<T>& updates, const std::vector<Lattice<T>>& lattices) : of(updates) {
+        for (const Lattice<T>& lattice : lattices)
+            filters.emplace_back(lattice, of.width);
+    }
+
+    // Marginals by unary scores alone.
+    void start(const Threads& threads) const { update({}, T(0), marginals, threads); }
+
+    void start_logits() const {
+        for (i64 k = 0; k < n_points * of.width; k++)
+            logits[k] = std::log(marginals[k]);
+    }
+
+    // The number of updates made, fewer where none changed a marginal by more than the tolerance; the last change.
+    i64 ascend(double* change, const Threads& threads) {
+        T* at = marginals;
+        std::vector<const T*> values(filters.size());
+        for (i64 t = 1; t <= of.most; t++) {
+            for (std::size_t m = 0; m < filters.size(); m++) {
+                T* vertices = filters[m].blurred(at, false, threads);
+                share_rows(threads, filters[m].n_vertices(), of.width, [&](i64, i64 start, i64 stop) {
+                    of.compatibilities[m].multiply(vertices + start * of.width, stop - start, of.width);
+                });
+                values[m] = vertices;
+            }
+            if (stride) {
+                std::copy(at, at + n_points * of.width, at + stride);
+                at += stride;
+            }
+            *change = update(values, of.inertia, at, threads);
+            if (*change <= of.tol)
+                return t;
+        }
+        return of.most;
+    }
+
+    // Derivatives by unary scores, (n_points, width), and by the tables of all filters, (n_filters, width, width), of
+    // which both are added to; `slope` is the derivative by the last logits, and is replaced. Slopes at the logits of
+    // each update go to `slopes`, if not null, whose stride is that of the marginals.
+    void pull_back(i64 n_updates, T* slope, T* by_unary, double* by_tables, T* slopes, const Threads& threads) {
+        const i64 size = n_points * of.width;
+        std::vector<T> adjoint(size), by_marginals(size);
+        std::vector<double> sums(n_row_blocks(n_points, of.width) * of.width * of.width);
+        for (i64 t = n_updates - 1; t >= 0; t--) {
+            const T* q = marginals + t * stride;
+            if (slopes)
+                std::copy(slope, slope + size, slopes + t * stride);
+            for (std::size_t m = 0; m < filters.size(); m++) {
+                filters[m].filter(slope, true, adjoint.data(), threads);
+                share_rows(threads, n_points, of.width, [&](i64 block, i64 start, i64 stop) {
+                    T* rows = adjoint.data() + start * of.width;
+                    double* own = sums.data() + block * of.width * of.width;
+                    const Compatibility<T>& pairs = of.compatibilities[m];
+                    apply(ProductSums<T>{q + start * of.width, rows, stop - start, of.width, !pairs.table, own});
+                    pairs.multiply(rows, stop - start, of.width);
+                    T* to = by_marginals.data() + start * of.width;
+                    for (i64 k = 0; k < (stop - start) * of.width; k++)
+                        to[k] = m ? to[k] + rows[k] : rows[k];
+                });
+                move_sums(sums, by_tables + m * of.width * of.width);
+            }
+            share_rows(threads, n_points, of.width, [&](i64, i64 start, i64 stop) {
+                through_softmax(q, by_marginals.data(), start, stop, slope);
+                for (i64 k = start * of.width; k < stop * of.width; k++)
+                    by_unary[k] += slope[k];
+            });
+        }
+    }
+
+private:
+    const Updates<T>& of;
+    std::vector<Filter<T>> filters;
+
+    // Largest change of a probability where marginals are replaced by the softmax of unary scores and messages.
+    T update(const std::vector<const T*>& values, T inertia, T* replaced, const Threads& threads) const {
+        std::vector<T> changes(n_row_blocks(n_points, of.width));
+        share_rows(threads, n_points, of.width, [&](i64 block, i64 start, i64 stop) {
+            changes[block] = update_rows(values, inertia, replaced, start, stop);
+        });
+        return changes.empty() ? 0 : *std::max_element(changes.begin(), changes.end());
+    }
+
+    T update_rows(const std::vector<const T*>& values, T inertia, T* replaced, i64 start, i64 stop) const {
+        const i64 rows_at_once = std::max<i64>(1, 4096 / of.width);
+        std::vector<T> scores(rows_at_once * of.width);
         T change = 0;
         for (i64 first = start; first < stop; first += rows_at_once) {
-            const i64 last = std::min(first + rows_at_once, stop);
-            read(readings, first, last, scores.data());
-            if (logits)
-                mix(first, last, scores.data());
-            apply(Softmax<T>{scores.data(), last - first, width});
-            apply(Replacement<T>{marginals + first * width, scores.data(), (last - first) * width, &change});
+            const i64 last = std::min(first + rows_at_once, stop), size = (last - first) * of.width;
+            const T* base = unary + first * of.width;
+            if (values.empty())
+                std::copy(base, base + size, scores.data());
+            for (std::size_t m = 0; m < values.size(); m++)
+                filters[m].read(values[m], m ? scores.data() : base, first, last, scores.data());
+            if (inertia > 0)
+                mix(logits + first * of.width, size, inertia, scores.data());
+            apply(Softmax<T>{scores.data(), last - first, of.width});
+            apply(Replacement<T>{replaced + first * of.width, scores.data(), size, &change});
         }
         return change;
     }
 
-    void read(const std::vector<Reading<T>>& readings, i64 first, i64 last, T* scores) const {
-        const T* base = unary + first * width;
-        for (const Reading<T>& reading : readings) {
-            Slice<T> slice;
-            slice.vertex_of = reading.vertex_of, slice.weight_of = reading.weight_of;
-            slice.n_corners = reading.n_corners, slice.vertices = reading.vertices;
-            slice.base = base, slice.points = scores;
-            slice.width = width, slice.start = first, slice.stop = last;
-            apply(slice);
-            base = scores;
-        }
-        if (readings.empty())
-            std::copy(base, base + (last - first) * width, scores);
+    static void mix(T* kept, i64 size, T inertia, T* scores) {
+        for (i64 k = 0; k < size; k++)
+            kept[k] = scores[k] = (1 - inertia) * scores[k] + inertia * kept[k];
     }
 
-    void mix(i64 first, i64 last, T* scores) const {
-        T* kept = logits + first * width;
-        for (i64 k = 0; k < (last - first) * width; k++)
-            kept[k] = scores[k] = (1 - inertia) * scores[k] + inertia * kept[k];
+    // Adds the sums of all blocks in their order, and sets them to 0.
+    void move_sums(std::vector<double>& sums, double* total) const {
+        const i64 size = of.width * of.width;
+        for (std::size_t at = 0; at < sums.size(); at++) {
+            total[at % size] += sums[at];
+            sums[at] = 0;
+        }
+    }
+
+    // Derivative by logits, given that by their softmax q.
+    void through_softmax(const T* q, const T* by_q, i64 start, i64 stop, T* by_logits) const {
+        for (i64 point = start; point < stop; point++) {
+            const i64 first = point * of.width;
+            T mean = 0;
+            for (i64 k = first; k < first + of.width; k++)
+                mean += q[k] * by_q[k];
+            for (i64 k = first; k < first + of.width; k++)
+                by_logits[k] = q[k] * (by_q[k] - mean);
+        }
+    }
+};
+
+// Several fields, the points of one after those of another.
+template <class T>
+struct Fields {
+    Updates<T> updates;
+    std::vector<std::vector<Lattice<T>>> lattices;  // of each field
+    const i64* ptr;  // (n_fields + 1,) first point of each
+    const T* unary;  // (N, width)
+    T* logits;  // or null
+    T* marginals;  // (most + 1, N, width), or (1, N, width) where they are replaced
+    bool keeps_all;
+
+    void ascend(bool starts_at_unary, i64* n_updates, double* changes, const Threads& threads) const {
+        share(threads, [&](i64 i, const Threads& own) {
+            Field<T> field = at(i);
+            if (starts_at_unary)
+                field.start(own);
+            if (logits)
+                field.start_logits();
+            n_updates[i] = field.ascend(changes + i, own);
+        });
+    }
+
+    // by_tables: (n_fields, n_filters, width, width)
+    void pull_back(const i64* n_updates, T* slope, T* by_unary, double* by_tables, T* slopes,
+                   const Threads& threads) const {
+        const i64 n_sums = static_cast<i64>(updates.compatibilities.size()) * updates.width * updates.width;
+        share(threads, [&](i64 i, const Threads& own) {
+            const i64 first = ptr[i] * updates.width;
+            at(i).pull_back(n_updates[i], slope + first, by_unary + first, by_tables + i * n_sums,
+                            slopes ? slopes + first : nullptr, own);
+        });
+    }
+
+private:
+    i64 n_fields() const { return static_cast<i64>(lattices.size()); }
+
+    Field<T> at(i64 i) const {
+        const i64 first = ptr[i] * updates.width;
+        Field<T> field(updates, lattices[i]);
+        field.n_points = ptr[i + 1] - ptr[i], field.unary = unary + first;
+        field.logits = logits ? logits + first : nullptr;
+        field.marginals = marginals + first, field.stride = keeps_all ? ptr[n_fields()] * updates.width : 0;
+        return field;
+    }
+
+    // Blocks that one thread does one after the other: if each has whole fields, less if all share each field.
+    bool is_shorter_by_fields(i64 n_threads) const {
+        i64 most = 0, total = 0, shared = 0;
+        for (i64 i = 0; i < n_fields(); i++) {
+            const i64 n_blocks = n_row_blocks(ptr[i + 1] - ptr[i], updates.width);
+            most = std::max(most, n_blocks), total += n_blocks;
+            shared += (n_blocks + n_threads - 1) / n_threads;
+        }
+        return std::max(most, total / n_threads) <= shared;
+    }
+
+    template <class Function>
+    void share(const Threads& threads, const Function& function) const {
+        if (!is_shorter_by_fields(threads.n_threads)) {
+            for (i64 i = 0; i < n_fields(); i++)
+                function(i, threads);
+            return;
+        }
+        // Calls of the pool from its own blocks stay in their thread.
+        if (!threads.each(n_fields(), [&](i64 i) { function(i, threads); }))
+            throw std::runtime_error("interrupted");
     }
 };
 

@@ -9,13 +9,15 @@
 // A vertex is named by one 64-bit number: its common remainder modulo d+1 is the lowest digit, the quotients of its
 // first d coordinates are the others. A step along an axis then adds a constant, with a carry from the remainder.
 //
-// Here the lattice is built; the sums over it are in channel_rows.hpp.
+// Here the lattice is built; the sums over it are in filters.hpp.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <new>
+#include <vector>
 
-#include "channel_rows.hpp"
+#include "filters.hpp"
 
 namespace crf {
 
@@ -137,13 +139,50 @@ void embed(const T* features, const Digits& digits, i64 start, i64 stop, i64* ke
     }
 }
 
-// Open addressing in arrays of the caller, whose number of slots is a power of two.
-struct Table {
-    i64* key;   // kFree where empty
-    i32* vertex;
-    i64 mask;
+struct TooManyVertices : std::bad_alloc {
+    const char* what() const noexcept override {
+        return "The lattice has more than 2**30 vertices: use larger bandwidths or split the image.";
+    }
+};
+
+// Numbers of vertices by their keys, in the order in which points touch them: open addressing.
+class VertexTable {
+public:
+    i64 n_vertices() const { return static_cast<i64>(vertex_key.size()); }
+
+    // Numbers the vertices around all points, (n_points, n_axes + 1), and writes their weights.
+    template <class T>
+    void number_corners(const T* features, i64 n_points, const Digits& digits, i32* vertex, T* weight,
+                        const Threads& threads) {
+        const i64 n_corners = digits.n_axes + 1;
+        // Keys of so many points stay in the cache until their vertices are numbered.
+        const i64 at_once = std::min<i64>(n_points, 16384);
+        std::vector<i64> keys(at_once * n_corners);
+        for (i64 first = 0; first < n_points; first += at_once) {
+            const i64 n = std::min(at_once, n_points - first);
+            share_rows(threads, n, 16 * n_corners, [&](i64, i64 start, i64 stop) {
+                embed(features + first * digits.n_axes, digits, start, stop, keys.data(), weight + first * n_corners);
+            });
+            number(keys.data(), n, n_corners, vertex + first * n_corners);
+        }
+    }
+
+    // Both neighbours of all vertices along all axes, (n_axes + 1, n_vertices, 2): the number of vertices stands for one
+    // to which no point was splat.
+    void find_neighbors(const Digits& digits, i32* neighbors, const Threads& threads) const {
+        const i64 n = n_vertices();
+        share_rows(threads, n * (digits.n_axes + 1), 16, [&](i64, i64 start, i64 stop) {
+            for (i64 at = start; at < stop; at++)
+                find_both(digits, static_cast<int>(at / n), at % n, neighbors + 2 * at);
+        });
+    }
+
+private:
+    std::vector<i64> key = std::vector<i64>(1 << 14, kFree), vertex_key;
+    std::vector<i32> vertex_of_slot = std::vector<i32>(key.size());
 
     i64 slot_of(i64 wanted) const {
+        const i64 mask = static_cast<i64>(key.size()) - 1;
         const std::uint64_t mixed = static_cast<std::uint64_t>(wanted) * 0x9E3779B97F4A7C15u;
         i64 slot = static_cast<i64>(mixed ^ (mixed >> 32)) & mask;
         while (key[slot] != wanted && key[slot] != kFree)
@@ -151,62 +190,56 @@ struct Table {
         return slot;
     }
 
-    i32 find(i64 wanted, i32 missing) const {
+    i32 find(i64 wanted) const {
         const i64 slot = slot_of(wanted);
-        return key[slot] == kFree ? missing : vertex[slot];
+        return key[slot] == kFree ? static_cast<i32>(n_vertices()) : vertex_of_slot[slot];
     }
-};
 
-inline void insert_vertices(const i64* vertex_key, i64 n_vertices, const Table& table) {
-    for (i64 v = 0; v < n_vertices; v++) {
-        const i64 slot = table.slot_of(vertex_key[v]);
-        table.key[slot] = vertex_key[v];
-        table.vertex[slot] = static_cast<i32>(v);
+    void put(i64 slot, i64 vertex) {
+        key[slot] = vertex_key[vertex];
+        vertex_of_slot[slot] = static_cast<i32>(vertex);
     }
-}
 
-// Numbers vertices in the order in which points touch them; the first point that was not done as the table is half full.
-inline i64 number_vertices(const i64* keys, i64 first, i64 n_points, int n_corners, const Table& table, i64* vertex_key,
-                           i64* n_vertices, i32* vertex) {
-    i64 count = *n_vertices;
-    const i64 most = (table.mask + 1) / 2 - n_corners;
-    i64 point = first;
-    for (; point < n_points && count <= most; point++) {
-        const i64 at = point * n_corners;
-        for (int corner = 0; corner < n_corners; corner++) {
-            const i64 key = keys[at + corner];
+    void grow() {
+        const std::size_t n_slots = 2 * key.size();
+        if (n_slots > std::size_t(1) << 31)
+            throw TooManyVertices();
+        key.assign(n_slots, kFree);
+        vertex_of_slot.resize(n_slots);
+        for (i64 vertex = 0; vertex < n_vertices(); vertex++)
+            put(slot_of(vertex_key[vertex]), vertex);
+    }
+
+    void number(const i64* keys, i64 n_points, i64 n_corners, i32* vertex) {
+        for (i64 at = 0; at < n_points * n_corners; at++) {
             // Neighbouring points are mostly in the same simplex.
-            if (point > 0 && keys[at + corner - n_corners] == key) {
-                vertex[at + corner] = vertex[at + corner - n_corners];
+            if (at >= n_corners && keys[at - n_corners] == keys[at]) {
+                vertex[at] = vertex[at - n_corners];
                 continue;
             }
-            const i64 slot = table.slot_of(key);
-            if (table.key[slot] == kFree) {
-                table.key[slot] = key;
-                table.vertex[slot] = static_cast<i32>(count);
-                vertex_key[count++] = key;
+            i64 slot = slot_of(keys[at]);
+            if (key[slot] == kFree) {
+                if (2 * vertex_key.size() >= key.size()) {
+                    grow();
+                    slot = slot_of(keys[at]);
+                }
+                vertex_key.push_back(keys[at]);
+                put(slot, n_vertices() - 1);
             }
-            vertex[at + corner] = table.vertex[slot];
+            vertex[at] = vertex_of_slot[slot];
         }
     }
-    *n_vertices = count;
-    return point;
-}
 
-// Both neighbours of vertices start to stop along an axis; `missing` is the number of those to which no point was splat.
-inline void find_neighbors(const i64* vertex_key, i64 start, i64 stop, const Digits& digits, int axis,
-                           const Table& table, i32 missing, i32* neighbors) {
-    const int d = digits.n_axes;
-    i64 carry = -d, turn = axis < d ? digits.stride[axis] : 0;
-    for (int i = 0; i < d; i++)
-        carry += digits.stride[i];
-    for (i64 v = start; v < stop; v++) {
-        const i64 key = vertex_key[v];
-        const i64 remainder = key % (d + 1);
-        neighbors[2 * v] = table.find(key + (remainder == d ? carry : 1) - turn, missing);
-        neighbors[2 * v + 1] = table.find(key - (remainder == 0 ? carry : 1) + turn, missing);
+    void find_both(const Digits& digits, int axis, i64 vertex, i32* neighbors) const {
+        const int d = digits.n_axes;
+        i64 carry = -d, turn = axis < d ? digits.stride[axis] : 0;
+        for (int i = 0; i < d; i++)
+            carry += digits.stride[i];
+        const i64 own = vertex_key[vertex], remainder = own % (d + 1);
+        neighbors[0] = find(own + (remainder == d ? carry : 1) - turn);
+        neighbors[1] = find(own - (remainder == 0 ? carry : 1) + turn);
     }
-}
+};
 
 inline void count_points(const i32* vertex, i64 n_entries, i64* counts) {
     for (i64 at = 0; at < n_entries; at++)
