@@ -49,7 +49,7 @@ FAMILIES = {
         "gaussian",
         "automatic",
     ],
-    "objectives": ["likelihood", "margin", "contrastive"],
+    "objectives": ["likelihood", "margin", "contrastive", "fast_paths"],
 }
 # Modules of fewer lines with a single importer belong into it, but for these, each with a reason.
 SATELLITE_LINES = 100

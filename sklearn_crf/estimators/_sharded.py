@@ -20,13 +20,12 @@ from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     count_of_classes,
     require_allowed,
-    risk_of,
     scaling_for_training,
     training_potentials,
 )
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.learning import Facts, FitPlan
-from sklearn_crf.objectives import ShardedRisk
+from sklearn_crf.objectives import FastRisk, ShardedRisk
 from sklearn_crf.potentials import FeatureBulk, FeatureMoments, FeatureScaling
 
 
@@ -192,7 +191,7 @@ def _shard_risk(parts, objective, shard):
     own_seed = int(np.random.SeedSequence([plan.seed, shard.number]).generate_state(1)[0])
     # The workers of a cluster have a thread for each of their tasks.
     n_jobs = plan.n_jobs if shard.is_local else 1
-    return risk_of(objective, parts.potentials, batches, n_jobs, own_seed)
+    return FastRisk(objective, parts.potentials, batches, n_jobs=n_jobs, seed=own_seed)
 
 
 def _drop_all(shard, _):

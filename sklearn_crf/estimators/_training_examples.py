@@ -18,7 +18,7 @@ from sklearn_crf.encoding import (
     validate_sample_weight,
 )
 from sklearn_crf.learning import checked_node_weights, with_node_weights
-from sklearn_crf.objectives import EmpiricalRisk, SparseRisk
+from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
     FactorPotentials,
     FeaturePairs,
@@ -175,7 +175,7 @@ class TrainingExamples:
 
     def risk(self, plan, objective):
         """The empirical risk of the batches."""
-        return risk_of(objective, self.potentials, self.batches, plan.n_jobs, plan.seed)
+        return FastRisk(objective, self.potentials, self.batches, n_jobs=plan.n_jobs, seed=plan.seed)
 
     def finish(self):
         """Release memory that only training needs."""
@@ -191,11 +191,6 @@ def scaling_for_training(plan, moments, potentials, bulk_of):
     )
     scaling.rescale_penalty(potentials)
     return scaling
-
-
-def risk_of(objective, potentials, batches, n_jobs, seed):
-    make_risk = SparseRisk if potentials.by_columns else EmpiricalRisk
-    return make_risk(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
 
 
 def require_node_losses(plan, examples, objective):

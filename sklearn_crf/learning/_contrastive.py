@@ -123,7 +123,7 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
     n_visits = n_steps if by_epochs else n_steps * run.max_iter
     problem = PenalisedRisk(risk, run.C, n_visits, run.edge_C, run.outer_gradient)
-    problem.record = record = RoundsRecord(coef=np.array(start))
+    problem.record = record = RoundsRecord(risk.path, coef=np.array(start))
     train = _train_by_epochs if by_epochs else _train_in_rounds
     n_given = risk.summed(_n_assignments)
     with progress_reporter(run.verbose, n_steps, "contrastive") as show:

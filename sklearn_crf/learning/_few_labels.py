@@ -42,7 +42,7 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     """The risk of large lattices with few labels at a coarser scale; other examples stay as they are."""
     # max_nodes: that a lattice is reduced to, at most
     # returns the given one where there are no such lattices
-    if type(risk) is not EmpiricalRisk:
+    if risk.potentials.by_columns:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
     if not any(can_be_coarse):
@@ -62,7 +62,7 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
         batch if length == 1 else _coarse(batch, length, power)
         for batch, length in zip(risk.batches, lengths, strict=True)
     ]
-    return EmpiricalRisk(risk.objective, potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return type(risk)(risk.objective, potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
 def _can_be_coarse(batch, max_nodes):
@@ -149,13 +149,13 @@ def _means(values, group, n_groups):
 def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
     """The risk of the nodes that labels reach, if that leaves out at least half of the nodes."""
     # returns the given one where labels reach most nodes, or where features are kept by column
-    if type(risk) is not EmpiricalRisk:
+    if risk.potentials.by_columns:
         return risk
     near = [_reached(batch, reach, max_nodes) for batch in risk.batches]
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    return EmpiricalRisk(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return type(risk)(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
 def _reached(batch, reach, max_nodes):

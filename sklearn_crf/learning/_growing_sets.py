@@ -20,7 +20,6 @@ from sklearn_crf.objectives import (
 )
 from sklearn_crf.objectives._example_weights import model_by_weight
 from sklearn_crf.objectives.contrastive._block_likelihood import checked_block
-from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 
 
 class Member(NamedTuple):
@@ -79,9 +78,6 @@ class ContrastiveObjective(BatchObjectives):
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
         # Last labelings of persistent generators, by generator and repetition, and visits of each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
-
-    def whole_pass(self, potentials, batches, n_jobs=1):
-        return PassOfSets.of(self, potentials, batches, n_jobs)
 
     @property
     def grown(self):

@@ -19,11 +19,11 @@ from sklearn_crf.objectives import (
     EmpiricalRisk,
     ForestDual,
     ForestPlanes,
-    PlaneOracle,
     RelaxedHinge,
     ShardedRisk,
     ShardPlanes,
     are_exact_by_kernel,
+    plane_oracle,
     risk_in_blocks,
 )
 from sklearn_crf.optimize import (
@@ -41,7 +41,7 @@ from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 def _dual_hinge_risk(risk, inference):
     """The same examples under the relaxed hinge, to which the relaxed quadratic programme is the dual."""
     hinge = RelaxedHinge(inference, risk.objective.cost)
-    return EmpiricalRisk(hinge, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return type(risk)(hinge, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
 def maximize_dual(risk, value_grad, setting, run, callback):
@@ -285,6 +285,7 @@ class MarginSetting(NamedTuple):
 class MarginRecord:
     """Iterates of training by margins, and its result."""
 
+    path: str  # How the risk is evaluated
     loss: list = field(default_factory=list)  # The objective at each iterate
     calls: list = field(default_factory=list)  # Best labelings of one example asked for until then
     dual: float = 0.0  # The latest dual value
@@ -322,6 +323,7 @@ class MarginRecord:
             "n_iter_": found.nit,
             "converged_": self.is_over and self.rough_end is None,
             "stop_reason_": self.rough_end or found.message,
+            "training_path_": self.path,
             "best_iter_": int(checks[np.argmin(found.loss_curve)]) - 1,
             "inference_calls_curve_": self.calls_curve,
             "n_inference_calls_": self.n_inference_calls,
@@ -379,7 +381,7 @@ def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: Train
 
 
 def _train_smoothed(risk, start, setting, run, show):
-    record = MarginRecord()
+    record = MarginRecord(risk.path)
 
     def callback(point):
         record.visit(point, 0)
@@ -394,7 +396,7 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_dual(risk, start, setting, run, show):
-    record, problem = MarginRecord(), PenalisedHinge(_dual_hinge_risk(risk, setting.inference), setting, run)
+    record, problem = MarginRecord(risk.path), PenalisedHinge(_dual_hinge_risk(risk, setting.inference), setting, run)
 
     def callback(point):
         record.visit(point, problem.n_inference_calls)
@@ -418,14 +420,16 @@ def _train_by_planes(risk, start, setting, run, show):
         if not setting.solver.by_blocks:
             # Nothing changes between one block and the next: threads share all of them.
             blocks = [[i for block in blocks for i in block]]
-    record, problem = MarginRecord(), PenalisedHinge(risk, setting, run)
+    problem = PenalisedHinge(risk, setting, run)
     with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
         if is_sharded:
             oracle = ShardPlanes(risk, run.C, setting.scale)
         elif by_kernel:
             oracle = ForestPlanes(risk, run.C, setting.scale, map_in_threads)
         else:
-            oracle = PlaneOracle(risk, run.C, setting.scale, blocks, map_in_threads)
+            oracle = plane_oracle(risk, run.C, setting.scale, blocks, map_in_threads)
+
+        record = MarginRecord(oracle.path)
 
         def callback(point):
             record.visit(point, problem.n_inference_calls + oracle.n_inference_calls)

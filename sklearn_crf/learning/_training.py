@@ -124,6 +124,7 @@ class TrainingRun(NamedTuple):
 class TrainingRecord:
     """Iterates of training, an entry each, and its result."""
 
+    path: str  # How the risk is evaluated
     loss: list = field(default_factory=list)  # The penalised objective
     errors: list = field(default_factory=list)  # Weighted wrong labels
     gradient_norm: list = field(default_factory=list)  # Per node
@@ -163,6 +164,7 @@ class TrainingRecord:
             "converged_": self.converged,
             "stop_reason_": self.stop_reason,
             "best_iter_": self.best_iter,
+            "training_path_": self.path,
             "duality_gap_": self.gap,
             "voters_": self.voters,
             "validation_scores_": np.array(self.validation_scores),
@@ -235,7 +237,7 @@ class PenalisedRisk:
         self.outer_gradient = outer_gradient
         self._n_weights = n_weights
         self.C = C if risk.objective.smooth else None
-        self.record = TrainingRecord()
+        self.record = TrainingRecord(risk.path)
         self.n_nodes = max(risk.n_labelled, np.finfo(np.float64).tiny)
         self.l1_ratio = 0.0
         self._penalty = _narrowed(penalty_factors(risk.potentials, C, edge_C))

@@ -2,13 +2,13 @@
 
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue
 from sklearn_crf.objectives._sharded_risk import ShardedRisk, ShardPlanes
-from sklearn_crf.objectives._sparse_risk import SparseRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
 from sklearn_crf.objectives.contrastive._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets, decomposed_weights, tangent_sets
 from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
+from sklearn_crf.objectives.fast_paths import FastRisk, plane_oracle
 from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk

@@ -13,6 +13,7 @@ from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, convergence
 from sklearn_crf.models import PairwiseModel, Statistics, clamped
 from sklearn_crf.objectives._example_weights import by_weights, tables_by_weight, weight_of_nodes
 from sklearn_crf.objectives._results import checked_loss, checked_model
+from sklearn_crf.potentials import SparsePotentials
 
 # Of more nodes, calls of NumPy are so long that threads had better share them.
 _MOST_NODES_IN_TURN = 2048
@@ -212,25 +213,6 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def whole_pass(self, potentials, batches, n_jobs=1):
-        """A quicker way than batch by batch to the risk of all batches, where there is one.
-
-        Parameters
-        ----------
-        potentials : LinearPotentials
-        batches : list of Batch
-            Prepared for the potentials.
-        n_jobs : int or None, default=1
-            Threads that look at the batches.
-
-        Returns
-        -------
-        object or None
-            With a method ``value_grad(coef, members, n_jobs)`` that gives a :class:`RiskValue`, or None where the
-            general way is needed.
-        """
-        return None
-
     def of_batch(self, i):
         """The objective of one batch of training examples: this one, unless each batch has its own.
 
@@ -371,6 +353,9 @@ class EmpiricalRisk:
     (3.466, [-1.25, -0.5])
     """
 
+    #: How it is evaluated, in a few words.
+    path = "general"
+
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
         self.objective = objective
         self.potentials = potentials
@@ -425,7 +410,10 @@ class EmpiricalRisk:
     @property
     def curvature(self):
         """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None where none is known."""
-        return None
+        if not isinstance(self.potentials, SparsePotentials):
+            return None
+        examples = [self.potentials.prepared(batch.example) for batch in self.batches]
+        return self.potentials.curvature(examples, [weight_of_nodes(batch) for batch in self.batches])
 
     @cached_property
     def is_exact(self):
@@ -562,17 +550,12 @@ class EmpiricalRisk:
         -------
         RiskValue
         """
-        found = None if self._whole_pass is None else self._whole_pass.value_grad(coef, members, self.n_jobs)
-        if found is None:
-            found = self._sum_of_batches(coef, range(len(self.batches)) if members is None else members)
+        found = self._evaluate(coef, members)
         self.n_passes += 1
         return found
 
-    @cached_property
-    def _whole_pass(self):
-        return self.objective.whole_pass(self.potentials, self.batches, self.n_jobs)
-
-    def _sum_of_batches(self, coef, members):
+    def _evaluate(self, coef, members):
+        members = range(len(self.batches)) if members is None else members
         parts = map_tasks(partial(self.oracle, coef=coef), members, self.n_jobs, self._takes_turns)
         return total_of(parts, np.sum([part.gradient for part in parts], axis=0))
 

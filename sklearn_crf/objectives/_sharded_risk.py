@@ -85,6 +85,7 @@ class ShardedRisk:
         self.has_unlabelled = any(part.has_unlabelled for part in known)
         self.is_forest = all(part.is_forest for part in known)
         self.is_exact = all(part.is_exact for part in known)
+        self.path = " and ".join(sorted({part.path for part in known}))
         self.label_counts = tree_sum([part.label_counts for part in known])
         self.curvature = tree_sum([part.curvature for part in known])
 
@@ -191,6 +192,7 @@ class _Description(NamedTuple):
     has_unlabelled: bool
     is_forest: bool
     is_exact: bool
+    path: str
     label_counts: np.ndarray
     curvature: np.ndarray | None
     objective: Objective | None
@@ -302,6 +304,7 @@ class ShardPlanes:
 
     def __init__(self, risk: ShardedRisk, C: float, scale: np.ndarray):
         self.risk = risk
+        self.path = risk.path
         self.sizes = [1]
         self.n_inference_calls = 0
         self._C, self._scale = C, scale

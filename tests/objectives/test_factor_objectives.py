@@ -15,13 +15,12 @@ from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import BruteForce, JunctionTree, LoopyBP, NormProductBP
 from sklearn_crf.models import FactorGraph, clamped, labeling_statistics, score, union_of_factors
 from sklearn_crf.objectives import (
-    EmpiricalRisk,
+    FastRisk,
     Likelihood,
     Piecewise,
     Pseudolikelihood,
     RelaxedLikelihood,
     SoftmaxMargin,
-    SparseRisk,
 )
 from sklearn_crf.potentials import (
     FactorPotentials,
@@ -55,7 +54,7 @@ def make_risk(objective, X, y, sparse=False, weight=None, max_factor_nodes=1):
         nodes = LinearPotentials(n_features, 3, form)
         batches = make_batches(encoded, labels.labels, weight, **limit)
     potentials = FactorPotentials(nodes, factor_types(encoded.items, batches, 3))
-    return (SparseRisk if sparse else EmpiricalRisk)(objective, potentials, batches)
+    return FastRisk(objective, potentials, batches)
 
 
 def five_points(value, coef, k, step=1e-3):

@@ -10,7 +10,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import TreeInference
 from sklearn_crf.kernels.learning.feature_pairs import pair_gradient, pair_scores
 from sklearn_crf.models import labeling_statistics, score
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood, SparseRisk
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood
 from sklearn_crf.potentials import (
     FeaturePairs,
     LinearPotentials,
@@ -149,7 +149,7 @@ def test_sparse_risk_is_the_empirical_risk(n_node_types):
     expected = EmpiricalRisk(Likelihood(TreeInference()), dense, batches).value_grad(coef)
     packed = to_sparse(dense, sparse, coef)
     results = [
-        SparseRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types), n_jobs=n).value_grad(packed)
+        FastRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types), n_jobs=n).value_grad(packed)
         for n in (1, 2, 3)
     ]
     assert_allclose(results[0].value, expected.value, rtol=1e-12)
@@ -157,7 +157,7 @@ def test_sparse_risk_is_the_empirical_risk(n_node_types):
     assert results[0].n_errors == expected.n_errors
     for other in results[1:]:
         assert_array_equal(other.gradient, results[0].gradient)
-    risk = SparseRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types))
+    risk = FastRisk(Likelihood(TreeInference()), sparse, prepared(batches, n_node_types))
     assert_allclose(risk.oracle(0, packed).gradient, risk.value_grad(packed, [0]).gradient, atol=1e-13)
 
 
@@ -176,7 +176,7 @@ def test_curvature_is_the_diagonal_of_the_hessian_at_zero(form, n_classes, n_typ
     pairs = FeaturePairs.all(5 * n_types, 1 if n_classes == 2 else n_classes)
     options = {"n_node_types": n_types, "n_edge_types": n_types, "n_edge_features": 2}
     potentials = SparsePotentials(pairs, 5, n_classes, pairwise_form(form, n_classes), **options)
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     step = 1e-4
     shifted = [step * row for row in np.eye(potentials.n_coef)]
     slopes = [risk.value_grad(x).gradient - risk.value_grad(-x).gradient for x in shifted]

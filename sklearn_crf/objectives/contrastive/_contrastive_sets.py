@@ -10,8 +10,9 @@ import numpy as np
 from sklearn_crf.models import score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives._example_weights import tables_by_weight
+from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
-from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes, risk_of_tasks
+from sklearn_crf.objectives.likelihood._pass_over_nodes import NodeTasks, risk_of_tasks
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 
 # Largest number of labelings of which all pairs are still affordable.
@@ -192,27 +193,29 @@ class PassOfSets:
     Where assignments and weights are few, differences of features are kept: no node is looked at for sets.
     """
 
-    # nodes: PassOverNodes; objective: BatchObjectives, whose sets may grow
+    name = "nodes and sets"
 
-    def __init__(self, nodes, potentials, batches, objective):
-        self._nodes, self._potentials, self._batches, self._objective = nodes, potentials, batches, objective
+    def __init__(self, risk):
+        # The sets of the objective may grow.
+        self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
         # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
-        self._differences = [(None, None)] * len(batches)
-        zeros = np.zeros(potentials.n_coef)
-        self._by_weight = [tables_by_weight(batch, potentials.model(zeros, batch.example)) for batch in batches]
-
-    @classmethod
-    def of(cls, objective, potentials, batches, n_jobs=1):
-        """That of an objective for each batch; None where some are other sums, or nodes have no pass."""
-        if not all([type(part) for part in own.parts] == _PARTS for own in objective.objectives):
-            return None
+        self._differences = [(None, None)] * len(risk.batches)
+        zeros = np.zeros(risk.potentials.n_coef)
+        self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
         # Weights of nodes are costs for generators, not for losses.
-        unweighted = [replace(batch, node_weight=None) for batch in batches]
-        nodes = PassOverNodes.given_neighbours(potentials, unweighted, n_jobs)
-        return None if nodes is None else cls(nodes, potentials, batches, objective)
+        unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
+        self._nodes = NodeTasks(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
-    def value_grad(self, coef, members, n_jobs):
-        """The risk of all batches; None of some of them alone, and where it is not finite."""
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether every batch has a pseudolikelihood of nodes with dense features, and sets."""
+        if not isinstance(objective, BatchObjectives):
+            return False
+        has_both = all(type(each) is SumOfObjectives and _kinds(each) == _PARTS for each in objective.objectives)
+        return has_both and NodeTasks.are_for(potentials, batches, sees_neighbours=True)
+
+    def value_grad(self, risk, coef, members):
+        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
         if members is not None:
             return None
         coef = np.asarray(coef)
@@ -220,7 +223,7 @@ class PassOfSets:
         few = [i for i in filled if self._is_small(i)]
         many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
         by_differences = [partial(self._of_differences, few, coef)] if few else []
-        return risk_of_tasks([*self._nodes.tasks(coef), *many, *by_differences], n_jobs, counts_errors=False)
+        return risk_of_tasks([*self._nodes.at(coef), *many, *by_differences], risk.n_jobs, counts_errors=False)
 
     def _sets(self, i):
         return self._objective.of_batch(i).parts[-1].sets
@@ -292,3 +295,7 @@ class _Scores(NamedTuple):
 
 
 _PARTS = [Pseudolikelihood, ContrastiveSets]
+
+
+def _kinds(objective):
+    return [type(part) for part in objective.parts]

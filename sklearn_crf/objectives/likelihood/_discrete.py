@@ -4,7 +4,6 @@ import numpy as np
 
 from sklearn_crf.models import PairwiseModel, check_labels, difference_of_labelings, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
-from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 
 
 class SaddlePoint(Objective):
@@ -65,11 +64,6 @@ class SaddlePoint(Objective):
             n_nonsubmodular=_n_nonsubmodular(best.state),
             gap=best.gap,
         )
-
-    def whole_pass(self, potentials, batches, n_jobs=1):
-        if type(self) is not SaddlePoint:
-            return None
-        return PassOfCuts.of(self.inference, potentials, batches)
 
 
 class MaximumMarginal(Objective):

@@ -14,6 +14,8 @@ from sklearn_crf.kernels.learning.pseudolikelihood import (
     losses_of_two,
 )
 from sklearn_crf.objectives._base import RiskValue
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
 # Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut. Short tasks
@@ -34,7 +36,7 @@ class _Nodes(NamedTuple):
     weight: np.ndarray  # (n,) float64, or empty for ones
 
 
-class PassOverNodes:
+class NodeTasks:
     r"""Risk and gradient of labelled nodes with dense features, given their neighbours or without, in one pass.
 
     .. math::
@@ -45,53 +47,33 @@ class PassOverNodes:
     sums are multiplied with the form of the tables, which leaves a column for each weight.
     """
 
-    def __init__(self, potentials, pieces, counts_errors):
+    def __init__(self, potentials, batches, n_jobs, sees_neighbours):
         self._potentials = potentials
-        self._pieces = pieces
-        self._counts_errors = counts_errors
-
-    @classmethod
-    def given_neighbours(cls, potentials, batches, n_jobs=1):
-        """That of the pseudolikelihood, which infers no labels; None where there are nodes of several kinds, sparse
-        features or missing labels.
-        """
-        return cls._of(potentials, batches, n_jobs, sees_neighbours=True, counts_errors=False)
-
-    @classmethod
-    def without_edges(cls, potentials, batches, n_jobs=1):
-        """That of the likelihood of batches without edges; None of others, too."""
-        if any(batch.example.graph.n_edges for batch in batches):
-            return None
-        return cls._of(potentials, batches, n_jobs, sees_neighbours=False, counts_errors=True)
-
-    @classmethod
-    def _of(cls, potentials, batches, n_jobs, sees_neighbours, counts_errors):
-        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
-            return None
         width = _width(potentials) if sees_neighbours else 0
         n_nodes = sum(batch.example.n_nodes for batch in batches)
-        if not all(map(_is_plain, batches)) or n_nodes * width > _MOST_KEPT:
-            return None
-        # Weights of nodes are for objectives that do not count errors.
         read = partial(
             _nodes_of,
             potentials=potentials,
-            has_edges=width > 0,
+            sees_neighbours=sees_neighbours,
             differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
-            weighs_nodes=not counts_errors,
         )
         parts = map_tasks(read, batches, n_jobs)
         n_products = (potentials.n_features + width) * potentials.n_columns
         most = np.clip(n_nodes * n_products // _TASKS, _FEWEST_PRODUCTS, _MOST_PRODUCTS)
         size = int(np.clip(most // max(n_products, 1), 1, _MOST_NODES))
-        return cls(potentials, list(_pieces(parts, size)), counts_errors)
+        self._pieces = list(_pieces(parts, size))
 
-    def value_grad(self, coef, members, n_jobs):
-        """The risk of all batches; None of some of them alone, and where it is not finite."""
-        return None if members is not None else risk_of_tasks(self.tasks(coef), n_jobs, self._counts_errors)
+    @staticmethod
+    def are_for(potentials, batches, sees_neighbours):
+        """Return whether nodes are of one kind, with dense features and labels, and sums over neighbours are few."""
+        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
+            return False
+        width = _width(potentials) if sees_neighbours else 0
+        n_nodes = sum(batch.example.n_nodes for batch in batches)
+        return n_nodes * width <= _MOST_KEPT and all(map(_is_plain, batches))
 
-    def tasks(self, coef):
-        """Functions that give loss, errors and gradient of some nodes each."""
+    def at(self, coef):
+        """Return functions that give loss, errors and gradient of some nodes each."""
         return [partial(self._loss, piece, np.asarray(coef)) for piece in self._pieces]
 
     def _loss(self, piece, coef, n_threads):
@@ -138,8 +120,47 @@ class PassOverNodes:
         return loss, n_errors, gradient
 
 
+class NodesGivenNeighbours:
+    """The pseudolikelihood of all batches, which infers no labels."""
+
+    name = "nodes given neighbours"
+
+    def __init__(self, risk):
+        self._tasks = NodeTasks(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=True)
+
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether the objective is the pseudolikelihood of labelled nodes with dense features."""
+        return type(objective) is Pseudolikelihood and NodeTasks.are_for(potentials, batches, sees_neighbours=True)
+
+    def value_grad(self, risk, coef, members):
+        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        return None if members is not None else risk_of_tasks(self._tasks.at(coef), risk.n_jobs, counts_errors=False)
+
+
+class NodesWithoutEdges:
+    """The likelihood of all batches, none of which has edges."""
+
+    name = "nodes without edges"
+
+    def __init__(self, risk):
+        self._tasks = NodeTasks(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=False)
+
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether no example has an edge, and inference is exact on labelled nodes with dense features."""
+        if type(objective) is not Likelihood or objective.exact_on is None:
+            return False
+        has_edges = any(batch.example.graph.n_edges for batch in batches)
+        return not has_edges and NodeTasks.are_for(potentials, batches, sees_neighbours=False)
+
+    def value_grad(self, risk, coef, members):
+        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        return None if members is not None else risk_of_tasks(self._tasks.at(coef), risk.n_jobs, counts_errors=True)
+
+
 def risk_of_tasks(tasks, n_jobs, counts_errors):
-    """The risk of which tasks give loss, errors and gradient in parts; None where it is not finite."""
+    """Return the risk of which tasks give loss, errors and gradient in parts, or None if it is not finite."""
     found = map_tasks(lambda task, n_threads: task(n_threads=n_threads), tasks, n_jobs)
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
@@ -161,17 +182,18 @@ def _width(potentials):
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 
 
-def _nodes_of(batch, potentials, has_edges, differences, weighs_nodes, n_threads):
-    """The nodes of a batch."""
+def _nodes_of(batch, potentials, sees_neighbours, differences, n_threads):
+    """Return the nodes of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)
     if batch.weight is not None:
         weight = np.repeat(batch.weight, np.diff(batch.node_ptr))
-    if weighs_nodes and batch.node_weight is not None:
+    # Losses of nodes by themselves count errors, which have no weight of the node.
+    if sees_neighbours and batch.node_weight is not None:
         weight = batch.node_weight * weight if len(weight) else np.asarray(batch.node_weight, dtype=np.float64)
     dtype = example.node_features.dtype
     counts = np.empty((len(labels), 0))
-    if has_edges:
+    if sees_neighbours:
         counts = _counts(example, labels, potentials)
         if differences is not None:
             counts = counts.reshape(-1, counts.shape[-1]) @ differences

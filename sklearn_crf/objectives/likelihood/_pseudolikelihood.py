@@ -10,7 +10,6 @@ from sklearn_crf.inference._local_updates import local_arguments, table_buffers
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
 from sklearn_crf.models import FactorGraph, FactorStatistics, Statistics, add_cells, check_labels
 from sklearn_crf.objectives._base import Loss, Objective
-from sklearn_crf.objectives.likelihood._pass_over_nodes import PassOverNodes
 
 
 class _Changed(NamedTuple):
@@ -158,6 +157,3 @@ class Pseudolikelihood(Objective):
         if node_weight is not None:
             terms = np.multiply(terms, node_weight, where=node_weight > 0, out=np.zeros_like(terms))
         return Loss(statistics=statistics, terms=terms)
-
-    def whole_pass(self, potentials, batches, n_jobs=1):
-        return PassOverNodes.given_neighbours(potentials, batches, n_jobs)

@@ -99,10 +99,13 @@ class ForestPlanes:
     5.0
     """
 
+    name = "planes of forests"
+
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
         potentials = risk.potentials
         batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
+        self.path = self.name
         #: Whether features are few of very many.
         self.are_sparse = isinstance(potentials, SparsePotentials)
         if self.are_sparse:

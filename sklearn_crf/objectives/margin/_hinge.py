@@ -5,7 +5,6 @@ import numpy as np
 from sklearn_crf.models import check_labels
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
-from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 
@@ -112,11 +111,6 @@ class StructuredHinge(Objective):
         return self._saddle_point.loss_statistics(
             self.augmented(model, labels, node_weight), labels, n_threads=n_threads
         )
-
-    def whole_pass(self, potentials, batches, n_jobs=1):
-        if type(self) is not StructuredHinge:
-            return None
-        return PassOfCuts.of(self.inference, potentials, batches, self.cost)
 
     def _required_labels(self, model, labels):
         labels = check_labels(model, labels, may_miss=True)

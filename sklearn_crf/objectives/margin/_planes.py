@@ -6,10 +6,9 @@ from sklearn_crf.encoding import Batch, Example, stacked, stacked_types, trusted
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
-from sklearn_crf.objectives._base import EmpiricalRisk
-from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge, is_whole
 from sklearn_crf.potentials import SparsePotentials
 
@@ -144,6 +143,7 @@ class PlaneOracle:
 
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
         self.risk = risk
+        self.path = risk.path
         self.blocks = blocks
         self.sizes = [sum(len(risk.batches[i].members) for i in block) for block in blocks]
         self.n_inference_calls = 0
@@ -152,8 +152,6 @@ class PlaneOracle:
         self._map = map_in_threads
         self._states = [None] * len(risk.batches)
         self._edge_group = [edge_members(batch) for batch in risk.batches]
-        whole = risk.objective.whole_pass(risk.potentials, risk.batches)
-        self._cuts = whole if isinstance(whole, PassOfCuts) else None
 
     def weights_of(self, x):
         """Flat weights that a solver's x stands for.
@@ -179,10 +177,6 @@ class PlaneOracle:
 
     def _planes(self, i, coef):
         batch, objective = self.risk.batches[i], self.risk.objective
-        cut = None if self._cuts is None or len(batch.members) > 1 else self._cuts.plane(i, coef)
-        if cut is not None:
-            slope, cost = cut
-            return (self._C * self._scale * slope)[None], np.array([self._C * cost])
         model = self.risk.potentials.model(coef, batch.example, self.risk.edges_of(i))
         with convergence_left_to_caller(), batch.named_in_errors():
             if isinstance(objective, RelaxedHinge):
@@ -229,6 +223,24 @@ class PlaneOracle:
         unary[nodes, batch.labels] -= 1.0
         groups = self._edge_group[i], len(batch.members)
         return Statistics(unary, pair_counts(model, found, *groups) - pair_counts(model, batch.labels, *groups))
+
+
+class PlanesOfCuts(PlaneOracle):
+    """The same planes of small lattices with two states, each by one call that finds the minimum cut."""
+
+    name = PassOfCuts.name
+    applies = PassOfCuts.applies
+
+    def __init__(self, risk, C, scale, blocks, map_in_threads=map):
+        super().__init__(risk, C, scale, blocks, map_in_threads)
+        self._cuts = PassOfCuts(risk)
+
+    def _planes(self, i, coef):
+        cut = self._cuts.plane(i, coef) if len(self.risk.batches[i].members) == 1 else None
+        if cut is None:
+            return super()._planes(i, coef)
+        slope, cost = cut
+        return (self._C * self._scale * slope)[None], np.array([self._C * cost])
 
 
 def make_blocks(batches, n_blocks=64, largest=4):
@@ -312,7 +324,7 @@ def risk_in_blocks(risk):
         groups = groups_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
         blocks.append(list(range(len(joined), len(joined) + len(groups))))
         joined += [union_of(group, as_lattice=True) for group in groups]
-    return EmpiricalRisk(objective, potentials, joined, n_jobs=risk.n_jobs, seed=risk.seed), blocks
+    return type(risk)(objective, potentials, joined, n_jobs=risk.n_jobs, seed=risk.seed), blocks
 
 
 # Most examples of a block, and nodes that are not worth a thread of their own, or are enough for one.

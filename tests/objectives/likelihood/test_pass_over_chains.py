@@ -9,8 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import MeanField, TreeInference
-from sklearn_crf.objectives import Likelihood, SparseRisk
-from sklearn_crf.objectives.likelihood import _likelihood
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood
+from sklearn_crf.objectives.likelihood import _pass_over_chains
+from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
 from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
 
 N_FEATURES = 30
@@ -44,10 +45,15 @@ def potentials_of(n_states, batches, *, form="full", seen=False, **options):
 
 
 def both_ways(potentials, batches, coef, n_jobs=None, members=None):
-    quick, general = (SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n_jobs) for _ in range(2))
-    assert quick._whole_pass is not None
-    general._whole_pass = None
+    quick, general = (
+        kind(Likelihood(TreeInference()), potentials, batches, n_jobs=n_jobs) for kind in (FastRisk, EmpiricalRisk)
+    )
+    assert quick.path == PassOverChains.name
     return quick.value_grad(coef, members), general.value_grad(coef, members)
+
+
+def by_path_alone(risk, coef):
+    return PassOverChains(risk).value_grad(risk, coef, None)
 
 
 def assert_equal_risks(found, expected, tol=1e-12):
@@ -61,8 +67,8 @@ def assert_equal_risks(found, expected, tol=1e-12):
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_it_is_the_general_way(n_states, ones, weighted, monkeypatch):
-    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 40 * n_states)
-    monkeypatch.setattr(_likelihood, "_FEWEST_TOGETHER", 1)
+    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 40 * n_states)
+    monkeypatch.setattr(_pass_over_chains, "_FEWEST_TOGETHER", 1)
     batches = batches_of(n_states, ones=ones, weighted=weighted)
     potentials = potentials_of(n_states, batches, seen=n_states != 3, form="potts" if n_states == 5 else "full")
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
@@ -88,19 +94,19 @@ def test_forbidden_pairs_leave_scores_their_range(scale):
     potentials.unpack(coef).coef[...] *= scale
     found, expected = both_ways(potentials, batches, coef)
     # One call of the kernel for each batch has them all: nothing is left to models of batches.
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
-    assert risk._whole_pass.value_grad(coef, None, None) is not None
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
+    assert by_path_alone(risk, coef) is not None
     assert_equal_risks(found, expected, tol=1e-9)
     assert not potentials.unpack(found.gradient).edge_coef[..., [0, 4, 8]].any()
-    free = SparseRisk(Likelihood(TreeInference()), potentials_of(3, batches), batches).value_grad(coef)
+    free = FastRisk(Likelihood(TreeInference()), potentials_of(3, batches), batches).value_grad(coef)
     assert found.value < free.value
 
 
 def test_labels_that_are_forbidden_are_left_to_models():
     batches = batches_of(3)
     potentials = potentials_of(3, batches, forbidden=NOT_TWICE)
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
-    assert risk._whole_pass.value_grad(np.zeros(potentials.n_coef), None, None) is None
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
+    assert by_path_alone(risk, np.zeros(potentials.n_coef)) is None
 
 
 def test_single_precision_and_no_intercept():
@@ -113,7 +119,7 @@ def test_single_precision_and_no_intercept():
 def test_gradient_is_the_slope_of_the_value():
     batches = batches_of(3, weighted=True)
     potentials = potentials_of(3, batches)
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     rng = np.random.default_rng(0)
     coef, direction = rng.normal(size=(2, potentials.n_coef))
     ahead, behind = (risk.value_grad(coef + step * direction).value for step in (1e-5, -1e-5))
@@ -122,13 +128,13 @@ def test_gradient_is_the_slope_of_the_value():
 
 @pytest.mark.parametrize("forbidden", [None, NOT_TWICE], ids=["free", "forbidden"])
 def test_threads_do_not_change_a_bit(forbidden, monkeypatch):
-    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 60)
-    monkeypatch.setattr(_likelihood, "_FEWEST_TOGETHER", 2)
+    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 60)
+    monkeypatch.setattr(_pass_over_chains, "_FEWEST_TOGETHER", 2)
     batches = batches_of(3, n_sentences=40, repeats=forbidden is None)
     potentials = potentials_of(3, batches, forbidden=forbidden)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
     first, *others = (
-        SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
+        FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
     )
     for other in others:
         assert first.value == other.value
@@ -140,29 +146,29 @@ def test_parts_with_a_gradient_each(n_parts, monkeypatch):
     batches = batches_of(3, n_sentences=40, weighted=True)
     potentials = potentials_of(3, batches)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
-    whole = SparseRisk(Likelihood(TreeInference()), potentials, batches).value_grad(coef)
-    monkeypatch.setattr(_likelihood, "_n_parts", lambda *sizes: n_parts)
+    whole = FastRisk(Likelihood(TreeInference()), potentials, batches).value_grad(coef)
+    monkeypatch.setattr(_pass_over_chains, "_n_parts", lambda *sizes: n_parts)
     assert_equal_risks(*both_ways(potentials, batches, coef))
     first, *others = (
-        SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
+        FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
     )
     assert_allclose(first.gradient, whole.gradient, rtol=1e-12, atol=1e-11)
     for other in others:
         assert first.value == other.value
         assert_array_equal(first.gradient, other.gradient)
     # Calls do not share what they return.
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=2)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=2)
     kept = risk.value_grad(coef).gradient
     risk.value_grad(2 * coef)
     assert_array_equal(kept, first.gradient)
 
 
 def test_parts_are_for_many_entries_of_each_weight():
-    assert _likelihood._n_parts(1000, 1000, 50) == 1
-    assert _likelihood._n_parts(6000, 1000, 50) == 2
-    assert _likelihood._n_parts(9000, 1000, 50) == 4
-    assert _likelihood._n_parts(10**6, 1000, 50) == 8
-    assert _likelihood._n_parts(10**6, 1000, 3) == 2
+    assert _pass_over_chains._n_parts(1000, 1000, 50) == 1
+    assert _pass_over_chains._n_parts(6000, 1000, 50) == 2
+    assert _pass_over_chains._n_parts(9000, 1000, 50) == 4
+    assert _pass_over_chains._n_parts(10**6, 1000, 50) == 8
+    assert _pass_over_chains._n_parts(10**6, 1000, 3) == 2
 
 
 @pytest.mark.parametrize("part", ["nodes", "edges"])
@@ -172,8 +178,8 @@ def test_wide_ranges_of_scores_are_left_to_messages(part):
     coef = np.zeros(potentials.n_coef)
     parts = potentials.unpack(coef)
     (parts.coef if part == "nodes" else parts.edge_coef)[...].flat[:9] = np.linspace(-900, 900, 9)
-    risk = SparseRisk(Likelihood(TreeInference()), potentials, batches)
-    assert risk._whole_pass.value_grad(coef, None, None) is None
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
+    assert by_path_alone(risk, coef) is None
     assert_equal_risks(*both_ways(potentials, batches, coef))
 
 
@@ -194,13 +200,13 @@ def test_anything_else_has_no_pass():
         "two classes": (SparsePotentials(FeaturePairs.all(30, 1), 30, 2, pairwise_form("full", 2)), batches_of(2)),
     }
     for potentials, others in cases.values():
-        assert Likelihood(TreeInference()).whole_pass(potentials, others) is None
-    assert Likelihood(MeanField()).whole_pass(potentials_of(3, batches), batches) is None
+        assert not PassOverChains.applies(Likelihood(TreeInference()), potentials, others)
+    assert not PassOverChains.applies(Likelihood(MeanField()), potentials_of(3, batches), batches)
 
 
 def test_groups_have_enough_batches_for_threads(monkeypatch):
-    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 10)
-    assert _likelihood._groups([10] * 9) == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
-    assert _likelihood._groups([10] * 3) == [[0, 1, 2]]
-    monkeypatch.setattr(_likelihood, "_KEPT_TOGETHER", 1000)
-    assert _likelihood._groups([10] * 9) == [list(range(9))]
+    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 10)
+    assert _pass_over_chains._groups([10] * 9) == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
+    assert _pass_over_chains._groups([10] * 3) == [[0, 1, 2]]
+    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 1000)
+    assert _pass_over_chains._groups([10] * 9) == [list(range(9))]

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import GibbsSampler, LoopyBP, TreeInference
-from sklearn_crf.objectives import EmpiricalRisk, Likelihood, Pseudolikelihood
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood, Pseudolikelihood
 from sklearn_crf.objectives.likelihood import _pass_over_nodes
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -40,9 +40,8 @@ def potentials_of(encoded, n_classes, form="potts", **options):
 
 def both_ways(objective, potentials, batches, n_jobs=None):
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
-    quick, general = (EmpiricalRisk(objective, potentials, batches, n_jobs=n_jobs) for _ in range(2))
-    assert quick._whole_pass is not None
-    general.__dict__["_whole_pass"] = None
+    quick, general = (kind(objective, potentials, batches, n_jobs=n_jobs) for kind in (FastRisk, EmpiricalRisk))
+    assert quick.path.startswith("nodes")
     return quick.value_grad(coef), general.value_grad(coef)
 
 
@@ -104,31 +103,30 @@ def test_scores_far_apart(longest, monkeypatch):
     monkeypatch.setattr(_pass_over_nodes, "_LONGEST_ROW", longest)
     encoded, batches = batches_of(2, edges=False)
     potentials = potentials_of(encoded, 2)
-    risk = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
     coef = 1e6 * np.random.default_rng(0).normal(size=potentials.n_coef)
     general = EmpiricalRisk(Likelihood(TreeInference()), potentials, batches)
-    general.__dict__["_whole_pass"] = None
     assert_equal_risks(risk.value_grad(coef), general.value_grad(coef))
 
 
 def test_what_needs_models():
     encoded, batches = batches_of(3)
     potentials = potentials_of(encoded, 3)
-    assert EmpiricalRisk(Likelihood(LoopyBP()), potentials, batches)._whole_pass is None
+    assert FastRisk(Likelihood(LoopyBP()), potentials, batches).path == "general"
     forbidding = potentials_of(encoded, 3, forbidden=np.eye(3, dtype=bool))
-    assert EmpiricalRisk(Pseudolikelihood(), forbidding, batches)._whole_pass is None
+    assert FastRisk(Pseudolikelihood(), forbidding, batches).path == "general"
     some = [replace(batch, labels=np.where(np.arange(len(batch.labels)), batch.labels, -1)) for batch in batches]
-    risk = EmpiricalRisk(Pseudolikelihood(), potentials, some)
+    risk = FastRisk(Pseudolikelihood(), potentials, some)
     with pytest.raises(ValueError, match="needs a label for every node"):
         risk.value_grad(np.zeros(potentials.n_coef))
     encoded, batches = batches_of(3, edges=False)
-    assert EmpiricalRisk(Likelihood(GibbsSampler()), potentials_of(encoded, 3), batches)._whole_pass is None
+    assert FastRisk(Likelihood(GibbsSampler()), potentials_of(encoded, 3), batches).path == "general"
 
 
 def test_some_batches():
     encoded, batches = batches_of(2)
     potentials = potentials_of(encoded, 2)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
-    risk = EmpiricalRisk(Pseudolikelihood(), potentials, batches)
+    risk = FastRisk(Pseudolikelihood(), potentials, batches)
     parts = [risk.value_grad(coef, [i]) for i in range(len(batches))]
     assert_allclose(sum(part.value for part in parts), risk.value_grad(coef).value)

@@ -14,6 +14,8 @@ from sklearn_crf.inference.cuts._cut_network import STOP, LatticeFlow, Rounding,
 from sklearn_crf.kernels.cuts.fusion_moves import capacity_bound
 from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut_loss
 from sklearn_crf.objectives._base import RiskValue
+from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
+from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.potentials import LinearPotentials
 
 
@@ -41,29 +43,31 @@ class PassOfCuts:
     comes to the loss and to differences of statistics, in a fraction of the time of inference and statistics apart.
     """
 
-    def __init__(self, potentials, lattices):
-        self._potentials = potentials
-        self._lattices = lattices
+    name = "minimum cuts of lattices"
+
+    def __init__(self, risk):
+        cost = risk.objective.cost if isinstance(risk.objective, StructuredHinge) else None
+        self._potentials = risk.potentials
+        self._lattices = [_lattice_of(batch, cost) for batch in risk.batches]
         # Buffers of the latest lattices, one for each thread at most.
         self._idle = []
 
-    @classmethod
-    def of(cls, inference, potentials, batches, cost=None):
-        """That of an inference; None where it may find labels otherwise, or batches are more than lattices."""
-        # cost: (2, 2) of the first state where the second is true, or None
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether the examples are small lattices with two states, which the inference labels by cuts."""
+        if type(objective) not in (SaddlePoint, StructuredHinge):
+            return False
         is_linear = type(potentials) is LinearPotentials and not potentials.forbids
         if not is_linear or potentials.n_classes != 2 or potentials.n_node_types > 1:
-            return None
-        if not all(_is_cut(inference, batch) for batch in batches):
-            return None
-        return cls(potentials, [_lattice_of(batch, cost) for batch in batches])
+            return False
+        return all(_is_cut(objective.inference, batch) for batch in batches)
 
-    def value_grad(self, coef, members, n_jobs):
-        """The risk of batches; None where an edge is not submodular, and wherever numbers are out of the ordinary."""
+    def value_grad(self, risk, coef, members):
+        """Return the risk of batches, or None if an edge is not submodular or a number is not finite."""
         chosen = self._lattices if members is None else [self._lattices[i] for i in members]
         weights = self._potentials.unpack(np.asarray(coef))
         tables, failed = self._potentials.form.expand(weights.edge_coef), []
-        found = map_tasks(partial(self._loss, weights=weights, tables=tables, failed=failed), chosen, n_jobs)
+        found = map_tasks(partial(self._loss, weights=weights, tables=tables, failed=failed), chosen, risk.n_jobs)
         if failed:
             return None
         value, n_errors, nodes, pairs = (sum(parts) for parts in zip(*found, strict=True))
@@ -71,7 +75,7 @@ class PassOfCuts:
         return RiskValue(value, gradient, n_errors, converged=True, n_nonsubmodular=0)
 
     def plane(self, i, coef):
-        """Slope (n_coef,) of the loss of batch i and cost of its best labels, weighted; None as of ``value_grad``."""
+        """Slope (n_coef,) of the loss of batch i and cost of its best labels, weighted, or None as ``value_grad``."""
         lattice, weights = self._lattices[i], self._potentials.unpack(np.asarray(coef))
         found = self._cut(lattice, weights, self._potentials.form.expand(weights.edge_coef))
         if found is None:
@@ -149,6 +153,7 @@ def _is_cut(inference, batch):
 
 
 def _lattice_of(batch, cost):
+    # cost: (2, 2) of the first state where the second is true, or None
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     n_edges, dtype = example.graph.n_edges, example.node_features.dtype
     offset = np.empty(0)

@@ -9,8 +9,8 @@ from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, AutoMap, GraphCut
 from sklearn_crf.learning import SaddlePointTraining
-from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, SaddlePoint, StructuredHinge
-from sklearn_crf.objectives.likelihood._pass_of_cuts import PassOfCuts
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, PlaneOracle, SaddlePoint, StructuredHinge, plane_oracle
+from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 COST = np.array([[0.0, 2.0], [0.5, 0.0]])
@@ -51,7 +51,11 @@ def submodular_weights(potentials, seed=1):
 
 def apart(risk, coef):
     """The risk by inference on the model of each batch."""
-    return risk._sum_of_batches(coef, range(len(risk.batches)))
+    return EmpiricalRisk(risk.objective, risk.potentials, risk.batches).value_grad(coef)
+
+
+def by_path_alone(risk, coef):
+    return PassOfCuts(risk).value_grad(risk, coef, None)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -72,8 +76,8 @@ def test_the_same_as_apart(options, cost, dtype):
     batches = batches_of([(6, 7), (6, 7), (4, 9)], dtype=dtype, **options)
     potentials = potentials_of(batches)
     objective = SaddlePoint(AutoMap()) if cost is None else StructuredHinge(GraphCut(), cost)
-    risk = EmpiricalRisk(objective, potentials, batches)
-    assert isinstance(risk._whole_pass, PassOfCuts)
+    risk = FastRisk(objective, potentials, batches)
+    assert risk.path == PassOfCuts.name
     coef = submodular_weights(potentials)
     found, expected = risk.value_grad(coef), apart(risk, coef)
     tolerance = 1e-9 if dtype == np.float64 else 1e-4
@@ -89,9 +93,9 @@ def test_the_same_as_apart(options, cost, dtype):
 def test_chains_and_volumes(shape):
     batches = batches_of([shape] * 2)
     potentials = potentials_of(batches, fit_intercept=False)
-    risk = EmpiricalRisk(SaddlePoint(GraphCut()), potentials, batches)
+    risk = FastRisk(SaddlePoint(GraphCut()), potentials, batches)
     coef = submodular_weights(potentials)
-    found, expected = risk._whole_pass.value_grad(coef, None, 1), apart(risk, coef)
+    found, expected = by_path_alone(risk, coef), apart(risk, coef)
     assert found.value == pytest.approx(expected.value)
     assert_allclose(found.gradient, expected.gradient, atol=1e-9)
 
@@ -99,13 +103,13 @@ def test_chains_and_volumes(shape):
 def test_the_gradient_is_that_of_the_value():
     batches = batches_of([(5, 6)])
     potentials = potentials_of(batches, form="full")
-    risk = EmpiricalRisk(StructuredHinge(AutoMap(), COST), potentials, batches)
+    risk = FastRisk(StructuredHinge(AutoMap(), COST), potentials, batches)
     coef = 0.1 * submodular_weights(potentials)
     edge_coef = potentials.unpack(coef).edge_coef
     edge_coef[..., [1, 2]] -= 1
     step = 1e-6 * np.random.default_rng(2).normal(size=len(coef))
-    found = risk._whole_pass.value_grad(coef, None, 1)
-    ahead, behind = (risk._whole_pass.value_grad(coef + sign * step, None, 1).value for sign in (1, -1))
+    found = by_path_alone(risk, coef)
+    ahead, behind = (by_path_alone(risk, coef + sign * step).value for sign in (1, -1))
     assert (ahead - behind) / 2 == pytest.approx(found.gradient @ step, rel=1e-6)
 
 
@@ -113,12 +117,10 @@ def test_some_batches_and_any_number_of_threads():
     batches = batches_of([(6, 7), (5, 5), (6, 7), (4, 9)])
     potentials = potentials_of(batches)
     coef = submodular_weights(potentials)
-    found = [
-        EmpiricalRisk(SaddlePoint(AutoMap()), potentials, batches, n_jobs=n_jobs).value_grad(coef) for n_jobs in (1, 3)
-    ]
+    found = [FastRisk(SaddlePoint(AutoMap()), potentials, batches, n_jobs=n_jobs).value_grad(coef) for n_jobs in (1, 3)]
     assert found[0].value == found[1].value
     assert_array_equal(found[0].gradient, found[1].gradient)
-    risk = EmpiricalRisk(SaddlePoint(AutoMap()), potentials, batches)
+    risk = FastRisk(SaddlePoint(AutoMap()), potentials, batches)
     some = risk.value_grad(coef, [1, 3])
     assert some.value == pytest.approx(sum(risk.oracle(i, coef).value for i in (1, 3)))
 
@@ -127,10 +129,10 @@ def test_some_batches_and_any_number_of_threads():
 def test_what_is_no_cut_is_inferred(edge_weight):
     batches = batches_of([(6, 7), (4, 9)])
     potentials = potentials_of(batches)
-    risk = EmpiricalRisk(SaddlePoint(AutoMap()), potentials, batches)
+    risk = FastRisk(SaddlePoint(AutoMap()), potentials, batches)
     coef = submodular_weights(potentials)
     potentials.unpack(coef).edge_coef[...] = edge_weight
-    assert risk._whole_pass.value_grad(coef, None, 1) is None
+    assert by_path_alone(risk, coef) is None
     found, expected = risk.value_grad(coef), apart(risk, coef)
     assert found.value == pytest.approx(expected.value)
     assert_allclose(found.gradient, expected.gradient)
@@ -147,24 +149,18 @@ def test_planes_are_those_of_inference(options, edge_weight):
     if edge_weight is not None:
         potentials.unpack(coef).edge_coef[...] = edge_weight
     scale = np.random.default_rng(2).uniform(0.5, 2, size=potentials.n_coef)
-    quick = PlaneOracle(EmpiricalRisk(StructuredHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
-    # A loss of a class of its own is found by inference.
-    apart = PlaneOracle(EmpiricalRisk(_OwnHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
+    quick = plane_oracle(EmpiricalRisk(StructuredHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
+    apart = PlaneOracle(EmpiricalRisk(StructuredHinge(AutoMap(), COST), potentials, batches), 0.3, scale, blocks)
     assert (quick._cuts.plane(0, coef) is None) == (edge_weight is not None)
-    assert apart._cuts is None
     tolerance = 1e-4 if batches[0].example.node_features.dtype == np.float32 else 1e-9
     for found, expected in zip(quick(0, coef / scale), apart(0, coef / scale), strict=True):
         assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
-class _OwnHinge(StructuredHinge):
-    """The same loss."""
-
-
 def test_scores_beyond_the_limit_are_the_error_of_models():
     batches = batches_of([(6, 7)])
     potentials = potentials_of(batches)
-    risk = EmpiricalRisk(SaddlePoint(AutoMap()), potentials, batches)
+    risk = FastRisk(SaddlePoint(AutoMap()), potentials, batches)
     with pytest.raises(ValueError, match="in magnitude at most"):
         risk.value_grad(1e101 * submodular_weights(potentials))
 
@@ -177,18 +173,18 @@ def test_others_have_no_such_pass():
     unlabelled.labels[3] = -1
     small = batches_of([(2, 3)])
     example = batches[0].example
-    assert PassOfCuts.of(AutoMap(), potentials, batches) is not None
-    assert PassOfCuts.of(ICM(), potentials, batches) is None
-    assert PassOfCuts.of(AutoMap(), potentials, [unlabelled]) is None
-    assert PassOfCuts.of(AutoMap(), potentials, small) is None  # by enumeration
-    assert PassOfCuts.of(AutoMap(), LinearPotentials(3, 3, pairwise_form("potts", 3)), batches) is None
+    assert PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, batches)
+    assert not PassOfCuts.applies(SaddlePoint(ICM()), potentials, batches)
+    assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, [unlabelled])
+    assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, small)  # by enumeration
+    assert not PassOfCuts.applies(SaddlePoint(AutoMap()), LinearPotentials(3, 3, pairwise_form("potts", 3)), batches)
     of_graph = Batch(
         Example(example.node_features, general, example.edge_features, edge_type=example.edge_type),
         batches[0].members,
         batches[0].node_ptr,
         batches[0].labels,
     )
-    assert PassOfCuts.of(AutoMap(), potentials, [of_graph]) is None
+    assert not PassOfCuts.applies(SaddlePoint(AutoMap()), potentials, [of_graph])
 
 
 class _Silent(SaddlePoint):
@@ -202,7 +198,7 @@ class _Silent(SaddlePoint):
 def test_subclasses_keep_their_own_loss():
     batches = batches_of([(6, 7)])
     potentials = potentials_of(batches)
-    assert EmpiricalRisk(_Silent(AutoMap()), potentials, batches).value_grad(submodular_weights(potentials)).value == 0
+    assert FastRisk(_Silent(AutoMap()), potentials, batches).value_grad(submodular_weights(potentials)).value == 0
 
 
 def test_fits_have_the_same_bits_for_any_number_of_threads():
