@@ -1,12 +1,7 @@
 """Inference: scores in, labels, marginals or samples out."""
 
-from sklearn_crf.inference._base import (
-    FactorMarginals,
-    Inference,
-    Labeling,
-    Marginals,
-    convergence_left_to_caller,
-)
+from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._results import FactorMarginals, Labeling, Marginals
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.automatic._map import AutoMap
 from sklearn_crf.inference.automatic._marginals import AutoMarginals

@@ -1,8 +1,9 @@
-"""Base class of inference algorithms, and the types of their results."""
+"""Base class of inference algorithms."""
 
 from contextlib import contextmanager
+from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -11,153 +12,10 @@ from sklearn_crf._own_methods import ChecksOwnMethods
 from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.inference._constraints import Infeasible, Refuted
-from sklearn_crf.inference._parts import has_parts, node_marginals_of_parts
+from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._results import CHECKS
-from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel, Statistics, check_allowed_states, score
-
-
-class Marginals(NamedTuple):
-    """Marginals of a model: each array is the derivative of ``log_z`` by the model's field of that name.
-
-    ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
-    log-partition of that component, so that examples joined into one model can be weighted apart.
-
-    Attributes
-    ----------
-    unary : ndarray of shape (N, K), float32 or float64
-        In the precision of the model; rows sum to one.
-    tables : ndarray of shape (T, R, K, K), float64
-        Sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
-    log_z : float or None
-        Log-partition; None where the algorithm has none.
-    log_z_terms : ndarray of shape (N,), float64, or None
-        What each node adds to ``log_z``.
-    bound : {"exact", "upper", "lower"} or None
-        What ``log_z`` is of the true one, for this result.
-    n_iter : int
-        Sweeps made.
-    converged : bool
-        Whether the tolerance was reached within ``max_iter``.
-    state : object
-        To warm-start the next call; belongs to one example.
-    method : str or None
-        Names of the algorithms that it is from.
-    error : float or None
-        Estimate of the mean error of the marginals of nodes, half the sum of absolute differences: 0 if they are exact,
-        None if nothing estimates it (:class:`AutoMarginals` does).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
-    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
-    >>> found = TreeInference().marginals(model)
-    >>> found.unary.shape, found.tables.shape, found.bound
-    ((3, 2), (1, 1, 2, 2), 'exact')
-    >>> bool(np.isclose(found.log_z_terms.sum(), found.log_z))
-    True
-    """
-
-    unary: np.ndarray
-    tables: np.ndarray
-    log_z: float | None
-    log_z_terms: np.ndarray | None
-    bound: str | None
-    n_iter: int = 0
-    converged: bool = True
-    state: object = None
-    method: str | None = None
-    error: float | None = None
-
-    @property
-    def statistics(self) -> Statistics:
-        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.Statistics`."""
-        return Statistics(self.unary, self.tables)
-
-
-class FactorMarginals(NamedTuple):
-    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name."""
-
-    unary: np.ndarray  # (N, K), float32 or float64
-    log_table: np.ndarray  # (n_cells,), float64
-    table_default: np.ndarray  # (T,), float64
-    log_z: float | None
-    log_z_terms: np.ndarray | None  # (N,), float64, or None
-    bound: str | None
-    n_iter: int = 0
-    converged: bool = True
-    state: object = None
-    method: str | None = None
-    error: float | None = None
-
-    @property
-    def statistics(self):
-        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.FactorStatistics`."""
-        return FactorStatistics(self.log_table, self.table_default)
-
-
-class Labeling(NamedTuple):
-    """A labeling, its score, and how good it could have been.
-
-    Attributes
-    ----------
-    labels : ndarray of shape (N,), int32
-        State of each node.
-    score : float
-        Score of the labeling under the model.
-    bound : float
-        Upper bound on the best score; inf if the algorithm gives none.
-    n_iter : int
-        Sweeps made.
-    converged : bool
-        Whether the algorithm came to its own end, not to ``max_iter``.
-    state : object
-        To warm-start the next call; belongs to one example.
-    fractional : ndarray of shape (N, K), float64, or None
-        Solution of the linear relaxation, where the algorithm has one: rows sum to one.
-    method : str or None
-        Names of the algorithms that it is from.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.graphs import lattice
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.models import PairwiseModel
-    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
-    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
-    >>> found = TreeInference().map(model)
-    >>> found.labels.tolist(), round(found.score, 3), found.gap, found.method
-    ([1, 1, 1], 3.0, 0.0, 'TreeInference')
-    """
-
-    labels: np.ndarray
-    score: float
-    bound: float = np.inf
-    n_iter: int = 0
-    converged: bool = True
-    state: object = None
-    fractional: np.ndarray | None = None
-    method: str | None = None
-
-    @property
-    def gap(self) -> float:
-        """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
-        return max(self.bound - self.score, 0.0)
-
-    @property
-    def certified(self) -> bool:
-        """True if the gap is zero: no labeling scores higher.
-
-        Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
-        """
-        return bool(np.isfinite(self.score) and self.bound <= self.score)
+from sklearn_crf.inference._results import CHECKS, FactorMarginals, Infeasible, Labeling, Marginals, Refuted
+from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
 
 @contextmanager
@@ -517,11 +375,6 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._ended(model, found, getattr(self, "climb", True))
 
 
-def scored_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
-    """Make a labeling with its score looked up."""
-    return Labeling(labels=labels, score=score(model, labels), **fields)
-
-
 def check_model(algorithm: Inference, model: Any) -> None:
     """Raise ValueError if an algorithm cannot take a model of a type that it takes, or has a wrong option."""
     algorithm._check_model(model)
@@ -547,3 +400,32 @@ def _takers(kind, task):
         if not own and task in cls.tasks and issubclass(kind, cls.takes):
             found.append(cls.__name__)
     return sorted(found)
+
+
+def has_parts(model):
+    """Whether a model is that of several graphs with cycles side by side."""
+    if not isinstance(model, PairwiseModel) or len(model.graph.parts) == 1:
+        return False
+    return not any(part.is_forest for part in model.graph.parts)
+
+
+def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
+    """Return ``inference.node_marginals`` of each part of a model, one below the other."""
+    # settled_nodes: callable(model, n_threads), node marginals of all parts, and which nodes have to be looked at alone
+    try:
+        unary, unsettled = settled_nodes(model, n_threads)
+    except ValueError:
+        # The parts by themselves tell which of them it is.
+        unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
+    if not unsettled.any():
+        return unary
+    bounds = pairwise(np.cumsum([0, *(part.n_nodes for part in model.graph.parts)]).tolist())
+    for number, (part, ends) in enumerate(zip(models_of_parts(model), bounds, strict=True)):
+        nodes = slice(*ends)
+        if unsettled[nodes].any():
+            try:
+                unary[nodes] = inference.node_marginals(part, n_threads=n_threads)
+            except ValueError as error:
+                error.part = number  # type: ignore[attr-defined]  # read by whoever names the example
+                raise
+    return unary

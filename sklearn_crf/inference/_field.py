@@ -8,8 +8,7 @@ import numpy as np
 
 from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
-from sklearn_crf.inference._base import Marginals
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import (
     copy_probabilities,

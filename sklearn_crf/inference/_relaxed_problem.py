@@ -6,10 +6,9 @@ import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import scored_labeling
-from sklearn_crf.inference._constraints import Infeasible
 from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
 from sklearn_crf.inference._proofs import Proof
+from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.models import PairwiseModel, score
 
 # Numbers in the tables of the edges that are looked at together (16 MB).

@@ -1,4 +1,4 @@
-"""What results of an algorithm must be for a model: checked where an algorithm is the user's own."""
+"""Results of inference, the errors in place of them, and checks of the results of a user's own algorithms."""
 
 from numbers import Real
 from typing import Any, NamedTuple
@@ -6,7 +6,148 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, as_reals
-from sklearn_crf.models import check_labels
+from sklearn_crf.models import FactorStatistics, Statistics, check_labels, score
+
+
+class Marginals(NamedTuple):
+    """Marginals of a model: each array is the derivative of ``log_z`` by the model's field of that name.
+
+    ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
+    log-partition of that component, so that examples joined into one model can be weighted apart.
+
+    Attributes
+    ----------
+    unary : ndarray of shape (N, K), float32 or float64
+        In the precision of the model; rows sum to one.
+    tables : ndarray of shape (T, R, K, K), float64
+        Sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
+    log_z : float or None
+        Log-partition; None where the algorithm has none.
+    log_z_terms : ndarray of shape (N,), float64, or None
+        What each node adds to ``log_z``.
+    bound : {"exact", "upper", "lower"} or None
+        What ``log_z`` is of the true one, for this result.
+    n_iter : int
+        Sweeps made.
+    converged : bool
+        Whether the tolerance was reached within ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
+    method : str or None
+        Names of the algorithms that it is from.
+    error : float or None
+        Estimate of the mean error of the marginals of nodes, half the sum of absolute differences: 0 if they are exact,
+        None if nothing estimates it (:class:`AutoMarginals` does).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> found = TreeInference().marginals(model)
+    >>> found.unary.shape, found.tables.shape, found.bound
+    ((3, 2), (1, 1, 2, 2), 'exact')
+    >>> bool(np.isclose(found.log_z_terms.sum(), found.log_z))
+    True
+    """
+
+    unary: np.ndarray
+    tables: np.ndarray
+    log_z: float | None
+    log_z_terms: np.ndarray | None
+    bound: str | None
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+    method: str | None = None
+    error: float | None = None
+
+    @property
+    def statistics(self) -> Statistics:
+        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.Statistics`."""
+        return Statistics(self.unary, self.tables)
+
+
+class FactorMarginals(NamedTuple):
+    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name."""
+
+    unary: np.ndarray  # (N, K), float32 or float64
+    log_table: np.ndarray  # (n_cells,), float64
+    table_default: np.ndarray  # (T,), float64
+    log_z: float | None
+    log_z_terms: np.ndarray | None  # (N,), float64, or None
+    bound: str | None
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+    method: str | None = None
+    error: float | None = None
+
+    @property
+    def statistics(self):
+        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.FactorStatistics`."""
+        return FactorStatistics(self.log_table, self.table_default)
+
+
+class Labeling(NamedTuple):
+    """A labeling, its score, and how good it could have been.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (N,), int32
+        State of each node.
+    score : float
+        Score of the labeling under the model.
+    bound : float
+        Upper bound on the best score; inf if the algorithm gives none.
+    n_iter : int
+        Sweeps made.
+    converged : bool
+        Whether the algorithm came to its own end, not to ``max_iter``.
+    state : object
+        To warm-start the next call; belongs to one example.
+    fractional : ndarray of shape (N, K), float64, or None
+        Solution of the linear relaxation, where the algorithm has one: rows sum to one.
+    method : str or None
+        Names of the algorithms that it is from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import lattice
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> unary = np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]])
+    >>> model = PairwiseModel(lattice((3,)), unary, [0.5 * np.eye(2)])
+    >>> found = TreeInference().map(model)
+    >>> found.labels.tolist(), round(found.score, 3), found.gap, found.method
+    ([1, 1, 1], 3.0, 0.0, 'TreeInference')
+    """
+
+    labels: np.ndarray
+    score: float
+    bound: float = np.inf
+    n_iter: int = 0
+    converged: bool = True
+    state: object = None
+    fractional: np.ndarray | None = None
+    method: str | None = None
+
+    @property
+    def gap(self) -> float:
+        """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
+        return max(self.bound - self.score, 0.0)
+
+    @property
+    def certified(self) -> bool:
+        """True if the gap is zero: no labeling scores higher.
+
+        Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
+        """
+        return bool(np.isfinite(self.score) and self.bound <= self.score)
 
 
 class LogLikelihood(NamedTuple):
@@ -21,6 +162,47 @@ class LogLikelihood(NamedTuple):
 
     values: np.ndarray
     bound: str | None
+
+
+def scored_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
+    """Make a labeling with its score looked up."""
+    return Labeling(labels=labels, score=score(model, labels), **fields)
+
+
+# Nodes that an error lists.
+_NAMED = 10
+
+
+class Infeasible(ValueError):
+    """Raised by an algorithm that finds no labeling with a score above -inf.
+
+    ``proven`` says that there is none. Otherwise the search for allowed labels has the last word.
+    """
+
+    def __init__(self, text, proven=False, nodes=()):
+        # text: with {nodes} where the message lists nodes
+        self.text, self.proven, self.nodes = text, proven, nodes
+        super().__init__(self.text_from(0))
+
+    def text_from(self, first):
+        """Return the message with nodes numbered from one of them on, for a model that is a part of another one."""
+        listed = ", ".join(str(node - first) for node in self.nodes[:_NAMED])
+        more = f" and {len(self.nodes) - _NAMED} more" if len(self.nodes) > _NAMED else ""
+        return self.text.format(nodes=listed + more)
+
+    def __reduce__(self):
+        return type(self), (self.text, self.proven, self.nodes)
+
+
+class Refuted(Infeasible):
+    """Raised by the search for allowed labels, with nodes that have none together."""
+
+    def __init__(self, nodes):
+        which = "labeling of nodes" if len(nodes) > 1 else "state of node"
+        super().__init__(f"model is infeasible: every {which} {{nodes}} is forbidden.", True, nodes)
+
+    def __reduce__(self):
+        return type(self), (self.nodes,)
 
 
 # Of the sums of the marginals of a node, in either precision.

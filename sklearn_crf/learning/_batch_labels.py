@@ -7,7 +7,6 @@ import numpy as np
 from sklearn_crf.encoding import nodes_of
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut, TreeInference
-from sklearn_crf.inference._row_models import MadeRows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.models import (
     PairwiseModel,
@@ -17,6 +16,7 @@ from sklearn_crf.models import (
     score_terms,
     union_of_factors,
 )
+from sklearn_crf.models._row_models import MadeRows
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Of two states whose edges prefer equal labels, all of these find a minimum cut.

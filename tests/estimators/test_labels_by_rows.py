@@ -6,12 +6,12 @@ import pytest
 from sklearn_crf import DRFClassifier
 from sklearn_crf.encoding._edge_features import difference, weighted_differences, weighted_edges
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree, _climbing
-from sklearn_crf.inference._row_models import MadeRows
+from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree, _local_search
 from sklearn_crf.inference.cuts import _alpha_expansion, _lattice_rows
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.models._row_models import MadeRows
 from sklearn_crf.potentials import PairwiseTables
 
 
@@ -29,7 +29,7 @@ def rng():
 @pytest.fixture
 def small_parts(monkeypatch):
     monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
-    monkeypatch.setattr(_climbing, "_NODES_AT_ONCE", 30)
+    monkeypatch.setattr(_local_search, "_NODES_AT_ONCE", 30)
 
 
 def fitted(X, y, **options):

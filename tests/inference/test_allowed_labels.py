@@ -39,8 +39,8 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference import _allowed_labels as module
-from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._constraints import Refuted, constraints_of
+from sklearn_crf.inference._allowed_labels import constraints_of, nearest_allowed
+from sklearn_crf.inference._results import Refuted
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,

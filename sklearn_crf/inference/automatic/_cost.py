@@ -9,7 +9,6 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact._elimination import (
     PRODUCTS_OF_A_CELL,
     BucketSizes,
@@ -17,6 +16,7 @@ from sklearn_crf.inference.exact._elimination import (
     orders_of_components,
 )
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.exact.plans import Elimination, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from sklearn_crf.inference._base import FactorMarginals, Marginals, convergence_left_to_caller
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import convergence_left_to_caller
+from sklearn_crf.inference._results import FactorMarginals, Infeasible, Marginals
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP

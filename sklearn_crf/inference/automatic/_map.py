@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._constraints import Infeasible, Refuted
+from sklearn_crf.inference._results import Infeasible, Refuted
 from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
 from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
 from sklearn_crf.inference.cuts._graph_cut import exact_cut, n_not_submodular

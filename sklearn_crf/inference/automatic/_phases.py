@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from sklearn_crf.inference._base import FactorMarginals, Marginals, labeling_as_found, marginals_as_found
+from sklearn_crf.inference._base import labeling_as_found, marginals_as_found
+from sklearn_crf.inference._results import FactorMarginals, Marginals
 from sklearn_crf.inference.local._icm import ICM, random_labels
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP

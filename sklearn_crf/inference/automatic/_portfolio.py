@@ -6,17 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference._allowed_labels import nearest_allowed
-from sklearn_crf.inference._base import (
-    Labeling,
-    check_model,
-    convergence_left_to_caller,
-    labeling_as_found,
-    marginals_as_found,
-)
-from sklearn_crf.inference._climbing import climber_of
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import check_model, convergence_left_to_caller, labeling_as_found, marginals_as_found
+from sklearn_crf.inference._local_search import climber_of, search_problem
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.automatic._cost import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fusion_of

@@ -6,8 +6,8 @@ from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 from sklearn_crf._numbers import check_choice
-from sklearn_crf.inference._base import Marginals
 from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 

@@ -6,8 +6,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Marginals
-from sklearn_crf.inference._edge_marginals import edge_marginals_of
 from sklearn_crf.inference._field import (
     SUM_PROBABILITY,
     Field,
@@ -16,8 +14,10 @@ from sklearn_crf.inference._field import (
     padded_unary,
     row_totals_of,
 )
-from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
+from sklearn_crf.inference.exact._edge_marginals import edge_marginals_of
 from sklearn_crf.inference.exact._tree import exact_messages
 from sklearn_crf.kernels.beliefs import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel

@@ -10,9 +10,10 @@ from scipy.special import xlogy
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
-from sklearn_crf.inference._base import Inference, Marginals, convergence_left_to_caller
-from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
+from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
 from sklearn_crf.optimize import minimize_pqn, minimize_spg

@@ -8,15 +8,15 @@ import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._base import Inference, Labeling, scored_labeling
-from sklearn_crf.inference._climbing import RowsClimber, climbed
-from sklearn_crf.inference._local_updates import best_alone
-from sklearn_crf.inference._row_models import StoredRows
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_search import RowsClimber, best_alone, climbed
+from sklearn_crf.inference._results import Labeling, scored_labeling
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
 from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
 from sklearn_crf.models import check_labels, score
+from sklearn_crf.models._row_models import StoredRows
 
 _TYPES_PER_PORTION = 1 << 14
 # Of models in memory, rows take some 15 % longer than the whole, for less memory: that counts where nodes are more.

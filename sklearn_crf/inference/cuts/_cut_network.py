@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import cached_property, checkpoint, map_tasks
-from sklearn_crf.inference._constraints import Infeasible
-from sklearn_crf.inference._row_models import ordered_offsets
+from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.kernels.cuts.fusion_moves import (
     capacity_bound,
     integer_excess,
@@ -24,6 +23,7 @@ from sklearn_crf.kernels.cuts.max_flow import (
     slot_flow,
     spread_excess,
 )
+from sklearn_crf.models._row_models import ordered_offsets
 
 # Node visits between two looks at Ctrl-C: a fraction of a second.
 WORK_PER_CALL = 1 << 21

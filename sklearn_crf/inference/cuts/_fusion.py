@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, pairwise_values
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, keep_better

@@ -5,7 +5,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, Labeling, scored_labeling
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import Labeling, scored_labeling
 from sklearn_crf.inference.cuts._cut_network import (
     CROSS,
     STOP,

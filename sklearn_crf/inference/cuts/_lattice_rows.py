@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._row_models import RowModels, row_ranges
 from sklearn_crf.inference.cuts._cut_network import (
     TRUNCATE,
     LatticeFlow,
@@ -18,6 +17,7 @@ from sklearn_crf.inference.cuts._cut_network import (
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, node_terms, score_gain, unary_spread
 from sklearn_crf.models import clamped
+from sklearn_crf.models._row_models import RowModels, row_ranges
 
 # Nodes whose scores are in memory at once.
 _NODES_OF_ROWS = 1 << 16

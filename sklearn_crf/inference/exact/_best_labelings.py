@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, scored_labeling
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import scored_labeling
 
 
 class BestLabelings(NamedTuple):

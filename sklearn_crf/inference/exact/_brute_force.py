@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import n_joint_states
-from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
 from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import out_of_turn, own_workspace
-from sklearn_crf.inference._base import Marginals
+from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.exact.chains import best_labels, chain_likelihood
 
 # Probabilities above exp(-600) are normal numbers, with some to spare for their products.

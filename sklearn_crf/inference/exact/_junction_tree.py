@@ -8,11 +8,11 @@ from threading import Lock
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf.inference._base import FactorMarginals, Inference, Labeling, Marginals
-from sklearn_crf.inference._constraints import Infeasible
-from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_numbers
-from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pairwise_statistics, score
 

@@ -6,10 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from sklearn_crf.inference._base import Inference, Labeling
-from sklearn_crf.inference._constraints import Infeasible
-from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference._results import Infeasible, Labeling
+from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 

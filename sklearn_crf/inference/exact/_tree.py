@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import out_of_turn, own_workspace, range_runner
-from sklearn_crf.inference._base import Inference, Labeling, Marginals
-from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
     LARGEST_RANGE,
     SUM_PROBABILITY,
@@ -19,7 +18,9 @@ from sklearn_crf.inference._field import (
     marginals_of,
     node_marginals_of,
 )
+from sklearn_crf.inference._results import Labeling, Marginals
 from sklearn_crf.inference.exact._chains import labeler_of_chains, marginals_of_chains, node_marginals_of_chains
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send

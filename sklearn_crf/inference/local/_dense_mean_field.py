@@ -7,7 +7,8 @@ from scipy.special import entr
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import single_threaded_blas
-from sklearn_crf.inference._base import Inference, scored_labeling
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local._mean_field import starting_marginals
 from sklearn_crf.kernels.dense.fields import update_fields
 from sklearn_crf.models import DenseModel, padded_rows

@@ -5,8 +5,8 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import is_feasible, nearest_allowed
-from sklearn_crf.inference._base import Inference, Marginals
-from sklearn_crf.inference._local_updates import (
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_search import (
     best_alone,
     given_labels,
     local_arguments,
@@ -14,6 +14,7 @@ from sklearn_crf.inference._local_updates import (
     table_buffers,
     visits,
 )
+from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.local.gibbs import gibbs_update, stream_key
 from sklearn_crf.models import check_labels
 

@@ -9,20 +9,22 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Inference, scored_labeling
-from sklearn_crf.inference._climbing import RowsClimber, climbs_by_rows
-from sklearn_crf.inference._local_updates import (
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_search import (
     SCHEDULES,
+    RowsClimber,
     best_alone,
+    climbs_by_rows,
     given_labels,
     local_arguments,
     random_labels,
     sweep,
     visits,
 )
-from sklearn_crf.inference._row_models import StoredRows
+from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.models import check_labels
+from sklearn_crf.models._row_models import StoredRows
 
 # Edges whose table rows are gathered at once.
 _EDGES = 65536

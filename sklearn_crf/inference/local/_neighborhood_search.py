@@ -6,8 +6,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._base import Inference, Labeling
-from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_search import search_problem
+from sklearn_crf.inference._results import Labeling
 from sklearn_crf.kernels.local.gibbs import stream_key
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,

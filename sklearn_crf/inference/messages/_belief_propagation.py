@@ -7,8 +7,7 @@ import numpy as np
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
-from sklearn_crf.inference._base import Inference, scored_labeling
-from sklearn_crf.inference._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
     MAX_SCORE,
     SUM_PROBABILITY,
@@ -23,7 +22,6 @@ from sklearn_crf.inference._field import (
     node_marginals_of,
     takes_odds,
 )
-from sklearn_crf.inference._parts import MOST_JOINED
 from sklearn_crf.inference._relaxed_problem import (
     in_double_precision,
     is_coarse,
@@ -32,6 +30,8 @@ from sklearn_crf.inference._relaxed_problem import (
     reweighted_bound_terms,
     rise_to_bound,
 )
+from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
@@ -41,6 +41,9 @@ from sklearn_crf.inference.messages._norm_product import start_messages
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, sent_at_once
 from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
+
+# Nodes of graphs that are taken together: calls are long enough for threads, and all arrays fit a core's second cache.
+MOST_JOINED = 2048
 
 
 class MessagePassing(EdgeMarginals, Inference):

@@ -6,8 +6,8 @@ import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import FactorMarginals, Marginals, scored_labeling
 from sklearn_crf.inference._field import infeasible_at_node
+from sklearn_crf.inference._results import FactorMarginals, Marginals, scored_labeling
 from sklearn_crf.inference.messages._counting_numbers import Split
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.kernels.messages.factor_labels import decode_factors

@@ -6,12 +6,12 @@ import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, scored_labeling
-from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages, initial_messages, make_field
+from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import RecentFall, in_double_precision, still_falling
+from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.messages.trws import sequential_iteration
 from sklearn_crf.models import score

@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from sklearn_crf._numbers import check_option
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Inference, Labeling
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
+from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._factor_problems import EdgesProblem, FactorsProblem, one_hot
 from sklearn_crf.kernels.relaxations.admm import solve_factors

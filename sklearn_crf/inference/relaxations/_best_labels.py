@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.inference._climbing import Climber
-from sklearn_crf.inference._local_updates import best_alone
+from sklearn_crf.inference._local_search import Climber, best_alone
 from sklearn_crf.models import check_labels, score
 
 

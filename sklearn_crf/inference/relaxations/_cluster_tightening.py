@@ -8,12 +8,13 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, Labeling, convergence_left_to_caller
+from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference._relaxed_problem import in_double_precision
+from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
 from sklearn_crf.inference.exact._junction_tree import Buckets
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions

@@ -11,10 +11,10 @@ from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
-from sklearn_crf.inference._base import Inference, Labeling
-from sklearn_crf.inference._climbing import climbed
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof
+from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.

@@ -7,7 +7,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees
-from sklearn_crf.inference._tree_choice import spanning_trees_of
+from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeScores
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates

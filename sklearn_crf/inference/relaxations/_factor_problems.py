@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sklearn_crf.inference._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference._relaxed_problem import (
     consistent,
     in_double_precision,
@@ -13,6 +12,7 @@ from sklearn_crf.inference._relaxed_problem import (
     spread_of_scores,
     table_blocks,
 )
+from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
 from sklearn_crf.models import score
 

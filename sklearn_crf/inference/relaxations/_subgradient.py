@@ -7,8 +7,7 @@ import numpy as np
 from sklearn_crf._numbers import check_option
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, scored_labeling
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import (
     check_not_below,
@@ -17,6 +16,7 @@ from sklearn_crf.inference._relaxed_problem import (
     least_score,
     spread_of_scores,
 )
+from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from sklearn_crf._threads import own_workspace, range_runner, run_fixed_ranges
-from sklearn_crf.inference._local_updates import local_arguments, table_buffers
+from sklearn_crf.inference._local_search import local_arguments, table_buffers
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
 from sklearn_crf.models import FactorGraph, FactorStatistics, Statistics, add_cells, check_labels
 from sklearn_crf.objectives._base import Loss, Objective

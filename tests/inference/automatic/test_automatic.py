@@ -35,7 +35,7 @@ from sklearn_crf.inference import (
     exact_inference,
     fuse_labelings,
 )
-from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference.automatic import _portfolio
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score

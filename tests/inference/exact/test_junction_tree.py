@@ -16,10 +16,10 @@ from model_strategies import TABLE_KINDS, TOPOLOGIES, models, random_model, read
 from sklearn_crf.datasets import read_evidence, read_marginals, read_uai
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, TreeInference
-from sklearn_crf.inference._reduction import Reduction
 from sklearn_crf.inference.exact import _elimination
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, Structure, best_order
 from sklearn_crf.inference.exact._junction_tree import Buckets
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.plans import least_width, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, clamped, factor_graph_of, score
 

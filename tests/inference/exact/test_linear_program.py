@@ -11,9 +11,9 @@ from scipy.optimize import linear_sum_assignment
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import BruteForce, JunctionTree, LinearProgram
-from sklearn_crf.inference._local_polytope import LocalPolytope
 from sklearn_crf.inference.exact import _linear_program as module
 from sklearn_crf.inference.exact._linear_program import _n_variables, _Program
+from sklearn_crf.inference.exact._local_polytope import LocalPolytope
 from sklearn_crf.models import (
     CountTable,
     FactorGraph,

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, BruteForce, JunctionTree, LargeNeighborhoodSearch
-from sklearn_crf.inference._search_problem import search_problem
+from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference.local._neighborhood_search import Region
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,

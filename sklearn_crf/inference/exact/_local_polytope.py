@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf.inference._constraints import Infeasible
-from sklearn_crf.inference._reduction import Reduction
+from sklearn_crf.inference._results import Infeasible
+from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.models import COUNT, SPARSE, states_of_cells
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from sklearn_crf._threads import cached_property
-from sklearn_crf.inference._constraints import Infeasible
+from sklearn_crf.inference._results import Infeasible
 from sklearn_crf.models import DENSE
 
 

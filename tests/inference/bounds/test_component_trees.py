@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.graphs import Graph, SpanningTrees, disjoint_union, lattice
 from sklearn_crf.inference import JunctionTree, TightenBound, TRWMessagePassing
-from sklearn_crf.inference._tree_choice import connected_parts, spanning_trees_of
+from sklearn_crf.inference.bounds._tree_choice import connected_parts, spanning_trees_of
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.objectives import Likelihood
 

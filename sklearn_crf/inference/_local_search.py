@@ -1,0 +1,358 @@
+"""Search that changes one node at a time: models as its kernels take them, orders of visits, and climbs."""
+
+from functools import partial
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import checkpoint
+from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.kernels.local.neighborhood_search import (
+    SearchWorkspace,
+    annealing_sweep,
+    cells_of_labels,
+    change_costs,
+)
+from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
+from sklearn_crf.models._row_models import StoredRows, row_ranges
+
+SCHEDULES = ("sequential", "checkerboard")
+
+# Numbers in the buffers of partial sums of tables: where tables are untied there are many, and fewer ranges.
+_BUFFER_SIZE = 2**22
+
+# Nodes of one buffer: with fewer, calls cost more than threads save.
+_SMALLEST_RANGE = 1024
+
+
+class LocalArguments(NamedTuple):
+    """A model as the kernels of :mod:`sklearn_crf.kernels.local_scores` take it, in their order."""
+
+    unary: np.ndarray
+    tables: np.ndarray
+    agreement: np.ndarray  # (T, R) float64; (0, 0) where tables are not Potts
+    edge_type: np.ndarray
+    edge_weight: np.ndarray  # (E, R); (0, 0) where all are one
+    ptr: np.ndarray
+    neighbor: np.ndarray
+    half_edge: np.ndarray
+
+
+def local_arguments(model):
+    """The arguments of ``model`` for kernels that look at one node given its neighbours."""
+    ptr, neighbor, half_edge, _ = model.graph.incidence
+    edge_weight = np.empty((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
+    return LocalArguments(
+        model.unary, model.tables, _agreement(model), model.edge_type, edge_weight, ptr, neighbor, half_edge
+    )
+
+
+def _agreement(model):
+    if model.n_columns == 1 or not model.is_potts or not np.all(np.isfinite(model.tables)):
+        return np.empty((0, 0))
+    tables = model.tables.astype(np.float64)
+    return np.ascontiguousarray(tables[..., 0, 0] - tables[..., 0, 1])
+
+
+def visits(graph, schedule, frozen=None):
+    """Arrays of nodes to visit one after the other; the nodes of a coloured array may be visited at once."""
+    # frozen: (N,) bool or None, nodes that are left out
+    if schedule == "sequential":
+        groups = [np.arange(graph.n_nodes, dtype=np.int32)]
+    else:
+        nodes, ptr = graph.colouring
+        groups = [nodes[a:b] for a, b in pairwise(ptr)]
+    if frozen is not None:
+        groups = [nodes[~frozen[nodes]] for nodes in groups]
+    return groups
+
+
+def sweep(run, groups, update, unary, *arguments):
+    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn."""
+    # unary: (N, K)
+    # update: a kernel that visits ``nodes[start:stop]``; ``scores`` is its workspace, (K,) float64
+    # returns what the calls returned, in no particular order
+    returned = []
+
+    def part(nodes, start, stop):
+        returned.append(update(nodes, start, stop, unary, *arguments, np.empty(unary.shape[1])))
+
+    for nodes in groups:
+        run(partial(part, nodes), len(nodes))
+    return returned
+
+
+def table_buffers(model, n_items):
+    """Zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
+
+    The number of ranges depends on the model alone, so that sums do not depend on the number of threads.
+    """
+    n_ranges = max(1, min(16, n_items // _SMALLEST_RANGE, _BUFFER_SIZE // max(model.tables.size, 1)))
+    return np.zeros((n_ranges, *model.tables.shape))
+
+
+def random_labels(model, rng):
+    """Labels drawn evenly from the states that ``unary`` allows, (N,) int32."""
+    allowed = ~np.isneginf(model.unary)
+    rank = (rng.uniform(size=len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
+    return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)
+
+
+def best_alone(model):
+    """The best label of each node without its neighbours, (N,) int32."""
+    return np.argmax(model.unary, axis=1).astype(np.int32)
+
+
+def given_labels(model, init):
+    """A private copy of labels given as a start, checked against the model."""
+    labels = check_labels(model, init).copy()
+    forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
+    if len(forbidden):
+        s = forbidden[0]
+        raise ValueError(f"init[{s}] is {labels[s]}, a state that unary forbids.")
+    return labels
+
+
+class SearchProblem(NamedTuple):
+    """The arrays that the kernels take. Slots are the ends of factors, factor by factor."""
+
+    n_states: np.ndarray  # (N,) int32
+    node_ptr: np.ndarray  # (N + 1,) int64
+    node_slot: np.ndarray  # (n_slots,) int32
+    slot_ptr: np.ndarray  # (F + 1,) int64
+    slot_node: np.ndarray  # (n_slots,) int32
+    slot_factor: np.ndarray  # (n_slots,) int32
+    slot_step: np.ndarray  # (n_slots,) int64, cells from one state of the node to the next
+    table: np.ndarray  # (F,) int32
+    table_ptr: np.ndarray  # (T + 1,) int64
+    kind: np.ndarray  # (T,) int8
+    counted: np.ndarray  # (T,) int32
+    fallback: np.ndarray  # (T,) float64
+    listed: np.ndarray  # cells of sparse tables, int64
+    values: np.ndarray  # in the precision of the unary scores
+    weight: np.ndarray  # (F, R) or empty
+    forbidden: float  # what -inf counts
+
+    @property
+    def work_of_sweep(self):
+        """Table entries that a sweep over all nodes reads."""
+        return max(1, int((self.n_states * (1 + np.diff(self.node_ptr))).sum()))
+
+    def cells(self, unary, labels):
+        """The cell of each factor's table that a labeling has, (F,) int64."""
+        cells = np.empty(len(self.table), dtype=np.int64)
+        cells_of_labels(self, unary, labels, cells)
+        return cells
+
+    def mean_cost_of_change(self, unary, labels, cells, workspace=None):
+        """Mean size of what the best change of one label costs or gains, of the nodes that have another."""
+        cost = np.empty(len(labels))
+        workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
+        change_costs(self, unary, labels, cells, cost, workspace)
+        cost = np.abs(cost[cost != 0])
+        if self.forbidden:
+            cost = cost[cost < -self.forbidden / 2]
+        return float(cost.mean()) if len(cost) else 0.0
+
+
+def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
+    """The arrays of a model, and its unary scores, (N, K)."""
+    arrays, unary = _of_factors(model) if isinstance(model, FactorGraph) else _of_edges(model)
+    return arrays._replace(forbidden=_forbidden_score(arrays, unary)), unary
+
+
+def _of_edges(model):
+    graph, n_columns = model.graph, model.n_columns
+    ptr, _, half_edge, _ = graph.incidence
+    n_types, size = len(model.tables), model.tables[0].size if len(model.tables) else 0
+    n_edges = graph.n_edges
+    arrays = SearchProblem(
+        n_states=np.full(graph.n_nodes, n_columns, dtype=np.int32) if model.n_states is None else model.n_states,
+        node_ptr=ptr,
+        node_slot=half_edge,
+        slot_ptr=np.arange(0, 2 * n_edges + 1, 2, dtype=np.int64),
+        slot_node=graph.edges.ravel(),
+        slot_factor=np.repeat(np.arange(n_edges, dtype=np.int32), 2),
+        slot_step=np.tile(np.array([n_columns, 1], dtype=np.int64), n_edges),
+        table=model.edge_type,
+        table_ptr=np.arange(n_types + 1, dtype=np.int64) * size,
+        kind=np.full(n_types, DENSE, dtype=np.int8),
+        counted=np.zeros(n_types, dtype=np.int32),
+        fallback=np.full(n_types, -np.inf),
+        listed=np.zeros(0, dtype=np.int64),
+        values=model.tables.reshape(-1),
+        weight=np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight,
+        forbidden=0.0,
+    )
+    return arrays, model.unary
+
+
+def _of_factors(model):
+    joint = np.flatnonzero(model.arity >= 2)
+    lengths = model.arity[joint]
+    slot_ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    slots = np.repeat(model.scope_ptr[joint] - slot_ptr[:-1], lengths) + np.arange(slot_ptr[-1])
+    slot_node = model.scope[slots]
+    node_slot = np.argsort(slot_node, kind="stable").astype(np.int32)
+    n_in = np.bincount(slot_node, minlength=model.n_nodes)
+    unary = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
+    single = np.flatnonzero(model.arity == 1)
+    nodes = model.scope[model.scope_ptr[single]]
+    for a in range(model.n_columns):
+        has = model.n_states[nodes] > a
+        np.add.at(unary[:, a], nodes[has], model.factor_scores(single[has], np.full((has.sum(), 1), a)))
+    arrays = SearchProblem(
+        n_states=model.n_states,
+        node_ptr=np.concatenate(([0], np.cumsum(n_in))).astype(np.int64),
+        node_slot=node_slot,
+        slot_ptr=slot_ptr,
+        slot_node=slot_node,
+        slot_factor=np.repeat(np.arange(len(joint), dtype=np.int32), lengths),
+        slot_step=_steps(model.n_states[slot_node], slot_ptr),
+        table=model.table_id[joint],
+        table_ptr=model.table_ptr,
+        kind=model.table_kind,
+        counted=model.table_state,
+        fallback=model.table_default.astype(np.float64),
+        listed=np.zeros(0, dtype=np.int64) if model.table_cell is None else model.table_cell,
+        values=model.log_table.astype(np.float64, copy=False),
+        weight=np.zeros((0, 0)),
+        forbidden=0.0,
+    )
+    return arrays, unary
+
+
+def _steps(n_states, slot_ptr):
+    """Products of the numbers of states behind each node of a factor, of its table in C order."""
+    steps = np.ones(len(n_states), dtype=np.int64)
+    longest = int(np.diff(slot_ptr).max(initial=0))
+    last = slot_ptr[1:] - 1
+    for back in range(1, longest):
+        at = last - back
+        at = at[at >= slot_ptr[:-1]]
+        # Of count tables steps are not used, and may be too large for their type.
+        with np.errstate(over="ignore"):
+            steps[at] = steps[at + 1] * n_states[at + 1]
+    return steps
+
+
+def _forbidden_score(arrays, unary):
+    """A score so low that no labeling with it is better than one without."""
+    scores = [unary, arrays.values, arrays.fallback[arrays.kind != DENSE]]
+    if all(part.min(initial=0.0) > -np.inf for part in scores):
+        return 0.0
+    largest = float(np.abs(arrays.weight).max(initial=0.0)) if arrays.weight.size else 1.0
+    most = max(float(np.abs(part[part > -np.inf]).max(initial=0.0)) for part in scores) * max(largest, 1.0)
+    # No score of a node or factor differs from another by more than twice the largest.
+    return -(1.0 + most * (1 + 2 * (len(unary) + len(arrays.table))))
+
+
+# Climbing mostly ends after some ten sweeps.
+_MAX_SWEEPS = 100
+
+
+class Climber:
+    """Changes labelings of a pairwise model one node at a time as long as that gains."""
+
+    def __init__(self, model):
+        self.arguments = local_arguments(model)
+        self.nodes = visits(model.graph, "sequential")[0]
+        self.work = np.empty(model.n_columns)
+
+    def climb(self, labels):
+        """Change labels in place."""
+        pending = np.ones(len(labels), dtype=np.uint8)
+        for _ in range(_MAX_SWEEPS):
+            checkpoint()
+            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, pending, self.work):
+                break
+        return labels
+
+
+class RowsClimber:
+    """The same on a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
+
+    # rows: RowModels
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def start(self):
+        """The best state of each node by itself, (N,) int32."""
+        labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
+        for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+            checkpoint()
+            labels[self.rows.nodes(start, stop)] = best_alone(self.rows.between(start, stop))
+        return labels
+
+    def climb(self, labels):
+        """Change labels in place."""
+        for n_changed in islice(self.sweeps(labels), _MAX_SWEEPS):
+            if not n_changed:
+                break
+        return labels
+
+    def sweeps(self, labels):
+        """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
+        pending = np.ones(len(labels), dtype=np.uint8)
+        while True:
+            n_changed = 0
+            for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+                if pending[self.rows.nodes(start, stop)].any():
+                    n_changed += self._sweep(labels, pending, start, stop)
+            yield n_changed
+
+    def _sweep(self, labels, pending, start, stop):
+        """Visit the nodes of some rows that may change; number of labels that did."""
+        checkpoint()
+        model, low, high = self.rows.around(start, stop)
+        width, around = self.rows.width, self.rows.nodes(low, high)
+        nodes = np.arange((start - low) * width, (stop - low) * width, dtype=np.int32)
+        state = labels[around], pending[around]
+        return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
+
+
+# Nodes whose neighbours are listed together where a lattice has several times as many.
+_NODES_AT_ONCE = 1 << 16
+
+
+class FactorClimber:
+    """Changes labelings of a factor graph one node at a time as long as that gains."""
+
+    def __init__(self, model):
+        self.model = model
+        self.arrays, self.unary = search_problem(model)
+        self.workspace = SearchWorkspace(len(self.unary), len(self.arrays.table), self.unary.shape[1])
+
+    def climb(self, labels):
+        """Change labels in place."""
+        before = labels.copy()
+        cells = self.arrays.cells(self.unary, labels)
+        for _ in range(_MAX_SWEEPS):
+            checkpoint()
+            _, _, n_changes = annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)
+            if not n_changes:
+                break
+        # Sums in another order: a tie may look like a gain.
+        if not score(self.model, labels) > score(self.model, before):
+            labels[:] = before
+        return labels
+
+
+def climber_of(model):
+    """The climber of a type of model."""
+    if isinstance(model, FactorGraph):
+        return FactorClimber(model)
+    return RowsClimber(StoredRows(model)) if climbs_by_rows(model) else Climber(model)
+
+
+def climbs_by_rows(model):
+    """Whether this is a model on a lattice so large that its neighbours are better listed for some rows at a time."""
+    return model.graph.n_nodes > 2 * _NODES_AT_ONCE and StoredRows.fit(model)
+
+
+def climbed(model, labels):
+    """Labels of no lower score that no change of one node improves."""
+    # labels: (N,) int32, with a finite score; returns (N,) int32
+    return climber_of(model).climb(labels.copy())
