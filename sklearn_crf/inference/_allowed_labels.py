@@ -6,15 +6,13 @@ import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import climbed, local_arguments, search_problem, sweep, visits
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_terms, states_of_cells
-
-# Entries of all arrays together: a search in more takes gigabytes.
-_MOST_ENTRIES = 2**26
 
 
 class TooManyConstraints(Exception):
@@ -114,7 +112,7 @@ class _Builder:
 
     def _reserve(self, n_entries):
         self.n_entries += float(n_entries)
-        if self.n_entries > _MOST_ENTRIES:
+        if self.n_entries > _tuning.MOST_CONSTRAINT_ENTRIES:
             raise TooManyConstraints
 
     def _add_nodes(self, n_states, possible, preference):
@@ -243,19 +241,6 @@ class _Builder:
         return self.n_variables - 1
 
 
-# Each sweep removes violations; a few are enough where that is easy.
-_REPAIR_SWEEPS = 100
-
-# Steps of a search before it gives up, some two seconds, and between two looks at Ctrl-C.
-_MOST_STEPS, _STEPS_OF_A_CALL = 4e8, 5_000_000
-
-# Steps that a search by scores may take beyond those of the first one, some tenths of a second.
-_STEPS_OF_SCORES = 4e7
-
-# Steps that may go into a shorter proof that there are no labels, and nodes of it that are left out one by one.
-_STEPS_OF_A_PROOF, _NODES_LEFT_OUT = 2e7, 100
-
-
 def is_feasible(model, labels):
     """True if no node and no edge of a labeling has score -inf."""
     return not np.isneginf(score_terms(model, labels)).any()
@@ -292,10 +277,10 @@ def nearest_allowed(model, labels):
         constraints = constraints_of(model)
     except TooManyConstraints:
         return _with_fewest_violations(model, [labels])
-    first, found, n_steps = _searched(constraints, labels, _MOST_STEPS)
+    first, found, n_steps = _searched(constraints, labels, _tuning.MOST_STEPS)
     if not found:
         return _with_fewest_violations(model, [labels, first])
-    second, found, _ = _searched(constraints, labels, 2 * n_steps + _STEPS_OF_SCORES, by_scores=True)
+    second, found, _ = _searched(constraints, labels, 2 * n_steps + _tuning.STEPS_OF_SCORES, by_scores=True)
     candidates = [climbed(model, part) for part in ([first, second] if found else [first])]
     return max(candidates, key=lambda labels: score(model, labels))
 
@@ -306,7 +291,7 @@ def _repaired(model, labels):
     arguments, groups = local_arguments(model), visits(model.graph, "sequential")
     pending = np.ones(len(labels), dtype=np.uint8)
     with range_runner(1) as run:
-        for _ in range(_REPAIR_SWEEPS):
+        for _ in range(_tuning.REPAIR_SWEEPS):
             checkpoint()
             n_changed = sum(sweep(run, groups, icm_update, *arguments, labels, pending))
             if not n_changed or is_feasible(model, labels):
@@ -333,7 +318,9 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
     start[: constraints.n_nodes] = guide
     active = np.ones(n_all, dtype=np.uint8) if nodes is None else constraints.active_nodes(nodes)
     search = ConstraintSearch(constraints, start, active, by_scores)
-    while not search.advance(min(_STEPS_OF_A_CALL, int(most_steps - search.work) + 1)) and search.work < most_steps:
+    while not search.advance(min(_tuning.STEPS_OF_A_CALL, int(most_steps - search.work) + 1)):
+        if search.work >= most_steps:
+            break
         checkpoint()
     return search, start, np.zeros(n_all, dtype=np.uint8)
 
@@ -341,7 +328,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
 def _core(constraints, involved, n_steps):
     """Few nodes among which there are no allowed labels, (N,) bool."""
     nodes = constraints.nodes_of(involved)
-    left = _STEPS_OF_A_PROOF - constraints.n_entries
+    left = _tuning.STEPS_OF_A_PROOF - constraints.n_entries
     guide, most_steps = np.zeros(constraints.n_nodes, dtype=np.int32), 2 * n_steps + 1000
 
     def try_with(fewer):
@@ -355,7 +342,7 @@ def _core(constraints, involved, n_steps):
         if fewer is None or fewer.sum() == nodes.sum():
             break
         nodes = fewer
-    if nodes.sum() <= _NODES_LEFT_OUT:
+    if nodes.sum() <= _tuning.NODES_LEFT_OUT:
         for node in np.flatnonzero(nodes):
             if nodes[node] and left > 0:
                 without = nodes.copy()
@@ -373,7 +360,7 @@ def _with_fewest_violations(model, candidates):
     for labels in candidates:
         labels = np.array(labels, dtype=np.int32)
         cells = arrays.cells(unary, labels)
-        for _ in range(_REPAIR_SWEEPS):
+        for _ in range(_tuning.REPAIR_SWEEPS):
             checkpoint()
             if not annealing_sweep(arrays, unary, 0.0, 0, labels, cells, workspace)[2]:
                 break

@@ -8,6 +8,7 @@ import numpy as np
 
 from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
+from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import (
@@ -31,8 +32,6 @@ from sklearn_crf.models import kept_with_layout
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
-# Most bytes for tables that differ from edge to edge; past it they are recomputed for each message.
-FACTOR_BUDGET = 256 * 2**20
 
 # Largest range (as a difference of scores) that the messages to a node may span together if they are kept as
 # probabilities: what underflows then is less than exp(-25) of the rest in single precision, in which 87 is the
@@ -49,12 +48,6 @@ _PADDING = 8
 
 # Bytes of a row that a message is worked out of in registers.
 _SHORT_ROW = 2 * _VECTOR_BYTES
-
-# Bytes of tables that a processor's second cache holds about.
-_LARGEST_CACHED = 2**19
-
-# First edges that are looked at to tell whether weights recur.
-_TRIED = 16
 
 
 class Field(NamedTuple):
@@ -238,10 +231,10 @@ def _with_factors(field, model):
     # Short rows are not read across. Then a node of many edges adds up all its messages for each that it sends.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
     size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
-    if size > FACTOR_BUDGET:
+    if size > _tuning.FACTOR_BUDGET:
         return field._replace(factor=factor)
     # The one sweep over a forest takes less time than sorting would.
-    in_order = own and size > _LARGEST_CACHED and not model.graph.is_forest
+    in_order = own and size > _tuning.LARGEST_CACHED and not model.graph.is_forest
     place = _places_of_factors(field, factor, n, once, in_order)
     factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
     shift = np.empty(n)
@@ -298,7 +291,7 @@ def _some_of_each_kind(field):
 
 def _recurs(weight):
     """Whether weights of edges recur, by the first few of them."""
-    return len(set(weight[:_TRIED].tolist())) < min(_TRIED, len(weight))
+    return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
 
 def is_same_alone(field, model):
@@ -432,23 +425,9 @@ def initial_messages(field, init=None):
         raise ValueError("init must not hold NaN.")
     with np.errstate(divide="ignore"):
         scores = init.values if init.as_scores else np.log(init.values)
-    scores = np.maximum(scores - highest_of_rows(scores), _LEAST_INITIAL_SCORE)
+    scores = np.maximum(scores - highest_of_rows(scores), _tuning.LEAST_INITIAL_SCORE)
     values[:, :n_columns] = scores if as_scores else np.exp(scores)
     return values
-
-
-# Where a warm start says "impossible", it may have become possible: exp(-20) leaves the way open.
-_LEAST_INITIAL_SCORE = -20.0
-
-
-# Most numbers held in all partial sums of pairwise beliefs together (16 MB).
-_STATISTICS_BUDGET = 2**21
-
-# Numbers of factors that are gathered at once, few enough to stay in a cache.
-_GATHERED = 2**15
-
-# Fewest nodes with a partial sum of their own.
-_SMALLEST_PART = 1024
 
 
 def infeasible_at_node(node):
@@ -502,7 +481,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     n_types, n_features, n_columns, _ = field.tables.shape
     shape = (n_types, n_features, n_columns, field.width)
     size = max(int(np.prod(shape)), 1)
-    n_ranges = max(1, min(_STATISTICS_BUDGET // size, len(beliefs) // _SMALLEST_PART, 16))
+    n_ranges = max(1, min(_tuning.STATISTICS_BUDGET // size, len(beliefs) // _tuning.SMALLEST_PART, 16))
     partial = np.zeros((n_ranges, *shape))
     # The factor of a type can wait until its edges are summed, if it is stored and no power of it is meant.
     stored = len(field.factors) + len(field.on) > 0
@@ -528,7 +507,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
         total += other
     total = np.ascontiguousarray(total[..., :n_columns])
     if without_factor:
-        step = max(1, _GATHERED // n_columns**2)
+        step = max(1, _tuning.GATHERED // n_columns**2)
         for start in range(0, n_types, step):
             types = slice(start, start + step)
             total[types, 0] *= _tied_factors(field, types)

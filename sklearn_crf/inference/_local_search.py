@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference import _tuning
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,
@@ -18,12 +19,6 @@ from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, 
 from sklearn_crf.models._row_models import StoredRows, row_ranges
 
 SCHEDULES = ("sequential", "checkerboard")
-
-# Numbers in the buffers of partial sums of tables: where tables are untied there are many, and fewer ranges.
-_BUFFER_SIZE = 2**22
-
-# Nodes of one buffer: with fewer, calls cost more than threads save.
-_SMALLEST_RANGE = 1024
 
 
 class LocalArguments(NamedTuple):
@@ -88,7 +83,7 @@ def table_buffers(model, n_items):
 
     The number of ranges depends on the model alone, so that sums do not depend on the number of threads.
     """
-    n_ranges = max(1, min(16, n_items // _SMALLEST_RANGE, _BUFFER_SIZE // max(model.tables.size, 1)))
+    n_ranges = max(1, min(16, n_items // _tuning.SMALLEST_RANGE, _tuning.BUFFER_SIZE // max(model.tables.size, 1)))
     return np.zeros((n_ranges, *model.tables.shape))
 
 
@@ -248,10 +243,6 @@ def _forbidden_score(arrays, unary):
     return -(1.0 + most * (1 + 2 * (len(unary) + len(arrays.table))))
 
 
-# Climbing mostly ends after some ten sweeps.
-_MAX_SWEEPS = 100
-
-
 class Climber:
     """Changes labelings of a pairwise model one node at a time as long as that gains."""
 
@@ -263,7 +254,7 @@ class Climber:
     def climb(self, labels):
         """Change labels in place."""
         pending = np.ones(len(labels), dtype=np.uint8)
-        for _ in range(_MAX_SWEEPS):
+        for _ in range(_tuning.MOST_CLIMBS):
             checkpoint()
             if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, pending, self.work):
                 break
@@ -281,14 +272,14 @@ class RowsClimber:
     def start(self):
         """The best state of each node by itself, (N,) int32."""
         labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
-        for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+        for start, stop in row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
             checkpoint()
             labels[self.rows.nodes(start, stop)] = best_alone(self.rows.between(start, stop))
         return labels
 
     def climb(self, labels):
         """Change labels in place."""
-        for n_changed in islice(self.sweeps(labels), _MAX_SWEEPS):
+        for n_changed in islice(self.sweeps(labels), _tuning.MOST_CLIMBS):
             if not n_changed:
                 break
         return labels
@@ -298,7 +289,7 @@ class RowsClimber:
         pending = np.ones(len(labels), dtype=np.uint8)
         while True:
             n_changed = 0
-            for start, stop in row_ranges(self.rows.graph, _NODES_AT_ONCE):
+            for start, stop in row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
                 if pending[self.rows.nodes(start, stop)].any():
                     n_changed += self._sweep(labels, pending, start, stop)
             yield n_changed
@@ -313,10 +304,6 @@ class RowsClimber:
         return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
 
 
-# Nodes whose neighbours are listed together where a lattice has several times as many.
-_NODES_AT_ONCE = 1 << 16
-
-
 class FactorClimber:
     """Changes labelings of a factor graph one node at a time as long as that gains."""
 
@@ -329,7 +316,7 @@ class FactorClimber:
         """Change labels in place."""
         before = labels.copy()
         cells = self.arrays.cells(self.unary, labels)
-        for _ in range(_MAX_SWEEPS):
+        for _ in range(_tuning.MOST_CLIMBS):
             checkpoint()
             _, _, n_changes = annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)
             if not n_changes:
@@ -349,7 +336,7 @@ def climber_of(model):
 
 def climbs_by_rows(model):
     """Whether this is a model on a lattice so large that its neighbours are better listed for some rows at a time."""
-    return model.graph.n_nodes > 2 * _NODES_AT_ONCE and StoredRows.fit(model)
+    return model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE and StoredRows.fit(model)
 
 
 def climbed(model, labels):

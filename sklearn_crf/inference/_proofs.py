@@ -3,20 +3,16 @@
 import numpy as np
 
 from sklearn_crf._threads import cached_property
+from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 # Rounding of an algorithm that adds up scores again and again, relative to the sum of the largest score of every
 # factor. Bounds that are tight are within a hundredth of it.
 _ROUNDING = 256 * np.finfo(np.float64).eps
 
-# Scores of edges with weights that are looked at together.
-_AT_ONCE = 2**20
 
 # Steps are more than so many times the rounding.
 _LEAST_STEP = 8
-
-# Numbers that tell whether scores have a step, before all are looked at.
-_TRIED = 256
 
 
 class Proof:
@@ -73,7 +69,7 @@ class Proof:
         """A number that the scores of labelings differ by multiples of, up to rounding, or 0 if none is known."""
         step, largest = 0.0, 0.0
         for values, _, _ in self._differences():
-            for some in (values[:_TRIED], values):
+            for some in (values[: _tuning.TRIED_SCORES], values):
                 step = _common_step(some, step, self.rounding)
                 if np.isnan(step):
                     return 0.0
@@ -109,7 +105,7 @@ class Proof:
                 _, first, counts = np.unique(model.edge_type, return_index=True, return_counts=True)
                 yield _rows(model.edge_tables(first), counts)
             elif model.graph.n_edges:
-                most = max(1, _AT_ONCE // model.n_columns**2)
+                most = max(1, _tuning.PROVEN_AT_ONCE // model.n_columns**2)
                 for first in range(0, model.graph.n_edges, most):
                     yield _rows(model.edge_tables(slice(first, first + most)))
 

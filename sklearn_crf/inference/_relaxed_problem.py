@@ -6,13 +6,11 @@ import numpy as np
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.models import PairwiseModel, score
-
-# Numbers in the tables of the edges that are looked at together (16 MB).
-_BLOCK = 2**21
 
 
 def in_double_precision(model):
@@ -26,7 +24,7 @@ def in_double_precision(model):
 
 def table_blocks(model):
     """Slices of edges and their tables, some at a time, as all may not fit into memory."""
-    step = max(1, _BLOCK // model.n_columns**2)
+    step = max(1, _tuning.TABLES_AT_ONCE // model.n_columns**2)
     for first in range(0, model.graph.n_edges, step):
         edges = slice(first, first + step)
         yield edges, model.edge_tables(edges)
@@ -207,10 +205,6 @@ class _Reparameterization:
         return np.stack([np.where(possible[side], totals[side], -np.inf).max(axis=1) for side in (0, 1)])
 
 
-# Messages have to cross the graph before a bound that no longer falls is known to have converged.
-_PATIENCE = 10
-
-
 class RecentFall:
     """Fall of a bound in its last ten iterations: one flat iteration alone can be followed by further falls."""
 
@@ -220,7 +214,7 @@ class RecentFall:
     def after(self, bound):
         """The fall up to an iteration that came to this bound; inf where it is too early to tell."""
         self._bounds.append(bound)
-        return self._bounds[-1 - _PATIENCE] - bound if len(self._bounds) > _PATIENCE else np.inf
+        return self._bounds[-1 - _tuning.PATIENCE] - bound if len(self._bounds) > _tuning.PATIENCE else np.inf
 
 
 def labeling_by_descent(algorithm, model, run):

@@ -6,8 +6,7 @@ import pytest
 from sklearn_crf import DRFClassifier
 from sklearn_crf.encoding._edge_features import difference, weighted_differences, weighted_edges
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree, _local_search
-from sklearn_crf.inference.cuts import _alpha_expansion, _lattice_rows
+from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, GraphCut, JunctionTree
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
 from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.models import PairwiseModel, score
@@ -28,8 +27,8 @@ def rng():
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(_lattice_rows, "_NODES_OF_ROWS", 40)
-    monkeypatch.setattr(_local_search, "_NODES_AT_ONCE", 30)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.NODES_OF_ROWS", 40)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", 30)
 
 
 def fitted(X, y, **options):
@@ -40,8 +39,8 @@ def fitted(X, y, **options):
 
 
 def all_may_be_truncated(monkeypatch):
-    monkeypatch.setattr(_lattice_rows, "_MOST_TRUNCATED", 1.0)
-    monkeypatch.setattr(_lattice_rows, "_MOST_OPEN_ROWS", 1.0)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.MOST_TRUNCATED", 1.0)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.MOST_OPEN_ROWS", 1.0)
 
 
 def rows_of(whole, connectivity):
@@ -211,7 +210,7 @@ def test_moves_by_rows_end_where_those_of_the_whole_do(
     field = DRFClassifier(learning="pl", inference=chosen, **options).fit(X + y[..., None], y)
     models = field.models(X)
     expected = [chosen.map(model).labels for model in models]
-    monkeypatch.setattr(_alpha_expansion, "_MANY_NODES", 100)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.NODES_FOR_ROWS", 100)
     assert all(
         np.array_equal(chosen.map(model).labels, of_whole) for model, of_whole in zip(models, expected, strict=True)
     )

@@ -217,7 +217,7 @@ def test_every_algorithm_finds_labels_of_two_states(algorithm):
 
 def test_two_states_are_decided_without_a_search(monkeypatch):
     # No step of a search is made: strongly connected implications alone decide.
-    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     n_satisfiable = 0
     for seed in range(60):
         model = two_satisfiability(seed, n_nodes=200, ratio=0.9 + 0.01 * seed, satisfiable=False)
@@ -262,7 +262,7 @@ def test_pairs_of_states():
 
 
 def test_giving_up_is_one_warning_and_no_claim(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     model = constraint_network(0, n_nodes=60, n_states=6, share=1.05)
     with convergence_left_to_caller():
         worst = ICM().map(model)
@@ -282,7 +282,7 @@ def test_giving_up_is_one_warning_and_no_claim(monkeypatch):
 
 
 def test_few_constraints_are_broken_where_a_search_gives_up(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     for kind in ("colouring", "3-SAT"):
         model = PLANTED[kind](3)
         n_nodes = model.n_nodes if isinstance(model, FactorGraph) else model.graph.n_nodes
@@ -324,7 +324,7 @@ def test_predict_never_raises_where_a_search_gives_up(monkeypatch):
         field = TRWCRF(pairwise=same, inference="icm", max_iter=3).fit(X, y)
         for model, labels in zip(field.models(X), field.predict(X), strict=True):
             assert np.isfinite(score(model, labels))
-    monkeypatch.setattr(module, "_MOST_STEPS", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.MOST_STEPS", 0)
     with pytest.warns(ConvergenceWarning, match="ICM: no labeling of finite score was found; this is no proof"):
         given_up = field.predict(X)
     assert [len(labels) for labels in given_up] == [40] * 4

@@ -5,7 +5,7 @@ import pytest
 
 from sklearn_crf import Graph
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ICM, AlphaExpansion, _local_search
+from sklearn_crf.inference import ICM, AlphaExpansion
 from sklearn_crf.inference._local_search import Climber, RowsClimber, climber_of
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.models._row_models import StoredRows
@@ -39,7 +39,7 @@ def test_rows_climb_as_the_whole_does(monkeypatch, shape, connectivity, n_types,
     expected = ICM().map(model)
     assert np.array_equal(whole, expected.labels)
     for n_nodes in (1, 11, 30, 1000):
-        monkeypatch.setattr(_local_search, "_NODES_AT_ONCE", n_nodes)
+        monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", n_nodes)
         assert np.array_equal(RowsClimber(StoredRows(model)).climb(start.copy()), whole)
         found = ICM().map(model)
         assert np.array_equal(found.labels, whole)
@@ -68,7 +68,7 @@ def test_only_large_lattices_are_climbed_by_rows(monkeypatch):
     rng = np.random.default_rng(0)
     model = lattice_model(rng, (6, 4), 1, 2, 1)
     assert isinstance(climber_of(model), Climber)
-    monkeypatch.setattr(_local_search, "_NODES_AT_ONCE", 10)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", 10)
     assert isinstance(climber_of(model), RowsClimber)
     no_lattice = Graph(24, model.graph.edges)
     assert isinstance(climber_of(PairwiseModel(no_lattice, model.unary, model.tables, model.edge_type)), Climber)
@@ -78,7 +78,7 @@ def test_expansions_of_large_lattices_are_the_same_by_rows(monkeypatch):
     rng = np.random.default_rng(0)
     model = lattice_model(rng, (12, 9), 1, 1, 1, n_states=3)
     expected = AlphaExpansion(nonsubmodular="truncate").map(model)
-    monkeypatch.setattr(_local_search, "_NODES_AT_ONCE", 20)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.NODES_AT_ONCE", 20)
     found = AlphaExpansion(nonsubmodular="truncate").map(model)
     assert np.array_equal(found.labels, expected.labels)
     assert found.score == expected.score
@@ -91,7 +91,7 @@ def test_large_models_of_more_than_two_states_have_coarse_capacities(monkeypatch
     model = lattice_model(rng, (12, 9), 1, 1, 1, n_states=3)
     assert _cut_network.CutNetwork(model)._choose_scale() == np.int64
     expected = AlphaExpansion(nonsubmodular="truncate").map(model)
-    monkeypatch.setattr(_cut_network, "_MANY_NODES", 100)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.NODES_FOR_HALF", 100)
     assert _cut_network.CutNetwork(model)._choose_scale() == np.int32
     found = AlphaExpansion(nonsubmodular="truncate").map(model)
     assert found.score == pytest.approx(expected.score, rel=1e-5)

@@ -131,6 +131,6 @@ def test_other_choices_take_a_union_as_one_graph():
 
 
 def test_large_unions_are_looked_at_part_by_part(monkeypatch):
-    monkeypatch.setattr("sklearn_crf.inference.messages._belief_propagation.MOST_JOINED", 10)
+    monkeypatch.setattr("sklearn_crf.inference.messages._tuning.MOST_JOINED", 10)
     model = joined_model(np.random.default_rng(0))
     assert_array_equal(LoopyBP().node_marginals(model), one_by_one(LoopyBP(), model))

@@ -9,8 +9,9 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference.automatic import _tuning
+from sklearn_crf.inference.exact import _tuning as exact_tuning
 from sklearn_crf.inference.exact._elimination import (
-    PRODUCTS_OF_A_CELL,
     BucketSizes,
     Structure,
     orders_of_components,
@@ -20,16 +21,6 @@ from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.kernels.exact.plans import Elimination, min_fill_order, separators_of
 from sklearn_crf.models import FactorGraph, PairwiseModel
-
-# Cells of tables that are always affordable beside messages, some 0.1 seconds.
-_LEAST_CELLS = 2.0**21
-
-# Bytes that are always affordable, and at most, and those of a cell in between.
-_LEAST_BYTES, _MOST_BYTES, _BYTES_OF_A_CELL = 1e9, 8e9, 20
-
-# Steps that looking for an order may take: in any case some 50 ms, and for each edge about what a hundred sweeps of
-# messages over two states take. Graphs of eight rows take 100 steps an edge.
-_LEAST_STEPS, _STEPS_OF_AN_EDGE = 2e6, 200
 
 
 class Budget(NamedTuple):
@@ -51,13 +42,14 @@ class Budget(NamedTuple):
     @property
     def most_bytes(self) -> float:
         """Memory of an exact computation."""
-        return max(_LEAST_BYTES, min(_BYTES_OF_A_CELL * self.most_cells, _MOST_BYTES))
+        return max(_tuning.LEAST_BYTES, min(_tuning.BYTES_OF_A_CELL * self.most_cells, _tuning.MOST_BYTES))
 
     def cells(self, n_entries: np.ndarray) -> np.ndarray:
         """Return the cells that components may take, given the entries that a sweep of messages over each reads."""
         if not isfinite(self.n_sweeps):
             return np.full(len(n_entries), self.most_cells)
-        return np.minimum(self.n_sweeps * np.maximum(n_entries, _LEAST_CELLS / _SWEEPS), self.most_cells)
+        least = _tuning.LEAST_CELLS / _tuning.SWEEPS_OF_A_CALL
+        return np.minimum(self.n_sweeps * np.maximum(n_entries, least), self.most_cells)
 
     def junction_tree(self) -> JunctionTree:
         """Return the algorithm for models within the budget."""
@@ -66,14 +58,11 @@ class Budget(NamedTuple):
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-# Sweeps of messages that a single call takes.
-_SWEEPS = 100
-
 #: Budgets by name. "step" is for a step of training, beside ten sweeps of messages; "fast" for one of many predictions,
 #: beside a hundred; "default" for a single call of some two seconds, "long" for one of a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
-    "fast": Budget(2.0**24, _SWEEPS),
+    "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
     "default": Budget(5e7),
     "long": Budget(1e9),
 }
@@ -156,7 +145,8 @@ def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
         return False
     steps = np.abs(graph.offsets)
     sides = sorted(graph.shape[axis] for axis in steps[steps.sum(axis=1) == 1].argmax(axis=1))
-    return len(sides) > 1 and (sides[-2] + 1) * np.log(n_states) > np.log(PRODUCTS_OF_A_CELL * budget.most_cells)
+    most_products = exact_tuning.PRODUCTS_OF_A_CELL * budget.most_cells
+    return len(sides) > 1 and (sides[-2] + 1) * np.log(n_states) > np.log(most_products)
 
 
 class _Sizes(NamedTuple):
@@ -199,11 +189,11 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
     """Number the shares of components by the memory that they take; -1 beyond the budget."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
     # A product of tables has so many cells of the clique for each cell of its own.
-    most_cells = PRODUCTS_OF_A_CELL * cells
+    most_cells = exact_tuning.PRODUCTS_OF_A_CELL * cells
     ptr, scope, is_small = _without_large_factors(sizes, most_cells)
     graph = Structure.of(ptr, scope, sizes.n_states)
     n_edges = np.bincount(component, np.diff(graph.ptr), len(cells)) / 2
-    steps = np.maximum(_LEAST_STEPS, _STEPS_OF_AN_EDGE * n_edges)
+    steps = np.maximum(_tuning.LEAST_STEPS, _tuning.STEPS_OF_AN_EDGE * n_edges)
     nodes = np.flatnonzero((sizes.n_states > 1) & is_small[component])
     orders = [np.zeros(0, dtype=np.int32)]
     # Observed nodes may cut a component into several.
@@ -255,7 +245,8 @@ def most_states(graph: Graph, most_cells: float) -> int:
     """States that all nodes may have for the cliques of elimination to take no more than so many cells."""
     scope_ptr, scope = np.arange(0, 2 * graph.n_edges + 1, 2), np.ascontiguousarray(graph.edges).ravel()
     structure = Structure.of(scope_ptr, scope, np.full(graph.n_nodes, 2))
-    order = min_fill_order(*structure, np.log(max(most_cells, 1.0)), _STEPS_OF_AN_EDGE * graph.n_edges + _LEAST_STEPS)
+    most_steps = _tuning.STEPS_OF_AN_EDGE * graph.n_edges + _tuning.LEAST_STEPS
+    order = min_fill_order(*structure, np.log(max(most_cells, 1.0)), most_steps)
     if order is None:
         return 1
     ptr, _ = separators_of(structure.ptr, structure.neighbors, order)

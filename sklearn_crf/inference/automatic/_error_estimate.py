@@ -4,17 +4,11 @@ import numpy as np
 
 from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Marginals
+from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
-
-# Nodes that are looked at, and those around each of them that are taken: as many as elimination affords in so many
-# cells, and in any case so few that their joint states are no more than these.
-_N_PROBES, _SIZES, _MOST_CELLS = 16, (60, 30, 15), 2.0**16
-
-# Models of more factors or joint states have no estimate: messages take their tables one by one.
-_MOST_FACTORS, _MOST_ENTRIES = 6000, 2**20
 
 
 def estimated_error(
@@ -32,9 +26,9 @@ def estimated_error(
     """
     graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
     sizes = np.diff(graph.table_ptr)[graph.table_id]
-    if not graph.n_nodes or graph.n_factors > _MOST_FACTORS or sizes.sum() > _MOST_ENTRIES:
+    if not graph.n_nodes or graph.n_factors > _tuning.MOST_FACTORS or sizes.sum() > _tuning.MOST_JOINT_STATES:
         return None
-    probes = np.random.default_rng(0).permutation(graph.n_nodes)[:_N_PROBES].tolist()
+    probes = np.random.default_rng(0).permutation(graph.n_nodes)[: _tuning.N_PROBED_NODES].tolist()
     errors = []
     try:
         beliefs = _Beliefs(graph, inference)
@@ -69,10 +63,10 @@ class _Beliefs:
 
     def around(self, node):
         """Return the product of beliefs in a set of nodes around one, which comes first."""
-        fewest = max(1, int(np.log(_MOST_CELLS) / np.log(max(2, self.n_states.max()))))
-        for size in (*_SIZES, fewest):
+        fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
+        for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):
             model = self._inside(self._ball(node, size))
-            if size == fewest or exact_inference(model, budget=_MOST_CELLS) is not None:
+            if size == fewest or exact_inference(model, budget=_tuning.MOST_PROBED_CELLS) is not None:
                 break
         return model
 

@@ -7,6 +7,7 @@ from sklearn.base import clone
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import Budget, exact_inference, shares_of_components
 from sklearn_crf.inference.automatic._error_estimate import estimated_error
 from sklearn_crf.inference.automatic._phases import (
@@ -22,13 +23,6 @@ from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
-
-# Where plain messages go round in circles; fixed on random grids of mixed couplings, with the parts of the average.
-_DAMPING = 0.5
-_PARTS, _SWEEPS_OF_A_PART = 20, 5
-
-# Estimated errors of marginals that users hear of.
-_MOST_ERROR = 0.05
 
 
 class AutoState(NamedTuple):
@@ -161,8 +155,8 @@ class AutoMarginals(Inference):
         found = self._unestimated(model, init, n_threads)
         if not self.search or self.budget in ("step", "fast"):
             return found
-        error = estimated_error(model, found, LoopyBP(self.max_iter, self.tol, max(self.damping, _DAMPING)))
-        if found.converged and error is not None and error > _MOST_ERROR:
+        error = estimated_error(model, found, LoopyBP(self.max_iter, self.tol, max(self.damping, _tuning.DAMPING)))
+        if found.converged and error is not None and error > _tuning.MOST_ERROR:
             warn_unconverged(
                 f"Marginals of belief propagation are off by {error:.2g} on average, as exact marginals around some "
                 f"nodes say: increase budget (now {self.budget!r}) for exact marginals, or take samples, "
@@ -193,19 +187,20 @@ class AutoMarginals(Inference):
             found = inference._marginals(model, init=init, n_threads=n_threads)
             if found.converged:
                 return found._replace(method="LoopyBP"), inference
-            inference.set_params(damping=max(self.damping, _DAMPING))
+            inference.set_params(damping=max(self.damping, _tuning.DAMPING))
             again = inference._marginals(model, n_threads=n_threads)
             n_iter = found.n_iter + again.n_iter
             method = f"LoopyBP(damping={inference.damping:g})"
             if again.converged:
                 return again._replace(method=method, n_iter=n_iter), inference
-            found = _averaged(clone(inference).set_params(max_iter=_SWEEPS_OF_A_PART), model, again, n_threads)
+            found = _averaged(clone(inference).set_params(max_iter=_tuning.SWEEPS_OF_A_PART), model, again, n_threads)
         warn_unconverged(
             f"Messages of belief propagation did not settle in {n_iter} sweeps, and marginals are averages over more: "
             'take inference="trw" for marginals of a convex bound, "gibbs" for samples, or an AutoMarginals of larger '
             f"max_iter (now {self.max_iter})."
         )
-        found = found._replace(method=f"{method}, averaged", n_iter=n_iter + _PARTS * _SWEEPS_OF_A_PART)
+        n_iter += _tuning.N_AVERAGED_PARTS * _tuning.SWEEPS_OF_A_PART
+        found = found._replace(method=f"{method}, averaged", n_iter=n_iter)
         return found, inference
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
@@ -237,10 +232,10 @@ def _joined(model, parts, places):
 def _averaged(inference, model, found, n_threads):
     """Means of the marginals of several parts of a run that goes on from a result."""
     parts = []
-    for _ in range(_PARTS):
+    for _ in range(_tuning.N_AVERAGED_PARTS):
         found = inference._marginals(model, init=found.state, n_threads=n_threads)
         parts.append(found)
     names = [*found.statistics._fields, "log_z_terms"]
-    means = {name: sum(getattr(part, name) for part in parts) / _PARTS for name in dict.fromkeys(names)}
-    means["unary"] = (sum(part.unary.astype(np.float64) for part in parts) / _PARTS).astype(model.dtype)
+    means = {name: sum(getattr(part, name) for part in parts) / len(parts) for name in dict.fromkeys(names)}
+    means["unary"] = (sum(part.unary.astype(np.float64) for part in parts) / len(parts)).astype(model.dtype)
     return found._replace(log_z=float(means["log_z_terms"].sum()), converged=False, **means)

@@ -9,29 +9,11 @@ from scipy.special import logsumexp, softmax
 
 from sklearn_crf.inference._base import labeling_as_found, marginals_as_found
 from sklearn_crf.inference._results import FactorMarginals, Marginals
+from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.local._icm import ICM, random_labels
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, union_of_factors
-
-# Phases of larger models outweigh each other by so much that one remains, and take long to find.
-_MOST_NODES = 2000
-
-# Entries of the tables of all edges: what has more takes long to look at.
-_MOST_ENTRIES = 2**22
-
-# Labelings that are favoured one after the other: one state everywhere, those of a search that reads as much as so many
-# sweeps over the edges, and those that single changes of random labels end with.
-_N_STATES, _N_SEARCHES, _SEARCH_SWEEPS, _N_CLIMBS = 5, 2, 100, 4
-
-# After so many labelings, one of them from a search, that lead to one fixed point no others are tried.
-_N_PROBES = 3
-
-# Sweeps that favour a labeling, and by how much of the strongest influence of an edge.
-_SWEEPS, _FAVOUR = 20, 1.0
-
-# Fixed points are alike up to this difference of a probability.
-_ALIKE = 0.01
 
 
 class PhaseState(NamedTuple):
@@ -57,9 +39,9 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
     """
     if isinstance(model, FactorGraph):
         return can_be_favoured(model) and may_have_phases(pairwise_model_of(model))
-    if model.graph.n_nodes > _MOST_NODES or not model.graph.n_edges:
+    if model.graph.n_nodes > _tuning.MOST_NODES_WITH_PHASES or not model.graph.n_edges:
         return False
-    if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _MOST_ENTRIES:
+    if model.n_columns < 2 or model.graph.n_edges * model.n_columns**2 > _tuning.MOST_ENTRIES_WITH_PHASES:
         return False
     ends = model.graph.edges.ravel()
     influence = np.repeat(np.tanh(_influences(model) / 4), 2)
@@ -73,7 +55,7 @@ def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
     """Whether a model is a factor graph whose phases are looked for, by its structure."""
     if not isinstance(model, FactorGraph):
         return False
-    return bool(model.n_nodes <= _MOST_NODES and model.arity.max(initial=0) <= 2)
+    return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)
 
 
 def with_node_factors(model: FactorGraph) -> FactorGraph:
@@ -107,9 +89,9 @@ def mixture_of_phases(
     for number, start in enumerate(starts, 1):
         found = marginals_as_found(inference, model, init=start, n_threads=n_threads)
         n_iter += found.n_iter
-        if found.converged and all(np.abs(found.unary - other.unary).max() > _ALIKE for other in distinct):
+        if found.converged and all(np.abs(found.unary - other.unary).max() > _tuning.ALIKE for other in distinct):
             distinct.append(found)
-        if init is None and number == _N_PROBES - (not search) and len(distinct) == 1:
+        if init is None and number == _tuning.N_ALIKE_LABELINGS - (not search) and len(distinct) == 1:
             break
     states = PhaseState(plain.state, tuple(run.state for run in distinct[1:]))
     found = _mixed(distinct) if len(distinct) > 1 else plain
@@ -138,8 +120,8 @@ def _starts(inference, model, search, n_threads) -> Iterator[Any]:
     """Messages to begin with, each where one labeling had higher scores for some sweeps."""
     pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
     influences = _influences(pairwise)
-    favour = _FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
-    rough = LoopyBP(max_iter=_SWEEPS, tol=inference.tol, damping=inference.damping)
+    favour = _tuning.FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
+    rough = LoopyBP(max_iter=_tuning.FAVOURING_SWEEPS, tol=inference.tol, damping=inference.damping)
     for labels in _labelings(pairwise, search):
         yield marginals_as_found(rough, _favoured(model, labels, favour), n_threads=n_threads).state
 
@@ -163,20 +145,20 @@ def _labelings(model, search):
         yield from constant
         return
     yield from constant[:2]
-    work = _SEARCH_SWEEPS * 2.0 * model.graph.n_edges * model.n_columns
-    for seed in range(_N_SEARCHES):
+    work = _tuning.SWEEPS_OF_A_SEARCH * 2.0 * model.graph.n_edges * model.n_columns
+    for seed in range(_tuning.N_SEARCHES):
         search_once = LargeNeighborhoodSearch(work, n_restarts=1, random_state=seed)
         yield labeling_as_found(search_once, model).labels
     yield from constant[2:]
     rng = np.random.RandomState(0)
-    for _ in range(_N_CLIMBS):
+    for _ in range(_tuning.N_CLIMBS):
         yield labeling_as_found(ICM(), model, init=random_labels(model, rng)).labels
 
 
 def _likeliest_states(model):
     nodes = model.unary.astype(np.float64)
     total = softmax(nodes, axis=1).sum(axis=0)
-    return np.argsort(-total, kind="stable")[:_N_STATES]
+    return np.argsort(-total, kind="stable")[: _tuning.N_FAVOURED_STATES]
 
 
 def _mixed(runs):

@@ -10,6 +10,7 @@ from sklearn_crf.inference._base import check_model, convergence_left_to_caller,
 from sklearn_crf.inference._local_search import climber_of, search_problem
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
+from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import most_states
 from sklearn_crf.inference.cuts._alpha_expansion import AlphaExpansion
 from sklearn_crf.inference.cuts._fusion import fusion_of
@@ -30,44 +31,6 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, sc
 _WORK = {"TRWS": 1e9, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
 _WORK_OF_TRAINING = _WORK | {"TRWS": 6e7}
 _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}
-
-# With fewer iterations an algorithm adds nothing.
-_FEWEST = 10
-
-# Looks at the labels of messages on their way.
-_PARTS = 10
-
-# Sweeps over the nodes that the searches in large neighbourhoods may read as much as, one after the other, the fewest
-# with which one gains enough, and the most table entries of each, some four seconds. Planted grids, triangular grids of
-# spins and grids of 64 states lack a sixth of a per cent after 20,000 sweeps. The second search starts where the first
-# did, since restarts that exchange what they find come to agree.
-_SEARCH_SWEEPS, _FEWEST_SEARCH_SWEEPS, _SEARCH_WORK = (20_000, 30_000), 500, 1.5e9
-
-# Elimination over the likeliest states of each node: the most cells of its tables, the fewest states that are worth it,
-# temperatures at which states are likely, sweeps of messages, and what is then left of the budget of the search. Fixed
-# on grids and planar graphs of 24 to 64 states.
-_NARROW_CELLS, _FEWEST_STATES, _TEMPERATURES, _NARROW_SWEEPS, _LEFT = 2**22, 5, (1.0, 0.5, 0.25), 50, 0.75
-
-# The search has all of its budget where the bound exceeds the best score by this part of what changing every label
-# would cost, node by node, and less where it exceeds it by less. With two states and no scores of nodes that cost is
-# four times the score.
-_LOOSE = 0.001
-
-# Table entries that branch and bound may read before anything without a bound is tried, and after the fusion on models
-# of so few nodes. It has as many again after the search, if that found better labels.
-_FIRST_BRANCHES, _BRANCHES, _FEW_NODES = 3e7, 2e9, 500
-
-# The relaxation over cycles is tried on models of two states with so many nodes and edges together. It takes less time
-# than the search, and mostly ends with a proof. Of models above a number of nodes and edges, a linear program takes up
-# to two seconds, and the first few prove most of the optima that are proven at all. Fixed on grids, planar and regular
-# graphs of other seeds than those of the benchmark.
-_MOST_OF_CYCLES, _LARGE, _ROUNDS_OF_LARGE = 12_000, 6000, 4
-
-# On graphs of longer cycles programs are larger: nodes and edges together, and programs.
-_MOST_OF_LONG_CYCLES, _ROUNDS_OF_LONG = 900, 100
-
-# In training, labelings of minimum cuts alone will do where they come as near to the bound as this part.
-_LOOSE_CUTS = 0.004
 
 
 class PortfolioState(NamedTuple):
@@ -106,9 +69,9 @@ class Candidates:
 
     def run_in_parts(self, algorithm, n_threads=1):
         """Add the labelings that an algorithm has on its way: those of messages that do not settle differ."""
-        n_iter, former = max(1, algorithm.max_iter // _PARTS), None
+        n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
-        for _ in range(_PARTS):
+        for _ in range(_tuning.N_LOOKS):
             before = self.n_iter
             former = self.run(algorithm, former, n_threads)
             if self.n_iter - before < n_iter:
@@ -199,13 +162,13 @@ def best_of_portfolio(
     if not search and model.n_columns == 2:
         _cut(candidates, init, n_threads)
         candidates.require_allowed(init)
-        if not _looseness(candidates, *search_problem(model)) > _LOOSE_CUTS:
+        if not _looseness(candidates, *search_problem(model)) > _tuning.LOOSE_CUTS:
             return candidates.labeling(PortfolioState(candidates.best[1], None))
     work = _WORK if search else _WORK_OF_TRAINING
     bounded = _bounding(candidates, model, entries, max_iter, init, n_threads, work)
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
-        candidates.branch(effort * _FIRST_BRANCHES)
+        candidates.branch(effort * _tuning.FIRST_BRANCHES)
     if search and not candidates.certain and _affords_cycles(model):
         candidates.run(CycleRelaxation(_rounds(model)))
     if init is not None:
@@ -222,16 +185,16 @@ def best_of_portfolio(
 def _affords_cycles(model: PairwiseModel) -> bool:
     """Whether linear programs over cycles are few and small."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    is_small = model.n_columns == 2 and n_nodes + n_edges <= _MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
-    return is_small or affords_cycles(model, _MOST_OF_CYCLES)
+    is_small = model.n_columns == 2 and n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
+    return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
 
 
 def _rounds(model: PairwiseModel) -> int:
     """Linear programs that are worth their time."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    if n_nodes + n_edges <= _MOST_OF_LONG_CYCLES:
-        return max(_ROUNDS_OF_LONG, rounds_of_cycles(model))
-    most = _ROUNDS_OF_LARGE if n_nodes + n_edges > _LARGE else np.inf
+    if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:
+        return max(_tuning.ROUNDS_OF_LONG, rounds_of_cycles(model))
+    most = _tuning.ROUNDS_OF_LARGE if n_nodes + n_edges > _tuning.LARGE else np.inf
     return int(min(rounds_of_cycles(model), most))
 
 
@@ -262,7 +225,9 @@ def _bounding(candidates, model, entries, max_iter, init, n_threads, work):
     labels = None if init is None else init.labels
     if model.n_columns == 2:
         candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
-    elif np.isfinite(model.tables).all() and _affords("AlphaExpansion", entries / model.n_columns, _FEWEST):
+    elif np.isfinite(model.tables).all() and _affords(
+        "AlphaExpansion", entries / model.n_columns, _tuning.FEWEST_ITERATIONS
+    ):
         candidates.run(AlphaExpansion(max_iter=max_iter, nonsubmodular="truncate"), labels, n_threads)
     if not candidates.certain:
         n_iter = _iterations("TRWS", entries, max_iter, work)
@@ -274,7 +239,7 @@ def _bounding(candidates, model, entries, max_iter, init, n_threads, work):
 
 def _explore(candidates, model, entries, max_iter, n_threads):
     """Algorithms without a bound, or with a dearer one."""
-    if _affords("ICM", entries / model.n_columns, 6 * _FEWEST):
+    if _affords("ICM", entries / model.n_columns, 6 * _tuning.FEWEST_ITERATIONS):
         candidates.run(ICM(n_restarts=5, random_state=0), n_threads=n_threads)
     for damping in (0.0, 0.5):
         n_iter = _iterations("LoopyBP", entries, max_iter)
@@ -284,26 +249,26 @@ def _explore(candidates, model, entries, max_iter, n_threads):
 
 def _search(candidates, n_threads, effort):
     """Branch and bound before and after a search in large neighbourhoods."""
-    is_small = candidates.model.n_nodes <= _FEW_NODES
+    is_small = candidates.model.n_nodes <= _tuning.FEW_NODES
     if is_small and not candidates.certain:
-        candidates.branch(effort * _BRANCHES)
+        candidates.branch(effort * _tuning.BRANCHES)
     before = candidates.best[0]
     if not candidates.certain:
         _search_neighborhoods(candidates, n_threads, effort)
     if is_small and not candidates.certain and candidates.best[0] > before:
-        candidates.branch(effort * _BRANCHES)
+        candidates.branch(effort * _tuning.BRANCHES)
 
 
 def _search_neighborhoods(candidates, n_threads, effort):
     """Two searches in large neighbourhoods, fused, from the best labels, the longer the farther the bound is above."""
     arrays, unary = search_problem(candidates.model)
-    share = effort * min(_looseness(candidates, arrays, unary) / _LOOSE, 1.0)
-    most_sweeps = share * _SEARCH_WORK / arrays.work_of_sweep
-    if most_sweeps < _FEWEST_SEARCH_SWEEPS:
+    share = effort * min(_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
+    most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
+    if most_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
         return
-    left = _LEFT if np.isfinite(candidates.best[0]) and _narrow(candidates, n_threads) else 1.0
+    left = _tuning.LEFT_TO_SEARCH if np.isfinite(candidates.best[0]) and _narrow(candidates, n_threads) else 1.0
     labels = candidates.best[1]
-    for seed, n_sweeps in enumerate(_SEARCH_SWEEPS):
+    for seed, n_sweeps in enumerate(_tuning.SEARCH_SWEEPS):
         work = left * min(share * n_sweeps, most_sweeps) * arrays.work_of_sweep
         candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels, n_threads)
         if candidates.certain:
@@ -314,13 +279,13 @@ def _search_neighborhoods(candidates, n_threads, effort):
 def _narrow(candidates, n_threads):
     """Add the best labelings over the likeliest states of each node; whether there are enough states."""
     model = candidates.model
-    if isinstance(model, FactorGraph) or model.n_columns < _FEWEST_STATES:
+    if isinstance(model, FactorGraph) or model.n_columns < _tuning.FEWEST_STATES:
         return False
-    n_kept = most_states(model.graph, _NARROW_CELLS)
-    if n_kept < _FEWEST_STATES:
+    n_kept = most_states(model.graph, _tuning.NARROW_CELLS)
+    if n_kept < _tuning.FEWEST_STATES:
         return False
-    messages, nodes = LoopyBP(max_iter=_NARROW_SWEEPS, damping=0.5), np.arange(model.graph.n_nodes)
-    for temperature in _TEMPERATURES:
+    messages, nodes = LoopyBP(max_iter=_tuning.NARROW_SWEEPS, damping=0.5), np.arange(model.graph.n_nodes)
+    for temperature in _tuning.TEMPERATURES:
         cooled = replace(model, unary=model.unary / temperature, tables=model.tables / temperature)
         try:
             with convergence_left_to_caller():
@@ -344,10 +309,10 @@ def _of_factors(model, max_iter, init, n_threads, search, effort):
     sizes = np.diff(model.table_ptr)[model.table_id]
     entries = 2.0 * float(sizes @ model.arity)
     former = None if init is None else init.bounding
-    candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _FEWEST)), former)
+    candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _tuning.FEWEST_ITERATIONS)), former)
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
-        candidates.branch(effort * _FIRST_BRANCHES)
+        candidates.branch(effort * _tuning.FIRST_BRANCHES)
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
@@ -367,7 +332,7 @@ def _of_factors(model, max_iter, init, n_threads, search, effort):
 def _iterations(name, entries, max_iter, work=_WORK):
     """Iterations within the budget of an algorithm; none if they are too few to add anything."""
     n_iter = int(min(max_iter, work[name] / (_COST_OF_ENTRY[name] * max(entries, 1.0))))
-    return n_iter if n_iter >= min(_FEWEST, max_iter) else 0
+    return n_iter if n_iter >= min(_tuning.FEWEST_ITERATIONS, max_iter) else 0
 
 
 def _affords(name, entries, n_iter):

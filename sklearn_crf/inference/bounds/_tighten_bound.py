@@ -12,6 +12,7 @@ from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
 from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.exact._tree import TreeInference
@@ -19,17 +20,6 @@ from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
-
-# After so many sweeps of messages the bound that they give is looked at.
-_SWEEPS_AT_ONCE = 50
-
-# Plain sweeps come to their end in a fifth of the time, but may not come to it; from where the bound does not fall,
-# this much of old messages is kept.
-_DAMPING = 0.5
-
-# A step of conditional gradients must reach this share of the linear decrease, or is halved, this often at most.
-_SUFFICIENT_DECREASE = 0.1
-_MOST_HALVINGS = 6
 
 
 class Tight(NamedTuple):
@@ -72,7 +62,7 @@ class Tightening:
         damping, value, n_left, converged = 0.0, best_value, self.start_sweeps, False
         while n_left > 0 and not converged:
             sweeps = TRWMessagePassing(
-                scores.trees, max_iter=min(n_left, _SWEEPS_AT_ONCE), tol=0.1 * self.tol, damping=damping
+                scores.trees, max_iter=min(n_left, _tuning.SWEEPS_AT_ONCE), tol=0.1 * self.tol, damping=damping
             )
             n_left -= sweeps.max_iter
             with convergence_left_to_caller():
@@ -81,7 +71,7 @@ class Tightening:
             before, (value, gradient) = value, scores.value_grad(x)
             if value > before + 1e-12 * abs(value) and damping == 0:
                 # The messages before were better.
-                damping, converged = _DAMPING, False
+                damping, converged = _tuning.DAMPING, False
                 continue
             self.messages = messages
             best, best_value = (x, value) if value <= best_value else (best, best_value)
@@ -168,10 +158,10 @@ def _harmonic(tightening, current, tree, step):
 def _armijo(tightening, current, tree, gap, step):
     """The first of steps that are halved to lower the bound enough, or None; that step, and the iterations spent."""
     spent = 0
-    for _ in range(_MOST_HALVINGS):
+    for _ in range(_tuning.MOST_HALVINGS):
         tried = _harmonic(tightening, current, tree, step)
         spent += tried.n_iter
-        if tried.bound <= current.bound - _SUFFICIENT_DECREASE * step * gap:
+        if tried.bound <= current.bound - _tuning.SUFFICIENT_DECREASE * step * gap:
             return tried, step, spent
         step /= 2
     return None, step, spent

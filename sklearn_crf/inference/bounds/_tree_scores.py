@@ -9,11 +9,9 @@ import scipy.sparse as sp
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph, trusted_graph
 from sklearn_crf.inference._base import labeling_as_found
+from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.models import PairwiseModel, score_terms
-
-# Nodes of trees that are done in one go: many small trees at once save calls, few large ones can be shared by threads.
-_NODES_AT_ONCE = 20_000
 
 
 class TreeGroup(NamedTuple):
@@ -29,7 +27,7 @@ def groups_of(trees):
     """All trees, in groups of about as many nodes."""
     n_nodes = trees.graph.n_nodes
     tree, edge = np.nonzero(trees.trees)
-    step = max(1, _NODES_AT_ONCE // max(n_nodes, 1))
+    step = max(1, _tuning.NODES_AT_ONCE // max(n_nodes, 1))
     for first, last in pairwise([*range(0, trees.n_trees, step), trees.n_trees]):
         edges = slice(*np.searchsorted(tree, (first, last)).tolist())
         ends = trees.graph.edges[edge[edges]] + (tree[edges] - first)[:, None] * n_nodes

@@ -11,19 +11,13 @@ from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import RowsClimber, best_alone, climbed
 from sklearn_crf.inference._results import Labeling, scored_labeling
+from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import TRUNCATE, CutNetwork, pairwise_values, precision
 from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows, RowMoves, parts_of, with_edges_from
 from sklearn_crf.kernels.cuts.fusion_moves import edge_influence, score_gain, settle_by_changes, settle_by_scores
 from sklearn_crf.models import check_labels, score
 from sklearn_crf.models._row_models import StoredRows
-
-_TYPES_PER_PORTION = 1 << 14
-# Of models in memory, rows take some 15 % longer than the whole, for less memory: that counts where nodes are more.
-_MANY_NODES = 1 << 21
-# Once a move leaves a choice to more nodes than this, couplings are so strong that others will: looking for the rest
-# takes longer than it saves.
-_MOST_FREE = 3 / 4
 
 
 class _MoveMaking(Inference):
@@ -70,14 +64,14 @@ class _MoveMaking(Inference):
         if self.nonsubmodular == "error":
             return True
         # Of as many tables as edges, looking at all would take longer than it saves.
-        return len(model.tables) <= _TYPES_PER_PORTION and self._violated_edge(model) is None
+        return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._violated_edge(model) is None
 
     def _condition_range(self, tables):
         """Lowest and highest value, over all states, of what must not be negative; (T, R) each."""
         lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
         # Types in portions: where every edge has its own, a temporary of the size of all tables is too much.
-        for start in range(0, len(tables), _TYPES_PER_PORTION):
-            portion = slice(start, start + _TYPES_PER_PORTION)
+        for start in range(0, len(tables), _tuning.TYPES_PER_PORTION):
+            portion = slice(start, start + _tuning.TYPES_PER_PORTION)
             for _, slack in self._slacks(tables[portion].astype(np.float64)):
                 np.minimum(lowest[portion], slack.min(axis=(2, 3)), out=lowest[portion])
                 np.maximum(highest[portion], slack.max(axis=(2, 3)), out=highest[portion])
@@ -110,7 +104,7 @@ class _MoveMaking(Inference):
             labels = found.labels.copy() if is_better else labels
             if np.isneginf(model.tables).any():
                 return scored_labeling(model, labels, bound=bound, n_iter=1, state=labels)
-        by_rows = model.n_columns > 2 and model.graph.n_nodes > _MANY_NODES
+        by_rows = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_ROWS
         if by_rows and LatticeRows.pays(model.graph) and StoredRows.fit(model):
             moves = RowMoves(StoredRows(model), n_threads)
         else:
@@ -209,7 +203,7 @@ class _Moves:
         # Of two moves that are as good, the labels need not be the one made.
         may_skip = since >= 0 and np.array_equal(keep, labels)
         n_free = settle_by_scores(self._values[0], self._influence, keep, take)
-        if n_free > _MOST_FREE * len(keep):
+        if n_free > _tuning.MOST_FREE * len(keep):
             self._settles = False
         elif may_skip:
             workspace = np.empty(len(keep), dtype=np.uint8), np.empty(len(keep), dtype=np.int32)

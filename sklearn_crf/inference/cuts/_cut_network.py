@@ -7,6 +7,7 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property, checkpoint, map_tasks
 from sklearn_crf.inference._results import Infeasible
+from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.kernels.cuts.fusion_moves import (
     capacity_bound,
     integer_excess,
@@ -25,21 +26,8 @@ from sklearn_crf.kernels.cuts.max_flow import (
 )
 from sklearn_crf.models._row_models import ordered_offsets
 
-# Node visits between two looks at Ctrl-C: a fraction of a second.
-WORK_PER_CALL = 1 << 21
 # Directions are numbered by one byte, and this stands for none.
 _NO_PARENT = 254
-# Parts of a lattice solved first, each by itself: small enough for the cache, and one for each thread.
-_NODES_PER_BLOCK = 1 << 16
-# Nodes with excess after the flow along lines. Where more than half have some, paths are so short that parts save less
-# than growing their forests twice takes; where few of those with a choice have, spreading it takes longer than it
-# saves.
-_MOST_IN_BOXES, _LEAST_TO_SPREAD = 1 / 2, 1 / 3
-# Where few nodes have any excess at first, as in a move that leaves most no choice, lines take longer than they save.
-_LEAST_FOR_LINES = 0.5
-# Visits to each node from which on a search goes over to heights, which take a third of the time where supply is far
-# from demand, and ten times as long where paths are short.
-_LONG_SEARCH = 32
 
 
 class LatticeFlow:
@@ -77,7 +65,7 @@ class LatticeFlow:
     @staticmethod
     def takes_one_call(graph):
         """Is it so small that it is solved as a whole?"""
-        return graph.n_nodes <= _NODES_PER_BLOCK
+        return graph.n_nodes <= _tuning.NODES_PER_BLOCK
 
     def in_one_call(self, kernel, before, values, choice, rounding, precision, mode, after=()):
         """The result of a kernel that makes a whole cut."""
@@ -85,9 +73,10 @@ class LatticeFlow:
         # keep and to take
         return kernel(
             *(*before, *values, *choice, self.counts, self.delta, self.shape, self._whole),
-            *(rounding.scale, rounding.most, precision, mode, _LEAST_FOR_LINES, _LEAST_TO_SPREAD, _MOST_IN_BOXES),
+            *(rounding.scale, rounding.most, precision, mode),
+            *(_tuning.LEAST_FOR_LINES, _tuning.LEAST_TO_SPREAD, _tuning.MOST_IN_BOXES),
             *self._of_one_call,
-            *(WORK_PER_CALL, *after),
+            *(_tuning.WORK_PER_CALL, *after),
         )
 
     @cached_property
@@ -114,14 +103,14 @@ class LatticeFlow:
     def solve(self, n_threads=1):
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
         share_left = self._share_with_excess
-        if share_left > _LEAST_FOR_LINES:
+        if share_left > _tuning.LEAST_FOR_LINES:
             self._send_along_lines()
             share_left = self._share_with_excess
-            if _LEAST_TO_SPREAD < share_left <= _MOST_IN_BOXES:
+            if _tuning.LEAST_TO_SPREAD < share_left <= _tuning.MOST_IN_BOXES:
                 spread_excess(self.residual, self.excess, self.delta, True)
                 spread_excess(self.residual, self.excess, self.delta, False)
         boxes = self._boxes()
-        if len(boxes) > 1 and (n_threads > 1 or share_left <= _MOST_IN_BOXES):
+        if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
             # A box looks over its border for children; those of the cut before must not be taken for such.
             self._parent.fill(_NO_PARENT)
@@ -158,10 +147,10 @@ class LatticeFlow:
         *buffers, progress = workspace
         arrays = (self.residual, self.excess, self.delta)
         n_visits, handed_over = 0, box is not self._whole
-        while not lattice_flow(*arrays, self.shape, box, *buffers, progress, WORK_PER_CALL):
+        while not lattice_flow(*arrays, self.shape, box, *buffers, progress, _tuning.WORK_PER_CALL):
             checkpoint()
-            n_visits += WORK_PER_CALL
-            if not handed_over and n_visits > _LONG_SEARCH * len(self.excess):
+            n_visits += _tuning.WORK_PER_CALL
+            if not handed_over and n_visits > _tuning.LONG_SEARCH * len(self.excess):
                 while not flow_by_heights(*arrays, *buffers):
                     checkpoint()
                 progress[:] = 0
@@ -176,10 +165,10 @@ class LatticeFlow:
 
     @property
     def _side(self):
-        return round(_NODES_PER_BLOCK ** (1 / len(self.shape)))
+        return round(_tuning.NODES_PER_BLOCK ** (1 / len(self.shape)))
 
     def _boxes(self):
-        if len(self.excess) <= _NODES_PER_BLOCK:
+        if len(self.excess) <= _tuning.NODES_PER_BLOCK:
             return [self._whole]
         low = product(*(range(0, length, self._side) for length in self.shape.tolist()))
         return [np.stack((corner, np.minimum(np.add(corner, self._side), self.shape))) for corner in low]
@@ -242,7 +231,7 @@ class SlotFlow:
         topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
         workspace = (self._label, self._parent, self._flag, self._next, self._lists, self._bucket)
         progress = np.zeros(8, dtype=np.int64)
-        while not slot_flow(*topology, *workspace, progress, WORK_PER_CALL):
+        while not slot_flow(*topology, *workspace, progress, _tuning.WORK_PER_CALL):
             checkpoint()
         return self._label < 0
 
@@ -252,9 +241,6 @@ STOP, TRUNCATE, CROSS = 0, 1, 2
 
 # Four times as much still fits: an excess grows by all that can arrive, and by a message before it is cut off.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
-# In float32 models a rounding to 2**-20 of a typical unary score is no loss, and int32 takes half the memory.
-_COARSEST = 2.0**-20
-_MANY_NODES = 1 << 17
 # Keeps products with denormal scores finite.
 _LARGEST_EXPONENT = 900
 
@@ -295,7 +281,7 @@ class Rounding(NamedTuple):
         typical = total / max(n_unlike, 1)
         # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
         around = carried * (_largest_degree(graph) + 1)
-        coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _COARSEST * typical
+        coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)
         most = _MOST[dtype]
         largest = around if carried > 0 else typical
@@ -337,7 +323,8 @@ class CutNetwork:
         model = self.model
         carried, endless = largest_capacity(model)
         # Moves on large models of more states are no optimum anyway, and a unit of int32 is less than 2**-20 there.
-        may_be_coarse = model.dtype == np.float32 or (model.n_columns > 2 and model.graph.n_nodes > _MANY_NODES)
+        is_large = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_HALF
+        may_be_coarse = model.dtype == np.float32 or is_large
         spread = 0.0, 0
         if may_be_coarse or endless or not carried:
             spread = unary_spread(model.unary)

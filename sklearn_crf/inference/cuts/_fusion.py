@@ -4,13 +4,11 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._local_search import search_problem
+from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, pairwise_values
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, keep_better
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_labels
-
-# Each pass fuses with all; a second one hardly ever gains.
-_PASSES = 3
 
 
 def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarray]) -> np.ndarray:
@@ -59,7 +57,7 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
         raise ValueError("labelings must hold at least one labeling.")
     fusion = fusion_of(model)
     best = given[0]
-    for _ in range(_PASSES):
+    for _ in range(_tuning.FUSION_PASSES):
         before = best
         for other in given:
             best = fusion.of(best, other)

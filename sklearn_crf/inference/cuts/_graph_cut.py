@@ -7,6 +7,7 @@ import numpy as np
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, scored_labeling
+from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import (
     CROSS,
     STOP,
@@ -23,9 +24,6 @@ from sklearn_crf.kernels.cuts.fusion_moves import (
     truncation_slack,
 )
 from sklearn_crf.models import PairwiseModel
-
-# Types of edges that are looked at one by one: for so few that takes less than arrays do.
-_FEW_TYPES = 16
 
 
 class CutState(NamedTuple):
@@ -168,7 +166,7 @@ def _not_submodular(model):
     """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
     tables, weight = model.tables, model.edge_weight
     # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.
-    if len(tables) <= min(_FEW_TYPES, model.graph.n_edges - 1) and (weight is None or weight.min() >= 0):
+    if len(tables) <= min(_tuning.FEW_TYPES, model.graph.n_edges - 1) and (weight is None or weight.min() >= 0):
         slack = (a + d - b - c for a, b, c, d in tables.reshape(-1, 4).tolist())
         if all(value >= 0 for value in slack):
             return -1, 0.0, 0

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import checkpoint, map_tasks
+from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import (
     TRUNCATE,
     LatticeFlow,
@@ -18,13 +19,6 @@ from sklearn_crf.inference.cuts._graph_cut import GraphCut, n_not_submodular
 from sklearn_crf.kernels.cuts.fusion_moves import integer_excess, node_terms, score_gain, unary_spread
 from sklearn_crf.models import clamped
 from sklearn_crf.models._row_models import RowModels, row_ranges
-
-# Nodes whose scores are in memory at once.
-_NODES_OF_ROWS = 1 << 16
-
-# Share of edges that are not submodular, and of rows that these leave to roof duality, above which that had better have
-# the whole lattice.
-_MOST_TRUNCATED, _MOST_OPEN_ROWS = 0.01, 0.25
 
 
 class LatticeRows(NamedTuple):
@@ -52,7 +46,7 @@ class LatticeRows(NamedTuple):
     @staticmethod
     def pays(graph):
         """Whether a lattice is so large that its rows are better looked at in turn."""
-        return graph.n_nodes > 2 * _NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
+        return graph.n_nodes > 2 * _tuning.NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
 
     def labels(self, n_threads=1, may_truncate=True):
         """Best labels, (N,) int32; None where they are not found so."""
@@ -63,7 +57,7 @@ class LatticeRows(NamedTuple):
         if any(each is None for each in found):
             return None
         carried, total, n_unlike, n_truncated = np.array(found).T
-        if n_truncated.sum() > may_truncate * _MOST_TRUNCATED * graph.n_edges:
+        if n_truncated.sum() > may_truncate * _tuning.MOST_TRUNCATED * graph.n_edges:
             return None
         rounding = Rounding.of(graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
         flow = LatticeFlow(graph, rounding.dtype)
@@ -92,7 +86,7 @@ class LatticeRows(NamedTuple):
         flow.excess[paid] += np.where(labels[paid] == 1, amounts, -amounts)
         stays = flow.solve(n_threads) == labels
         ranges = self.rows.rows_around(np.unique(np.flatnonzero(~stays) // self.rows.width))
-        if sum(stop - start for start, stop in ranges) > _MOST_OPEN_ROWS * self.rows.length:
+        if sum(stop - start for start, stop in ranges) > _tuning.MOST_OPEN_ROWS * self.rows.length:
             return None
         settled = map_tasks(lambda ends, n_threads: self._roof_dual(labels, stays, *ends), ranges, n_threads)
         if any(each is None for each in settled):
@@ -180,7 +174,7 @@ class RowMoves:
 
 def parts_of(graph):
     """First row and the one after the last of parts whose scores are in memory at once."""
-    return row_ranges(graph, _NODES_OF_ROWS)
+    return row_ranges(graph, _tuning.NODES_OF_ROWS)
 
 
 def _moved(labels, choice, taken):

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
+from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
 from sklearn_crf.kernels.exact.plans import (
     Elimination,
@@ -73,15 +74,6 @@ class Structure(NamedTuple):
         return listed, starts, part
 
 
-# Below this many table cells the search for a better order takes longer than it saves.
-_FEW_CELLS = 2.0**14
-_N_RESTARTS = 8
-
-# Nodes of all other orders together, some 60 milliseconds. Where elimination takes longer, so may the search: an order
-# takes as long for each node as so many cells do.
-_NODES_OF_ORDERS, _CELLS_OF_A_NODE = 20_000, 150
-
-
 def best_order(structure, most_cells=np.inf, most_steps=np.inf):
     """Return the cheapest of several elimination orders of a connected graph, and the number of its table cells.
 
@@ -96,9 +88,9 @@ def best_order(structure, most_cells=np.inf, most_steps=np.inf):
     best = np.inf if order is None else structure.log_cells(order)
     if best > most_log_cells:
         return None, np.inf
-    if best > np.log(_FEW_CELLS):
-        n_others = (_NODES_OF_ORDERS + np.exp(min(best, _ENDLESS)) / _CELLS_OF_A_NODE) // len(order)
-        for other in islice(_other_orders(structure), int(min(n_others, 1 + _N_RESTARTS))):
+    if best > np.log(_tuning.FEW_CELLS):
+        n_others = (_tuning.NODES_OF_ORDERS + np.exp(min(best, _ENDLESS)) / _tuning.CELLS_OF_A_NODE) // len(order)
+        for other in islice(_other_orders(structure), int(min(n_others, 1 + _tuning.N_RESTARTS))):
             found = structure.log_cells(other)
             if found < best:
                 best, order = found, other
@@ -110,20 +102,14 @@ def _other_orders(structure):
     matrix = sp.csr_matrix((np.ones(len(structure.neighbors)), structure.neighbors, structure.ptr), (n_nodes, n_nodes))
     yield np.ascontiguousarray(reverse_cuthill_mckee(matrix, symmetric_mode=True))
     rng = np.random.default_rng(0)
-    for _ in range(_N_RESTARTS):
+    for _ in range(_tuning.N_RESTARTS):
         new_name = rng.permutation(n_nodes)
         order = min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
-# A lower bound is enough to refuse a graph whose order would take long to find.
-_HOPELESS_WIDTH = 200
-
 # Sizes beyond are as good as infinite, and fit into a float; and the logarithm of such a size.
 _MOST_CELLS, _ENDLESS = 1e300, 600.0
-
-# Multiplications of a product of tables that take as long as one of their cells, which are exponentiated.
-PRODUCTS_OF_A_CELL = 20
 
 
 class Limits(NamedTuple):
@@ -149,7 +135,7 @@ def planned_order(problem, order, limits):
     scope_ptr, scope = problem.free_scopes
     structure = Structure.of(scope_ptr, scope, problem.n_states)
     bound = least_width(structure.ptr, structure.neighbors)
-    if bound > _HOPELESS_WIDTH:
+    if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
         return _checked_order(order, problem), structure
@@ -180,7 +166,7 @@ def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
 
 def _refuse_wide_factors(problem, limits):
     sizes = np.diff(problem.free_scopes[0])
-    for f in np.flatnonzero(sizes > _HOPELESS_WIDTH).tolist():
+    for f in np.flatnonzero(sizes > _tuning.HOPELESS_WIDTH).tolist():
         size = 8 * np.exp2(min(sizes[f], 1000))
         limits.require(int(sizes[f]) - 1, size, at_least=True, because=f" (factor {f} alone)")
 
@@ -228,7 +214,7 @@ class BucketSizes(NamedTuple):
     @property
     def work(self):
         """Cells, and the multiplications of the products of tables in cells that take as long."""
-        return self.tables + self.messages + self.left * self.own * self.right / PRODUCTS_OF_A_CELL
+        return self.tables + self.messages + self.left * self.own * self.right / _tuning.PRODUCTS_OF_A_CELL
 
 
 class EliminationPlan:

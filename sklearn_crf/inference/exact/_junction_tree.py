@@ -10,14 +10,13 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
+from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pairwise_statistics, score
 
-# Plans of the latest structures, which many examples may share: sentences of one length, images of one shape.
-_MOST_PLANS = 64
 _plans: "OrderedDict[bytes, EliminationPlan]" = OrderedDict()
 _lock = Lock()
 
@@ -52,7 +51,7 @@ def plan_of(problem, init, limits, keep):
     plan = EliminationPlan(problem, None, limits, keep)
     with _lock:
         _plans[plan.structure] = plan
-        if len(_plans) > _MOST_PLANS:
+        if len(_plans) > _tuning.MOST_PLANS:
             _plans.popitem(last=False)
     return plan
 

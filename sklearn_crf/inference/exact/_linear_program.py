@@ -9,6 +9,7 @@ from scipy.optimize import linprog
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
+from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytope
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
@@ -110,10 +111,6 @@ class LinearProgram(Inference):
         return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
-# Costs of up to 2^40 go to the solver as they are, and in a second try, where HiGHS fails, those of up to 2^10.
-_COST_BITS = (40, 10)
-
-
 def _n_variables(model):
     """Allowed states of the nodes that have several, and allowed pairs of these."""
     allowed = ~np.isneginf(model.unary)
@@ -168,7 +165,7 @@ class _Program:
         upper = np.where(forbidden, 0.0, np.inf)
         matrices = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
         bounds = np.stack((np.zeros(self.n_variables), upper), axis=1)
-        for bits in _COST_BITS:
+        for bits in _tuning.COST_BITS:
             # Powers of two change no digit.
             scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - bits, 0.0)
             result = linprog(self.cost / scale, **matrices, bounds=bounds, method=method)

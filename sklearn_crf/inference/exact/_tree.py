@@ -19,15 +19,13 @@ from sklearn_crf.inference._field import (
     node_marginals_of,
 )
 from sklearn_crf.inference._results import Labeling, Marginals
+from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import labeler_of_chains, marginals_of_chains, node_marginals_of_chains
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
-
-# Most random numbers drawn at once for samples (8 MB).
-_UNIFORM_BUDGET = 2**20
 
 _NO_OLD_MESSAGES = -1.0
 
@@ -127,7 +125,7 @@ class TreeInference(EdgeMarginals, Inference):
         rng = check_random_state(random_state)
         order, n_nodes = model.graph.forest.order, model.graph.n_nodes
         labels = np.empty((n_samples, n_nodes), dtype=np.int32)
-        step = max(1, _UNIFORM_BUDGET // max(n_nodes, 1))
+        step = max(1, _tuning.UNIFORM_BUDGET // max(n_nodes, 1))
         with range_runner(n_threads) as run:
             field, upward = _from_messages(
                 model, lambda field, _, messages: (field, _subtree_scores(field, messages, run)), both_ways=False

@@ -7,6 +7,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
+from sklearn_crf.inference.gaussian import _tuning
 from sklearn_crf.inference.gaussian._base import (
     GaussianInference,
     GaussianMarginals,
@@ -14,12 +15,6 @@ from sklearn_crf.inference.gaussian._base import (
     not_positive_definite,
 )
 from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, solve_on_lattice, take_step, turn
-
-# Numbers worth a partial sum of their own: shorter ranges cost more to call than to compute.
-_SMALLEST_RANGE = 2**14
-
-# Numbers of all iterations of one call, after which it may be interrupted.
-_NUMBERS_AT_ONCE = 2**20
 
 
 class ConjugateGradient(GaussianInference):
@@ -144,7 +139,7 @@ def _kept_inverse(model):
 
 def bounds_of_sums(n_nodes, n_values):
     """Bounds of the ranges of nodes that have partial sums of their own."""
-    ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _SMALLEST_RANGE)))
+    ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
     return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
 
 
@@ -196,7 +191,7 @@ class _System:
     def _solve_on_lattice(self, lattice, b, x, tol, max_iter):
         """The same by few calls."""
         vectors = self.inverse, self.bounds, x, np.empty_like(b), np.empty_like(b), self.product, self.scaled
-        n_iter, begins, found, at_once = 0, True, (0.0, 0.0, 0.0), 1 + _NUMBERS_AT_ONCE // max(1, x.size)
+        n_iter, begins, found, at_once = 0, True, (0.0, 0.0, 0.0), 1 + _tuning.NUMBERS_AT_ONCE // max(1, x.size)
         while True:
             checkpoint()
             most = min(max_iter - n_iter, at_once)
@@ -211,7 +206,7 @@ class _System:
 
     def _multiply(self, vector):
         n_rows = self.operator.n_items
-        least = max(1, _SMALLEST_RANGE * n_rows // max(vector.size, 1))
+        least = max(1, _tuning.SMALLEST_RANGE * n_rows // max(vector.size, 1))
         self.run(partial(self._multiply_rows, vector), n_rows, smallest_range=least)
         if self.more is not None:
             self.product += self.more.matvec(vector.ravel()).reshape(vector.shape)
@@ -232,7 +227,7 @@ class _System:
         def kernel(start, stop):
             turn(share, self.scaled, start, stop, direction)
 
-        self.run(kernel, self.n_nodes, smallest_range=_SMALLEST_RANGE)
+        self.run(kernel, self.n_nodes, smallest_range=_tuning.SMALLEST_RANGE)
 
     def _step(self, length, direction, x, residual):
         vectors = direction, self.product, self.inverse

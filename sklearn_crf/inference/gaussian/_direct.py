@@ -5,10 +5,8 @@ import scipy.sparse.linalg
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference.gaussian import _tuning
 from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, not_positive_definite
-
-# Columns of the inverse computed at once.
-_COLUMNS = 256
 
 
 class GaussianDirect(GaussianInference):
@@ -106,7 +104,7 @@ def _factorise(model):
 
 def _diagonal_blocks(factor, model):
     n_nodes, n_values = model.h.shape
-    at_once = max(1, _COLUMNS // n_values)
+    at_once = max(1, _tuning.COLUMNS_AT_ONCE // n_values)
     blocks = np.empty((n_nodes, n_values, n_values))
     for start in range(0, n_nodes, at_once):
         checkpoint()

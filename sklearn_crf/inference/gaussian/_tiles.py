@@ -7,14 +7,7 @@ from sklearn.base import clone
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.graphs import Rectangle, tiles_of
-
-# Pixels of a tile without its margin, and the margin that tiles start with.
-_TILE = 512 * 512
-_MARGIN = 32
-
-# Shares of the tolerance: of the solves of tiles, and of what tiles disagree about at their seams.
-_OF_SOLVES = 0.5
-_OF_SEAMS = 0.4
+from sklearn_crf.inference.gaussian import _tuning
 
 
 class TiledMean(NamedTuple):
@@ -38,8 +31,8 @@ def mean_in_tiles(
     reach=0,
     period=1,
     and_also=None,
-    n_pixels=_TILE,
-    margin=_MARGIN,
+    n_pixels=_tuning.TILE,
+    margin=_tuning.MARGIN,
     max_margin=np.inf,
     tiles=None,
     mean=None,
@@ -78,7 +71,7 @@ def mean_in_tiles(
             return _solved(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
         # Some at a time, so that those of a large plane are not in memory together.
-        for batch in (again[k : k + _AT_ONCE] for k in range(0, len(again), _AT_ONCE)):
+        for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
             for tile, found in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
                 if means is None:
                     means = (mean or _in_memory(shape))(found.mean.shape[2], found.mean.dtype)
@@ -88,7 +81,7 @@ def mean_in_tiles(
                 if others is not None:
                     others[tile.slices] = found.other
         missing = {tile: seams[tile].missing(means) for tile in margins}
-        limit = max(_OF_SEAMS * solver.tol, np.finfo(means.dtype).eps) ** 2 * sum(norms.values())
+        limit = max(_tuning.SHARE_OF_SEAMS * solver.tol, np.finfo(means.dtype).eps) ** 2 * sum(norms.values())
         worst = [tile for tile in margins if missing[tile] > limit / len(margins)]
         whole = Rectangle(0, shape[0], 0, shape[1])
         again = [t for t in worst if 2 * margins[t] <= max_margin and t.grown(margins[t], shape) != whole]
@@ -98,10 +91,6 @@ def mean_in_tiles(
     norm = float(np.sqrt(sum(norms.values())))
     residual = np.sqrt(sum(missing.values())) + np.sqrt(sum(own.values()))
     return TiledMean(means, others, float(residual) / norm if norm else 0.0, norm, list(margins.values()))
-
-
-# Tiles whose means are in memory at once.
-_AT_ONCE = 16
 
 
 def _in_memory(shape):
@@ -152,7 +141,7 @@ def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):
     model = model_of(window, n_threads)
     # The residual of a solve spreads over the margin too, of which nothing is kept.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
-    own = clone(solver).set_params(tol=_OF_SOLVES * share * solver.tol)
+    own = clone(solver).set_params(tol=_tuning.SHARE_OF_SOLVES * share * solver.tol)
     init = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
     mean = own.marginals(model, init=init, n_threads=n_threads).mean
     rows, columns = tile.inside(window)

@@ -22,12 +22,10 @@ from sklearn_crf.inference._local_search import (
     visits,
 )
 from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference.local import _tuning
 from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.models import check_labels
 from sklearn_crf.models._row_models import StoredRows
-
-# Edges whose table rows are gathered at once.
-_EDGES = 65536
 
 
 def conditional_scores(model, labels):
@@ -40,8 +38,8 @@ def conditional_scores(model, labels):
     # labels: (N,) of int; returns: (N, K), float64
     labels = check_labels(model, labels)
     scores = model.unary.astype(np.float64)
-    for start in range(0, model.graph.n_edges, _EDGES):
-        edges = slice(start, start + _EDGES)
+    for start in range(0, model.graph.n_edges, _tuning.EDGES_AT_ONCE):
+        edges = slice(start, start + _tuning.EDGES_AT_ONCE)
         tail, head = model.graph.edges[edges].T
         kind = model.edge_type[edges]
         weight = np.ones((len(kind), 1)) if model.edge_weight is None else model.edge_weight[edges]

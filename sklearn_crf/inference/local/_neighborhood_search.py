@@ -9,6 +9,7 @@ from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference._results import Labeling
+from sklearn_crf.inference.local import _tuning
 from sklearn_crf.kernels.local.gibbs import stream_key
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,
@@ -17,37 +18,6 @@ from sklearn_crf.kernels.local.neighborhood_search import (
     subgraph_move,
 )
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
-
-# Cells of all tables of one subgraph, 8 bytes each, about: where they are used up, tables are small.
-_MOST_CELLS = 2.0**24
-
-# Nodes of one region: moves of larger ones take longer and gain no more per node.
-_MOST_NODES = 2**14
-
-# Times that the restarts exchange what they have found.
-_N_EXCHANGES = 16
-
-# Sweeps of annealing at most, and the share of the budget that they may take.
-_MOST_SWEEPS, _ANNEALED_SHARE = 1000, 0.3
-
-# Temperatures of annealing end at this part of where they begin.
-_FROZEN = 0.02
-
-# Temperatures of disturbances, as parts of what changing one label costs: over all of this range they gained, on spin
-# glasses and Potts models of several sizes.
-_COOLEST, _HOTTEST = 0.1, 0.4
-
-# Moves after a disturbance before its parts are judged.
-_N_DESCENTS = 3
-
-# Moves that the budget of a restart has to have room for, before their tables grow from this logarithm to base 2.
-_N_MOVES, _FIRST_TABLE = 50, 6.0
-
-# Moves after annealing at most.
-_N_FIRST_DESCENTS = 20
-
-# The budget if none is given: so many sweeps over all nodes, and no more table entries than this.
-_DEFAULT_SWEEPS, _DEFAULT_WORK = 30_000, 1e9
 
 
 class LargeNeighborhoodSearch(Inference):
@@ -202,9 +172,9 @@ def _search(chains, n_threads, anneal_first):
         chain.settle()
 
     map_tasks(begin, chains, n_threads)
-    for exchange in range(1, _N_EXCHANGES + 1):
+    for exchange in range(1, _tuning.N_EXCHANGES + 1):
 
-        def proceed(chain, n_threads, share=exchange / _N_EXCHANGES):
+        def proceed(chain, n_threads, share=exchange / _tuning.N_EXCHANGES):
             chain.proceed(share)
 
         map_tasks(proceed, chains, n_threads)
@@ -237,7 +207,7 @@ class _Task:
     def __init__(self, options, arrays, unary):
         self.arrays, self.unary = arrays, unary
         self.seed = int(check_random_state(options.random_state).randint(np.iinfo(np.int64).max, dtype=np.int64))
-        default = min(_DEFAULT_SWEEPS * arrays.work_of_sweep, _DEFAULT_WORK)
+        default = min(_tuning.DEFAULT_SWEEPS * arrays.work_of_sweep, _tuning.DEFAULT_WORK)
         self.work_of_chain = (default if options.max_work is None else options.max_work) / options.n_restarts
         self.most_states = int(arrays.n_states.max(initial=1))
         self.n_options = sorted({2, min(options.max_options, self.most_states), self.most_states})
@@ -251,8 +221,8 @@ class _Task:
         degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
         # Of nodes that have many neighbours few can be free at once; the others would only take time.
         few = max(64, int(4 * largest * n_nodes / max(degree, 1.0)))
-        size = min(n_nodes, _MOST_NODES, few)
-        return Region(largest, _MOST_CELLS, size, few >= min(n_nodes, _MOST_NODES))
+        size = min(n_nodes, _tuning.MOST_NODES, few)
+        return Region(largest, _tuning.MOST_CELLS, size, few >= min(n_nodes, _tuning.MOST_NODES))
 
 
 class _Restart:
@@ -268,7 +238,7 @@ class _Restart:
         self.cells = task.arrays.cells(task.unary, self.labels)
         self.scale = 0.0
         self.work = self.n_moves = self.n_draws = 0
-        self.largest_table = min(_FIRST_TABLE, task.region.largest_table)
+        self.largest_table = min(_tuning.FIRST_TABLE, task.region.largest_table)
         # Work and successes of each kind of disturbance.
         self.spent, self.won = [0, 0], [1, 1]
 
@@ -289,16 +259,17 @@ class _Restart:
     def anneal(self):
         """Sweeps of Gibbs sampling at falling temperatures, which begin at what a change at random is worth."""
         task = self.task
-        n_sweeps = int(min(_MOST_SWEEPS, _ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep))
+        affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
+        n_sweeps = int(min(_tuning.MOST_ANNEALING_SWEEPS, affordable))
         self.scale = self._cost_of_change()
         for share in np.linspace(0, 1, n_sweeps):
             checkpoint()
-            self._sweep(self.scale * _FROZEN**share)
+            self._sweep(self.scale * _tuning.FROZEN**share)
         self._keep()
 
     def settle(self):
         """Moves until they gain nothing, and the scale of temperatures from there on."""
-        for _ in range(_N_FIRST_DESCENTS):
+        for _ in range(_tuning.N_FIRST_DESCENTS):
             checkpoint()
             if self.work >= self.task.work_of_chain or self._move(self._some_options(), 0.0) <= 0:
                 break
@@ -312,14 +283,14 @@ class _Restart:
             before = self.work
             # The kind that has found more for its work gets more.
             kind = int(self.won[1] * (1 + self.spent[0]) > self.won[0] * (1 + self.spent[1]))
-            temperature = self.scale * _COOLEST * (_HOTTEST / _COOLEST) ** self.rng.random()
+            temperature = self.scale * _tuning.COOLEST * (_tuning.HOTTEST / _tuning.COOLEST) ** self.rng.random()
             region_key = self._key()
             if kind == 0:
                 self._move(self._some_options(), temperature, temperature, region_key)
             else:
                 for part in (1.0, 0.75, 0.5, 0.25, 0.0):
                     self._sweep(2 * temperature * part)
-            for _ in range(_N_DESCENTS if kind == 0 else 1):
+            for _ in range(_tuning.N_DESCENTS if kind == 0 else 1):
                 self._move(self._some_options(), temperature, 0.0, region_key)
             self.won[kind] += self._keep() > 0
             self.spent[kind] += self.work - before
@@ -371,7 +342,7 @@ class _Restart:
         self.work += work
         self.n_moves += 1
         # As large as the budget has many of.
-        growth = 1 if work * _N_MOVES < task.work_of_chain else -1
+        growth = 1 if work * _tuning.N_MOVES < task.work_of_chain else -1
         self.largest_table = max(min(self.largest_table + growth, task.region.largest_table), task.smallest_table)
         return gain
 

@@ -32,6 +32,7 @@ from sklearn_crf.inference._relaxed_problem import (
 )
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import extrapolation_of
@@ -41,9 +42,6 @@ from sklearn_crf.inference.messages._norm_product import start_messages
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, sent_at_once
 from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
-
-# Nodes of graphs that are taken together: calls are long enough for threads, and all arrays fit a core's second cache.
-MOST_JOINED = 2048
 
 
 class MessagePassing(EdgeMarginals, Inference):
@@ -151,13 +149,13 @@ class MessagePassing(EdgeMarginals, Inference):
 
     @property
     def joined_nodes(self) -> int:
-        return MOST_JOINED if self.schedule in ("auto", "sequential") else 1
+        return _tuning.MOST_JOINED if self.schedule in ("auto", "sequential") else 1
 
     def _settled_nodes(self, model, n_threads):
         self._require("marginals", model)
         unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
         field, _ = self._make_field(model, maximum=False)
-        if model.graph.n_nodes <= MOST_JOINED and is_same_alone(field, model):
+        if model.graph.n_nodes <= _tuning.MOST_JOINED and is_same_alone(field, model):
             messages = initial_messages(field)
             with range_runner(n_threads) as run:
                 _, _, sweep = self._swept(model.graph, field, messages, run)

@@ -7,13 +7,8 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf.graphs import Graph
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
-
-# Share of an entropy that is practically zero: messages would stop changing before anything is solved.
-_LEAST_SHARE = 1e-7
-
-# With more forests the shares of factors are more alike.
-_FEWEST_FORESTS = 16
 
 
 class CountingNumbers(NamedTuple):
@@ -136,7 +131,7 @@ def _forest_probabilities(layered):
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
     counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0
-    while n_forests < _FEWEST_FORESTS or not counts.all():
+    while n_forests < _tuning.FEWEST_FORESTS or not counts.all():
         parent = list(range(model.n_nodes))
         for f in np.argsort(counts, kind="stable").tolist():
             roots = {_root(parent, node) for node in scopes[f]}
@@ -187,7 +182,7 @@ def split_counting_numbers(layered, node, factor):
     )
     if found.status != 0:
         raise ValueError(f"counting_numbers could not be split into convex terms: {found.message}")
-    if found.x[-1] <= _LEAST_SHARE * factor.min():
+    if found.x[-1] <= _tuning.LEAST_SHARE * factor.min():
         price = np.abs(found.ineqlin.marginals[len(factor) :])
         raise _not_convex(layered, node, factor, int(np.argmin(np.where(price > 0, node, np.inf))))
     conditional = np.maximum(found.x[:-1], 0)

@@ -6,25 +6,7 @@ import numpy as np
 
 from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY
-
-# Sweeps whose changes are combined, and those from one extrapolation to the next: more combinations save fewer sweeps
-# than they take. Fixed on grids of two to five states with even and mixed couplings, and on a photograph.
-_SWEEPS_COMBINED, _SWEEPS_BETWEEN = 4, 2
-
-# Sweeps before the first extrapolation: they are long, and not alike.
-_FIRST_SWEEPS = 4
-
-# Smaller graphs take few sweeps, which are quick, and share batches with others.
-_FEWEST_NODES = 4097
-
-# Most bytes for the sweeps that are kept.
-_MOST_BYTES = 2**28
-
-# Share of the squared changes that is added to them, since changes that are nearly alike have no single combination.
-_RIDGE = 1e-8
-
-# Growth of the squared change at which former sweeps say nothing about the next.
-_LARGEST_GROWTH = 4.0
+from sklearn_crf.inference.messages import _tuning
 
 
 def extrapolation_of(graph, field, values, as_odds):
@@ -32,9 +14,9 @@ def extrapolation_of(graph, field, values, as_odds):
     # values: as sweeps write them, log-odds where as_odds, else probabilities or scores
     n_messages, n_columns = len(field.neighbor), field.tables.shape[3]
     size = n_messages if as_odds else n_messages * n_columns
-    if graph.n_nodes < _FEWEST_NODES or graph.n_components > 1 or graph.is_forest or field.semiring == MAX_SCORE:
+    if graph.n_nodes < _tuning.FEWEST_NODES or graph.n_components > 1 or graph.is_forest or field.semiring == MAX_SCORE:
         return None
-    if (2 * _SWEEPS_COMBINED + 2) * size * values.dtype.itemsize > _MOST_BYTES:
+    if (2 * _tuning.SWEEPS_COMBINED + 2) * size * values.dtype.itemsize > _tuning.MOST_BYTES:
         return None
     if as_odds:
         return Extrapolation(LogOdds(values[:n_messages]))
@@ -116,11 +98,11 @@ class Extrapolation:
     # H. F. Walker, P. Ni. Anderson acceleration for fixed-point iterations. SIAM J. Numerical Analysis 49, 2011.
 
     def __init__(self, form: _Form):
-        shape = _SWEEPS_COMBINED, form.values.size
+        shape = _tuning.SWEEPS_COMBINED, form.values.size
         self._form = form
         self._after, self._changes = np.empty(shape, form.values.dtype), np.empty(shape, form.values.dtype)
         self._before, self._spare = np.empty(shape[1], form.values.dtype), np.empty(shape[1], form.values.dtype)
-        self._products = np.zeros((_SWEEPS_COMBINED, _SWEEPS_COMBINED))
+        self._products = np.zeros((_tuning.SWEEPS_COMBINED, _tuning.SWEEPS_COMBINED))
         self._n_sweeps = self._n_kept = 0
         self._least = np.inf
         self._goes_on = True
@@ -130,12 +112,12 @@ class Extrapolation:
         """Look at the messages after a sweep, and change them every few sweeps."""
         if not self._goes_on:
             return
-        own = self._n_sweeps % _SWEEPS_COMBINED
+        own = self._n_sweeps % _tuning.SWEEPS_COMBINED
         self._form.read(self._after[own])
         np.subtract(self._after[own], self._before, out=self._changes[own])
         self._n_sweeps += 1
-        self._n_kept = min(self._n_kept + 1, _SWEEPS_COMBINED)
-        places = [(own - k) % _SWEEPS_COMBINED for k in range(self._n_kept)]
+        self._n_kept = min(self._n_kept + 1, _tuning.SWEEPS_COMBINED)
+        places = [(own - k) % _tuning.SWEEPS_COMBINED for k in range(self._n_kept)]
         for place in places:
             product = np.multiply(self._changes[own], self._changes[place], out=self._spare).sum(dtype=np.float64)
             self._products[own, place] = self._products[place, own] = product
@@ -144,10 +126,10 @@ class Extrapolation:
             # Messages rule out states.
             self._goes_on = False
             return
-        if squared > _LARGEST_GROWTH * self._least:
+        if squared > _tuning.LARGEST_GROWTH * self._least:
             self._n_kept = 1
         self._least = min(self._least, squared)
-        is_due = self._n_sweeps >= _FIRST_SWEEPS and self._n_sweeps % _SWEEPS_BETWEEN == 0
+        is_due = self._n_sweeps >= _tuning.FIRST_SWEEPS and self._n_sweeps % _tuning.SWEEPS_BETWEEN == 0
         if not is_due or self._n_kept == 1:
             self._before[:] = self._after[own]
             return
@@ -166,7 +148,7 @@ def _shares(products):
     m = len(products)
     steps = np.eye(m - 1, m) - np.eye(m - 1, m, 1)
     of_steps = steps @ products @ steps.T
-    of_steps += _RIDGE * np.trace(of_steps) / (m - 1) * np.eye(m - 1)
+    of_steps += _tuning.RIDGE * np.trace(of_steps) / (m - 1) * np.eye(m - 1)
     shares = np.eye(m)[0]
     if np.trace(of_steps) > 0:
         shares -= steps.T @ np.linalg.solve(of_steps, steps @ products[:, 0])

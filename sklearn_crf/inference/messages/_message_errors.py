@@ -8,12 +8,10 @@ from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._relaxed_problem import table_blocks
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.models import PairwiseModel, clamped
-
-# Iterations of the bounds, and the change of the largest one at which they end.
-_MOST_STEPS, _LEAST_CHANGE = 200, 1e-3
 
 # Exponentials of larger numbers are approximated from above.
 _LARGE = 30.0
@@ -141,14 +139,14 @@ def belief_errors(model, messages, outside, probabilities, *, maximum):
     limits = _limits(model, messages, beliefs, nu, maximum)
     is_unknown = outside[incidence.neighbor]
     bounds = limits.most.copy()
-    for _ in range(_MOST_STEPS):
+    for _ in range(_tuning.MOST_STEPS):
         total = np.bincount(owner, bounds, minlength=model.graph.n_nodes)
         received = total[incidence.neighbor] + (1 / nu - 2) * bounds[incidence.reverse]
         sent = nu * _sent(received, limits, maximum) + limits.missing
         renewed = np.where(is_unknown, limits.most, np.minimum(limits.most, sent))
         change = np.max(bounds - renewed, initial=0.0)
         bounds = renewed
-        if change <= _LEAST_CHANGE:
+        if change <= _tuning.LEAST_CHANGE:
             break
     return BeliefErrors(beliefs, np.bincount(owner, bounds, minlength=model.graph.n_nodes))
 

@@ -5,19 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.kernels.messages.edge_messages import send_by_residual
-
-# On smaller graphs threads gain less than the sweeps that the sequential schedule saves.
-_LARGEST_SEQUENTIAL = 20_000
-
-# Blocks of nodes that a large graph is cut into, whatever the number of threads: more would need more sweeps.
-_N_BLOCKS = 16
-
-# Fewest nodes of the components that one thread lets send.
-_SMALLEST_SHARE = 4096
-
-# With fewer blocks than this there are too few for threads.
-_FEWEST_BLOCKS = 8
 
 
 def sequential(graph, field, messages, damping, tol, run):
@@ -38,7 +27,7 @@ class ComponentSweeps:
     def __init__(self, graph, field, messages, damping, tol, run):
         self._order, rank, self._moving = graph.keep("components in order", partial(_components_in_order, graph))
         self._renew = _renewal(field, messages, self._order, damping, rank)
-        self._smallest = max(1, _SMALLEST_SHARE * graph.n_components // len(self._order))
+        self._smallest = max(1, _tuning.SMALLEST_SHARE * graph.n_components // len(self._order))
         self._tol, self._run = tol, run
 
     def __call__(self):
@@ -164,7 +153,7 @@ def blocks(graph, field, messages, damping, tol, run):
 def _block_size(graph):
     """Nodes of a block: no two ends of an edge are farther apart."""
     farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
-    return max(farthest, -(-graph.n_nodes // _N_BLOCKS))
+    return max(farthest, -(-graph.n_nodes // _tuning.N_BLOCKS))
 
 
 def residual(graph, field, messages, damping, tol, run):
@@ -196,8 +185,8 @@ SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checker
 def choose_schedule(name, graph):
     """The schedule of a name; ``"auto"`` looks at the graph alone, never at the number of threads."""
     if name == "auto":
-        if graph.n_nodes <= _LARGEST_SEQUENTIAL or graph.is_forest:
+        if graph.n_nodes <= _tuning.LARGEST_SEQUENTIAL or graph.is_forest:
             name = "sequential"
         else:
-            name = "blocks" if _FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
+            name = "blocks" if _tuning.FEWEST_BLOCKS * _block_size(graph) <= graph.n_nodes else "checkerboard"
     return SCHEDULES[name]

@@ -13,16 +13,10 @@ from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
 from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._factor_problems import EdgesProblem, FactorsProblem, one_hot
 from sklearn_crf.kernels.relaxations.admm import solve_factors
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
-
-# The penalty is looked at after so many iterations, and changed by this factor if one residual is so much the larger;
-# after each change it is left alone for longer, as convergence is certain only if changes come to an end.
-_FIRST_REVIEW, _LONGER, _FACTOR, _IMBALANCE = 5, 1.5, 2.0, 5.0
-
-# Factors that a thread takes at least.
-_SMALLEST_RANGE = 64
 
 
 class AD3State(NamedTuple):
@@ -177,12 +171,12 @@ class _AugmentedLagrangian:
             np.zeros(pieces.active_ptr[-1]),
         )
         self.bound = np.inf if len(pieces.kind) else self.constant
-        self.n_untouched, self.period = 0, float(_FIRST_REVIEW)
+        self.n_untouched, self.period = 0, float(_tuning.FIRST_REVIEW)
         problem.offer(self.fractional)
 
     def iterate(self):
         """One round; the larger residual."""
-        self.run_ranges(self._solve, len(self.best), smallest_range=_SMALLEST_RANGE)
+        self.run_ranges(self._solve, len(self.best), smallest_range=_tuning.SMALLEST_RANGE)
         self.bound = min(self.bound, self.constant + float(self.best.sum()))
         check_not_below(self.bound, self.problem.least)
         before, scope = self.fractional, self.pieces.scope
@@ -226,10 +220,10 @@ class _AugmentedLagrangian:
 
     def _review_penalty(self, primal, dual):
         self.n_untouched += 1
-        if self.n_untouched < self.period or max(primal, dual) <= _IMBALANCE * min(primal, dual):
+        if self.n_untouched < self.period or max(primal, dual) <= _tuning.IMBALANCE * min(primal, dual):
             return
-        self.penalty *= _FACTOR if primal > dual else 1 / _FACTOR
-        self.n_untouched, self.period = 0, self.period * _LONGER
+        self.penalty *= _tuning.PENALTY_FACTOR if primal > dual else 1 / _tuning.PENALTY_FACTOR
+        self.n_untouched, self.period = 0, self.period * _tuning.LONGER
 
 
 def _check_start(init, run):

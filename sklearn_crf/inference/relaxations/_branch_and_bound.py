@@ -5,17 +5,9 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference.exact._reduction import Reduction
+from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.kernels.relaxations.branch_and_bound import branch_and_bound
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
-
-# Joint states of one table, and of all tables together.
-_MOST_CELLS, _MOST_ENTRIES = 2.0**14, 2.0**24
-
-# Nodes of more states than one.
-_MOST_NODES = 5000
-
-# Sweeps that lower the bound before the search.
-_N_SWEEPS = 100
 
 
 def searched(
@@ -32,7 +24,11 @@ def searched(
     ptr, scope = problem.free_scopes
     arity = np.diff(ptr)
     sizes = np.array([n_joint_states(problem.n_states[scope[ptr[f] : ptr[f + 1]]]) for f in range(len(arity))])
-    if problem.is_free.sum() > _MOST_NODES or sizes.max(initial=1.0) > _MOST_CELLS or sizes.sum() > _MOST_ENTRIES:
+    if (
+        problem.is_free.sum() > _tuning.MOST_NODES
+        or sizes.max(initial=1.0) > _tuning.MOST_CELLS_OF_BRANCHES
+        or sizes.sum() > _tuning.MOST_ENTRIES_OF_BRANCHES
+    ):
         return labels, np.inf, False
     costs = _Costs(problem, sizes)
     if not len(costs.start):
@@ -54,7 +50,7 @@ def searched(
         costs.values,
         upper,
         margin,
-        _N_SWEEPS,
+        _tuning.N_SWEEPS,
         max_work,
         place,
     )

@@ -16,6 +16,7 @@ from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits
 from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
+from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions
 from sklearn_crf.models import (
@@ -26,28 +27,6 @@ from sklearn_crf.models import (
     score,
     union_of_factors,
 )
-
-# Share of the budget that the search for labels may take, and the most that it takes.
-_SEARCH_SHARE, _MOST_SEARCH = 0.25, 3e8
-
-# The relaxation over cycles comes first on models of two states, where nodes and edges together are at most as many as
-# the budget holds this number.
-_WORK_OF_VARIABLE = 1e4
-
-# Entries of one table, of all tables before any cluster is added, and of a cluster.
-_MOST_CELLS, _MOST_ENTRIES, _MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
-
-# Sweeps end when one of them lowers the bound by less than this part of the gap, or after so many.
-_SLOW, _MOST_SWEEPS = 3e-4, 200
-
-# Clusters are no longer added when they and the sweeps after them lower the bound by less than this part of the gap.
-_SLOW_ROUND = 3e-3
-
-# So few nodes are worth a plan of elimination at any time; of more, a fifth must have gone since the last plan.
-_FEW_NODES = 30
-
-# Bytes of the subproblems of branch and bound that wait.
-_MOST_WAITING = 2**28
 
 
 class ClusterTightening(Inference):
@@ -135,15 +114,15 @@ class ClusterTightening(Inference):
         super()._check_model(model)
         self._require_at_least(max_work=0.0, max_memory=0.0)
         most, total = _table_sizes(model)
-        if most > _MOST_CELLS:
+        if most > _tuning.MOST_CELLS:
             raise ValueError(
-                f"model has a table of {most:.3g} joint states, and ClusterTightening writes out {_MOST_CELLS} at "
-                "most; use TRWS, MPLP or AD3."
+                f"model has a table of {most:.3g} joint states, and ClusterTightening writes out "
+                f"{_tuning.MOST_CELLS} at most; use TRWS, MPLP or AD3."
             )
-        if total > _MOST_ENTRIES:
+        if total > _tuning.MOST_ENTRIES:
             raise ValueError(
                 f"model has tables of {total:.3g} joint states together, and ClusterTightening writes out "
-                f"{_MOST_ENTRIES} at most; use TRWS, MPLP or AD3."
+                f"{_tuning.MOST_ENTRIES} at most; use TRWS, MPLP or AD3."
             )
 
     def fits(self, model: PairwiseModel | FactorGraph) -> bool:
@@ -158,13 +137,13 @@ class ClusterTightening(Inference):
         bool
         """
         most, total = _table_sizes(model)
-        return bool(most <= _MOST_CELLS and total <= _MOST_ENTRIES)
+        return bool(most <= _tuning.MOST_CELLS and total <= _tuning.MOST_ENTRIES)
 
     def _map(self, model, *, init=None, n_threads=1):
         relaxed = self._over_cycles(model)
         if relaxed is not None and relaxed.certified:
             return relaxed._replace(state=relaxed.labels)
-        work = min(_SEARCH_SHARE * self.max_work, _MOST_SEARCH)
+        work = min(_tuning.SEARCH_SHARE * self.max_work, _tuning.MOST_SEARCH)
         with convergence_left_to_caller():
             found = LargeNeighborhoodSearch(work, random_state=self.random_state).map(
                 model, init=init, n_threads=n_threads
@@ -191,7 +170,7 @@ class ClusterTightening(Inference):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:
                 return None
             model = pairwise_model_of(model)
-        if not affords_cycles(model, self.max_work / _WORK_OF_VARIABLE):
+        if not affords_cycles(model, self.max_work / _tuning.WORK_OF_VARIABLE):
             return None
         with convergence_left_to_caller():
             return CycleRelaxation(rounds_of_cycles(model)).map(model)
@@ -225,20 +204,20 @@ class _Proof:
         """Upper bound on the best score."""
         if self._eliminated(self.model):
             return self.target
-        regions = Regions(self.model, _MOST_CELLS_OF_CLUSTER)
+        regions = Regions(self.model, _tuning.MOST_CELLS_OF_CLUSTER)
         bound = self._lower(regions)
         while self.target < bound < np.inf and self.work > 0:
             if not regions.add_clusters():
                 break
             before, bound = bound, min(bound, self._lower(regions))
-            if before - bound < _SLOW_ROUND * (bound - self.best):
+            if before - bound < _tuning.SLOW_ROUND * (bound - self.best):
                 break
         return bound if bound <= self.target or self.work <= 0 else self._branch(regions, bound)
 
     def _lower(self, regions):
         """Sweeps until they hardly lower the bound; the bound, the target if no better labeling is left."""
         bound = np.inf
-        for _ in range(_MOST_SWEEPS):
+        for _ in range(_tuning.MOST_SWEEPS):
             checkpoint()
             before, bound = bound, regions.sweep()
             self.work -= regions.work_of_sweep
@@ -247,7 +226,7 @@ class _Proof:
                 return self.target
             if regions.rule_out(bound, self.target) and self._eliminated(_restricted(self.model, regions)):
                 return self.target
-            if self.work <= 0 or before - bound < _SLOW * (bound - self.best):
+            if self.work <= 0 or before - bound < _tuning.SLOW * (bound - self.best):
                 break
         return bound
 
@@ -258,7 +237,7 @@ class _Proof:
         except ValueError:  # no state of some node is left
             return True
         n_free = int(problem.is_free.sum())
-        if n_free > max(0.8 * self.fewest_tried, _FEW_NODES):
+        if n_free > max(0.8 * self.fewest_tried, _tuning.FEW_NODES):
             return False
         self.fewest_tried = min(n_free, self.fewest_tried)
         try:
@@ -280,7 +259,7 @@ class _Proof:
         """Best-first branch and bound over the states of single nodes; the bound of what is left."""
         number = count()
         waiting = [(-bound, next(number), regions.values.copy())]
-        most = max(2, _MOST_WAITING // regions.values.nbytes)
+        most = max(2, _tuning.MOST_WAITING // regions.values.nbytes)
         while waiting and self.work > 0 and -waiting[0][0] > self.target and len(waiting) < most:
             negative, _, values = waiting[0]
             regions.values[:] = values

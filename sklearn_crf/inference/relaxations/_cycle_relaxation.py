@@ -15,6 +15,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, Labeling
+from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import PairwiseModel, score
 
 # A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
@@ -22,23 +23,6 @@ _TOLERANCE = 1e-7
 
 # The largest cost is scaled to this: tolerances of the solver are absolute.
 _LARGEST_COST, _LEAST_WEIGHT = 2.0**10, 1e-300
-
-# Nodes from which distances to all others are held at once.
-_SOURCES = 200
-
-# Cycles of four edges are listed beforehand in graphs of so few pairs of neighbours a node: on grids they are nearly
-# all that is needed, where nodes have many neighbours most of them are not.
-_MOST_PAIRS_OF_NODE = 40
-
-# Where nodes have more edges, programs are many and their ends seldom a proof; where cycles are long, they are slow
-# unless the model is small.
-_MOST_EDGES_OF_NODE, _FEW_EDGES = 3.0, 400
-
-# Linear programs of the automatic choices: of graphs with more than two edges a node, and of others.
-_MOST_ROUNDS = (6, 30)
-
-# Larger linear programs take minutes each.
-_MOST_EDGES = 10**5
 
 
 class CycleRelaxation(Inference):
@@ -113,8 +97,8 @@ class CycleRelaxation(Inference):
             )
         if not self.fits(model):
             raise ValueError(
-                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, more than the {_MOST_EDGES} "
-                "together that CycleRelaxation takes; use TRWS."
+                f"model has {model.graph.n_nodes} nodes and {model.graph.n_edges} edges, more than the "
+                f"{_tuning.MOST_EDGES} together that CycleRelaxation takes; use TRWS."
             )
 
     @staticmethod
@@ -129,7 +113,7 @@ class CycleRelaxation(Inference):
         -------
         bool
         """
-        return bool(model.n_columns <= 2 and model.graph.n_nodes + model.graph.n_edges <= _MOST_EDGES)
+        return bool(model.n_columns <= 2 and model.graph.n_nodes + model.graph.n_edges <= _tuning.MOST_EDGES)
 
     def _map(self, model, *, init=None, n_threads=1):
         cuts = None if model.n_columns < 2 else _Cuts(model)
@@ -163,14 +147,18 @@ def affords_cycles(model: PairwiseModel, most: float) -> bool:
     """Whether linear programs of a model of two states are small and few, as on graphs of cycles of four edges."""
     # most: nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
-    if model.n_columns != 2 or n_nodes + n_edges > min(most, _MOST_EDGES) or n_edges > _MOST_EDGES_OF_NODE * n_nodes:
+    if (
+        model.n_columns != 2
+        or n_nodes + n_edges > min(most, _tuning.MOST_EDGES)
+        or n_edges > _tuning.MOST_EDGES_OF_NODE * n_nodes
+    ):
         return False
-    return n_nodes + n_edges <= _FEW_EDGES or _n_cycles_of_four(model.graph) >= n_edges - n_nodes
+    return n_nodes + n_edges <= _tuning.FEW_EDGES or _n_cycles_of_four(model.graph) >= n_edges - n_nodes
 
 
 def rounds_of_cycles(model: PairwiseModel) -> int:
     """Linear programs that are worth their time: of grids, many that take little each may come before a proof."""
-    return _MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
+    return _tuning.MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
 
 
 def _n_cycles_of_four(graph):
@@ -326,7 +314,7 @@ def _short_cycles(cuts):
     neighbours: list[dict] = [{} for _ in range(cuts.n_nodes)]
     for e, (s, t) in enumerate(edges[:first]):
         neighbours[s][t] = neighbours[t][s] = e
-    if sum(len(own) ** 2 for own in neighbours) > _MOST_PAIRS_OF_NODE * cuts.n_nodes:
+    if sum(len(own) ** 2 for own in neighbours) > _tuning.MOST_PAIRS_OF_NODE * cuts.n_nodes:
         return
     for s, own in enumerate(neighbours):
         across: dict[Any, Any] = {}
@@ -370,8 +358,8 @@ class _TwoCopies:
         price = np.concatenate((cut, cut, 1.0 - cut, 1.0 - cut)) + 1e-9
         copies = sp.csr_matrix((price[self.slot.data - 1], self.slot.indices, self.slot.indptr), shape=self.slot.shape)
         n, found = self.graph.n_nodes, set()
-        for first in range(0, len(sources), _SOURCES):
-            chosen = sources[first : first + _SOURCES]
+        for first in range(0, len(sources), _tuning.SOURCES):
+            chosen = sources[first : first + _tuning.SOURCES]
             distance, before = dijkstra(copies, indices=chosen, return_predecessors=True, limit=1.0)
             for k in np.flatnonzero(distance[np.arange(len(chosen)), chosen + n] < 1.0 - _TOLERANCE):
                 cycle = self._cycle(before[k], int(chosen[k]))

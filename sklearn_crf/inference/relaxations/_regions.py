@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.kernels.relaxations.regions import region_sweep
 from sklearn_crf.models import FactorGraph
-
-# Most clusters that are added at once, relative to the number of regions.
-_ADDED_SHARE = 0.5
-
-# Cycles have at most this many nodes.
-_LONGEST_CYCLE = 24
-
-# States of a node at which it is split in two, to look for cycles: of more they would be too many.
-_MOST_SPLITS = 3
 
 
 class Regions:
@@ -161,7 +153,7 @@ class Regions:
     def add_clusters(self) -> int:
         """Triplets along the cycles that are sure to lower the bound, the surest first; how many regions they are."""
         n_before = len(self.scopes)
-        most = max(10, int(_ADDED_SHARE * n_before))
+        most = max(10, int(_tuning.ADDED_SHARE * n_before))
         self.tables = [self.table(region).copy() for region in range(n_before)]
         known = {scope for scope in self.scopes if len(scope) == 3}
         for cycle in _frustrated_cycles(self._agreements()):
@@ -200,7 +192,7 @@ class Regions:
     def _splits(self, node):
         """States that a node is split at: one of two says all."""
         states = self.states(node)
-        return states[:1] if len(states) == 2 else states[:_MOST_SPLITS] if len(states) > 2 else []
+        return states[:1] if len(states) == 2 else states[: _tuning.MOST_SPLITS] if len(states) > 2 else []
 
 
 def _agreement(table, a, b):
@@ -238,7 +230,7 @@ def _path(near, start, end, odd, weakest):
     queue = deque([((start, False), 1)])
     while queue:
         place, length = queue.popleft()
-        if length >= _LONGEST_CYCLE:
+        if length >= _tuning.LONGEST_CYCLE:
             break
         node, parity = place
         for other, strength, differs in near[node]:

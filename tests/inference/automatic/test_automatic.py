@@ -36,7 +36,6 @@ from sklearn_crf.inference import (
     fuse_labelings,
 )
 from sklearn_crf.inference._local_search import search_problem
-from sklearn_crf.inference.automatic import _portfolio
 from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, change_costs
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
@@ -216,8 +215,8 @@ def test_frustrated_grids_are_searched():
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
 def test_many_states_of_few_nodes_are_eliminated_over_the_likeliest(forbidden, monkeypatch):
     # Branch and bound proves models that elimination takes at all.
-    monkeypatch.setattr(_portfolio, "_FIRST_BRANCHES", 0)
-    monkeypatch.setattr(_portfolio, "_BRANCHES", 0)
+    monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.FIRST_BRANCHES", 0)
+    monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.BRANCHES", 0)
     rng, grid = np.random.default_rng(2), lattice((4, 4))
     tables = rng.normal(size=(grid.n_edges, 24, 24))
     tables[rng.random(tables.shape) < forbidden] = -np.inf

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import AutoMap, AutoMarginals, JunctionTree, TreeInference, exact_inference
-from sklearn_crf.inference.automatic import _cost
 from sklearn_crf.inference.automatic._cost import BUDGETS, Budget, most_states, shares_of_components
 from sklearn_crf.models import FactorGraph, PairwiseModel, at_most_one, factor_graph_of
 
@@ -134,11 +133,11 @@ def test_components_that_memory_does_not_hold_together_are_eliminated_in_turn(mo
     )
     together, best = AutoMarginals().marginals(joined), AutoMap().map(joined)
     memory = JunctionTree().marginals(parts[0]).state.memory["conditional"]
-    monkeypatch.setattr(_cost, "_LEAST_BYTES", 2.5 * memory)
+    monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.LEAST_BYTES", 2.5 * memory)
     joined.graph._kept.clear()
     budget = Budget(1e5, 100)
     monkeypatch.setitem(BUDGETS, "default", budget)
-    monkeypatch.setattr(_cost, "_BYTES_OF_A_CELL", 0)
+    monkeypatch.setattr("sklearn_crf.inference.automatic._tuning.BYTES_OF_A_CELL", 0)
     shares = shares_of_components(joined, budget)
     assert shares.min() == 0 < shares.max()
     assert_array_equal(shares, np.sort(shares))

@@ -104,7 +104,7 @@ def test_threads_and_groups_of_trees_give_the_same(monkeypatch):
     algorithm = TightenBound("snakes", max_iter=20)
     with convergence_left_to_caller():
         together = algorithm.marginals(model)
-        monkeypatch.setattr("sklearn_crf.inference.bounds._tree_scores._NODES_AT_ONCE", 200)
+        monkeypatch.setattr("sklearn_crf.inference.bounds._tuning.NODES_AT_ONCE", 200)
         one, two = (algorithm.marginals(model, n_threads=n) for n in (1, 2))
     assert_array_equal(one.unary, two.unary)
     assert_array_equal(one.log_z_terms, two.log_z_terms)

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
 from sklearn_crf.inference import BruteForce, GraphCut
-from sklearn_crf.inference.cuts import _cut_network
 from sklearn_crf.models import PairwiseModel, score
 
 GRAPHS = {
@@ -144,8 +143,8 @@ def test_sparse_seeds_on_a_lattice():
 @pytest.fixture
 def by_heights(monkeypatch):
     """Let every search on a lattice go over to heights after its first steps."""
-    monkeypatch.setattr(_cut_network, "WORK_PER_CALL", 1)
-    monkeypatch.setattr(_cut_network, "_LONG_SEARCH", 0)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.WORK_PER_CALL", 1)
+    monkeypatch.setattr("sklearn_crf.inference.cuts._tuning.LONG_SEARCH", 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

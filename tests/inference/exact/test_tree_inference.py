@@ -123,7 +123,7 @@ def test_a_node_of_many_edges(structure, forbidden, scale):
 
 
 def test_tables_that_do_not_fit_the_budget(monkeypatch):
-    monkeypatch.setattr(_field, "FACTOR_BUDGET", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.FACTOR_BUDGET", 0)
     for kind in TABLE_KINDS:
         for scale, forbidden in ((1, 0), (300, 0), (1, 0.2)):
             model = random_model("tree", 3, kind, scale=scale, forbidden=forbidden, seed=5)
@@ -214,7 +214,7 @@ def test_samples_do_not_depend_on_threads_or_blocks(monkeypatch):
     model = random_model(lattice((50,)), 3, seed=7)
     drawn = TreeInference().sample(model, 40, random_state=0)
     assert_array_equal(TreeInference().sample(model, 40, random_state=0, n_threads=2), drawn)
-    monkeypatch.setattr("sklearn_crf.inference.exact._tree._UNIFORM_BUDGET", 500)
+    monkeypatch.setattr("sklearn_crf.inference.exact._tuning.UNIFORM_BUDGET", 500)
     assert_array_equal(TreeInference().sample(model, 40, random_state=0), drawn)
 
 

@@ -102,9 +102,9 @@ def test_iterations_in_one_call_are_those_one_by_one(shape, n_values, dtype, mon
     found = algorithm.solve(model, h)
     assert found.n_iter > 2
     # Several numbers are summed in ranges, each call makes one iteration, and threads call other kernels.
-    monkeypatch.setattr("sklearn_crf.inference.gaussian._conjugate_gradient._SMALLEST_RANGE", 7)
+    monkeypatch.setattr("sklearn_crf.inference.gaussian._tuning.SMALLEST_RANGE", 7)
     in_ranges = algorithm.solve(model, h)
-    monkeypatch.setattr("sklearn_crf.inference.gaussian._conjugate_gradient._NUMBERS_AT_ONCE", 0)
+    monkeypatch.setattr("sklearn_crf.inference.gaussian._tuning.NUMBERS_AT_ONCE", 0)
     for n_threads in (1, 2):
         assert_array_equal(algorithm.solve(model, h, n_threads=n_threads).x, in_ranges.x)
     assert_allclose(found.x, in_ranges.x, rtol=1e-4, atol=1e-5)

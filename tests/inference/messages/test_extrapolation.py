@@ -135,7 +135,7 @@ def test_neither_labels_nor_small_nor_too_large_graphs_are_extrapolated(monkeypa
     monkeypatch.setattr(_extrapolation.Extrapolation, "advance", lambda self: pytest.fail("extrapolated"))
     TRWMessagePassing().map(grid_model(2, 0.5))
     TRWMessagePassing().marginals(grid_model(2, 0.5, graph=lattice((60, 60))))
-    monkeypatch.setattr(_extrapolation, "_MOST_BYTES", 1000)
+    monkeypatch.setattr("sklearn_crf.inference.messages._tuning.MOST_BYTES", 1000)
     TRWMessagePassing().marginals(grid_model(2, 0.5))
 
 

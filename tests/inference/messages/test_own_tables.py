@@ -35,7 +35,7 @@ def two_sweeps(model, maximum, algorithm=LoopyBP):
 @pytest.mark.parametrize("forbidden", [0, 0.1])
 @pytest.mark.parametrize("budget", [0, 2**28], ids=["recomputed", "stored"])
 def test_sweeps_are_those_of_the_reference(budget, forbidden, maximum, dtype, monkeypatch):
-    monkeypatch.setattr(_field, "FACTOR_BUDGET", budget)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.FACTOR_BUDGET", budget)
     for n_columns in STATES:
         model = random_model(lattice((2, 3)), n_columns, "untied", dtype=dtype, forbidden=forbidden, seed=n_columns)
         messages = reference.uniform(model)
@@ -74,7 +74,7 @@ def test_two_copies_give_the_same(n_columns, algorithm, monkeypatch):
 def test_places_of_tables_do_not_change_results(monkeypatch):
     model = random_model(lattice((4, 5)), 7, "untied", seed=1)
     expected = two_sweeps(model, False)
-    monkeypatch.setattr(_field, "_LARGEST_CACHED", 0)
+    monkeypatch.setattr("sklearn_crf.inference._tuning.LARGEST_CACHED", 0)
     field = make_field(model, False)[0]
     assert not np.array_equal(field.place[:, 0], np.arange(len(field.place)))
     assert_array_equal(two_sweeps(model, False), expected)

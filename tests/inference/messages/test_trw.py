@@ -21,7 +21,6 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.inference._field import initial_messages, make_field
-from sklearn_crf.inference.messages import _schedules
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.kernels.messages.edge_messages import send
 from sklearn_crf.models import PairwiseModel, score
@@ -139,7 +138,7 @@ def test_components_do_not_mix():
 @pytest.mark.parametrize("n_states", [2, 3])
 def test_threads_share_components(monkeypatch, n_states):
     """Those that have converged rest, and all end where they do alone."""
-    monkeypatch.setattr(_schedules, "_SMALLEST_SHARE", 1)
+    monkeypatch.setattr("sklearn_crf.inference.messages._tuning.SMALLEST_SHARE", 1)
     models = [random_model("grid", n_states, "untied", scale=1 + i % 3, seed=i) for i in range(7)]
     ends = np.cumsum([0, *(model.graph.n_nodes for model in models)])
     joined = PairwiseModel(
