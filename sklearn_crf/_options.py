@@ -2,43 +2,44 @@
 
 import re
 from dataclasses import dataclass, fields
+from functools import partial
 from inspect import cleandoc
 from itertools import pairwise
-from typing import Any, TypeVar, dataclass_transform
-
-_Class = TypeVar("_Class", bound=type)
+from typing import Any, dataclass_transform
 
 # Sections of docstrings whose entries subclasses inherit.
 _INHERITED = ("Parameters", "Attributes")
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-def options(cls: _Class) -> _Class:
+def options(cls: Any = None, *, kw_only: bool = True) -> Any:
     """Give a class a constructor of its annotated fields.
 
     A subclass may add fields and change defaults. Its docstring describes these alone: the descriptions of the others
-    are those of its base, with its own defaults.
+    are those of its base, with its own defaults. With ``kw_only=False`` the fields of the class itself come first, and
+    may be passed by position.
     """
-    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    if cls is None:
+        return partial(options, kw_only=kw_only)
+    made: Any = dataclass(kw_only=kw_only, eq=False, repr=False)(cls)
     made.__doc__ = _with_inherited_entries(made)
     return made
 
 
 def _with_inherited_entries(cls):
-    """Return the docstring of a class with the entries of its base that it does not have itself."""
+    """Return the docstring of a class with the entries of its bases that it does not have itself."""
     own = _sections(cls.__doc__)
-    inherited = _sections(next((base.__doc__ for base in cls.__mro__[1:] if "__dataclass_fields__" in vars(base)), ""))
-    known = [field.name for field in fields(cls)]
+    bases = [_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)]
+    by_position = [field.name for field in sorted(fields(cls), key=lambda field: bool(field.kw_only))]
     for title in _INHERITED:
-        entries = _entries(inherited.get(title, [])) | _entries(own.get(title, []))
-        if title == "Parameters":
-            entries = {name: entries[name] for name in known if name in entries}
-            entries = {name: _with_default(entry, getattr(cls, name, None)) for name, entry in entries.items()}
+        inherited = {name: entry for base in bases for name, entry in _entries(base.get(title, [])).items()}
+        entries = {name: _with_default(entry, getattr(cls, name, None)) for name, entry in inherited.items()}
+        entries |= _entries(own.get(title, []))
         if entries:
-            own[title] = [line for entry in entries.values() for line in entry]
+            in_order = sorted(entries, key=lambda name: by_position.index(name) if name in by_position else 0)
+            own[title] = [line for name in in_order for line in entries[name]]
     order = ["", *_INHERITED, *(title for title in own if title not in ("", *_INHERITED))]
-    parts = [_rendered(title, own[title]) for title in order if title in own]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, (_rendered(title, own[title]) for title in order if title in own)))
 
 
 def _sections(text):

@@ -53,8 +53,8 @@ AS_PRINTED = {"decay": 0.95, "backoff": 0.5, "climb": False}
 
 # Name, what makes it from a number of iterations and a seed, and whether it depends on the seed.
 ITERATIVE = {
-    "IncMP": (lambda n, seed: IncMP(n, random_state=seed), True),
-    "IncMP as printed": (lambda n, seed: IncMP(n, random_state=seed, **AS_PRINTED), True),
+    "IncMP": (lambda n, seed: IncMP(max_iter=n, random_state=seed), True),
+    "IncMP as printed": (lambda n, seed: IncMP(max_iter=n, random_state=seed, **AS_PRINTED), True),
     "DualDecomposition": (lambda n, seed: DualDecomposition(max_iter=n, random_state=seed), True),
     "DualDec. as printed": (lambda n, seed: DualDecomposition(max_iter=n, random_state=seed, **AS_PRINTED), True),
     "AD3": (lambda n, seed: AD3(n), False),

@@ -166,7 +166,7 @@ class FitPlan:
 
 
 # Names of what "auto" chooses.
-_NAMES = {AutoMarginals: "mpm", AutoMap: "map", TRWMessagePassing: "trw"}
+_NAMES: dict[type[Inference], str] = {AutoMarginals: "mpm", AutoMap: "map", TRWMessagePassing: "trw"}
 
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Infeasible, Refuted
 from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
@@ -28,6 +29,7 @@ class AutoMapState(NamedTuple):
     n_nonsubmodular: int  # edges that min-cut could not represent
 
 
+@options(kw_only=False)
 class AutoMap(Inference):
     """The labeling of highest score: exact wherever that is affordable, else the best that several algorithms find.
 
@@ -91,12 +93,10 @@ class AutoMap(Inference):
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
-
-    def __init__(self, max_iter: int = 100, tol: float = 1e-4, bounded: bool = False, budget: str = "default") -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.bounded = bounded
-        self.budget = budget
+    max_iter: int = 100
+    tol: float = 1e-4
+    bounded: bool = False
+    budget: str = "default"
 
     def for_learning(self) -> "AutoMap":
         return clone(self).set_params(bounded=True)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.automatic import _tuning
@@ -37,6 +38,7 @@ class AutoState(NamedTuple):
         return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
 
 
+@options(kw_only=False)
 class AutoMarginals(Inference):
     """Exact marginals wherever that is affordable, belief propagation elsewhere.
 
@@ -88,15 +90,11 @@ class AutoMarginals(Inference):
     tasks = frozenset({"marginals", "sample"})
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(
-        self, max_iter: int = 100, tol: float = 1e-4, damping: float = 0.0, search: bool = True, budget: str = "default"
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
-        self.search = search
-        self.budget = budget
+    max_iter: int = 100
+    tol: float = 1e-4
+    damping: float = 0.0
+    search: bool = True
+    budget: str = "default"
 
     def for_learning(self) -> Any:
         budget = "fast" if self.budget == "default" else self.budget
@@ -155,7 +153,8 @@ class AutoMarginals(Inference):
         found = self._unestimated(model, init, n_threads)
         if not self.search or self.budget in ("step", "fast"):
             return found
-        error = estimated_error(model, found, LoopyBP(self.max_iter, self.tol, max(self.damping, _tuning.DAMPING)))
+        damping = max(self.damping, _tuning.DAMPING)
+        error = estimated_error(model, found, LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=damping))
         if found.converged and error is not None and error > _tuning.MOST_ERROR:
             warn_unconverged(
                 f"Marginals of belief propagation are off by {error:.2g} on average, as exact marginals around some "

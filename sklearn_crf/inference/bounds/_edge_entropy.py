@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from sklearn_crf._numbers import check_choice
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
@@ -20,6 +21,7 @@ from sklearn_crf.inference.bounds._edge_shares import NODE_NUMBERS, edge_shared_
 from sklearn_crf.kernels.bounds.edge_entropy import renew_messages, shares_of_messages
 
 
+@options(kw_only=False)
 class EdgeEntropyBP(Inference):
     r"""Marginals of the trivial convex free energies of a pairwise model, whose entropies are those of edges, summed.
 
@@ -79,11 +81,9 @@ class EdgeEntropyBP(Inference):
     """
 
     tasks = frozenset({"marginals"})
-
-    def __init__(self, max_iter: int = 500, tol: float = 1e-6, entropy: str = "trivial") -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.entropy = entropy
+    max_iter: int = 500
+    tol: float = 1e-6
+    entropy: str = "trivial"
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.special import xlogy
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
@@ -214,6 +215,7 @@ class TightenedBound(NamedTuple):
     bounds: np.ndarray
 
 
+@options(kw_only=False)
 class TightenBound(Inference):
     r"""The tightest upper bound on the log-partition that spanning trees give, by direct minimisation.
 
@@ -298,26 +300,14 @@ class TightenBound(Inference):
     exact_on = "forest"
     convex = True
     _choices: ClassVar[dict] = {"solver": tuple(SOLVERS), "outer_step": ("harmonic", "armijo")}
-
-    def __init__(
-        self,
-        trees: Any = "minimal",
-        solver: str = "spg",
-        start_sweeps: int = 0,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        outer_iter: int = 50,
-        outer_step: str = "harmonic",
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.trees = trees
-        self.solver = solver
-        self.start_sweeps = start_sweeps
-        self.max_iter = max_iter
-        self.tol = tol
-        self.outer_iter = outer_iter
-        self.outer_step = outer_step
-        self.random_state = random_state
+    trees: Any = "minimal"
+    solver: str = "spg"
+    start_sweeps: int = 0
+    max_iter: int = 500
+    tol: float = 1e-4
+    outer_iter: int = 50
+    outer_step: str = "harmonic"
+    random_state: int | np.random.RandomState | None = 0
 
     def _check_model(self, model):
         super()._check_model(model)

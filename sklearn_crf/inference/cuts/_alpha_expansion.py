@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference
@@ -20,16 +21,15 @@ from sklearn_crf.models import check_labels, score
 from sklearn_crf.models._row_models import StoredRows
 
 
+@options(kw_only=False)
 class _MoveMaking(Inference):
     """Local search in which a move is the best of exponentially many, found by one minimum cut."""
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
     exact_on = None
-
-    def __init__(self, max_iter: int = 50, nonsubmodular: str = "error") -> None:
-        self.max_iter = max_iter
-        self.nonsubmodular = nonsubmodular
+    max_iter: int = 50
+    nonsubmodular: str = "error"
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -4,6 +4,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, scored_labeling
@@ -33,6 +34,7 @@ class CutState(NamedTuple):
     n_unlabelled: int
 
 
+@options(kw_only=False)
 class GraphCut(Inference):
     r"""Labeling of the highest score of a model with two states, by a minimum cut.
 
@@ -81,9 +83,7 @@ class GraphCut(Inference):
     tasks = frozenset({"map"})
     exact_on = "submodular"
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
-
-    def __init__(self, nonsubmodular: str = "error") -> None:
-        self.nonsubmodular = nonsubmodular
+    nonsubmodular: str = "error"
 
     def _check_model(self, model):
         super()._check_model(model)

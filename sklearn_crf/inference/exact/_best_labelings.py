@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import scored_labeling
@@ -24,6 +25,7 @@ class _Step(NamedTuple):
     of_child: np.ndarray  # (K, m) place in the flat list (K * m) of the child
 
 
+@options(kw_only=False)
 class TreeBestLabelings(Inference):
     r"""The m best labelings of a forest, exactly: max-product with lists of the m best instead of maxima.
 
@@ -57,9 +59,7 @@ class TreeBestLabelings(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
-
-    def __init__(self, m: int = 5) -> None:
-        self.m = m
+    m: int = 5
 
     def best(self, model: Any) -> BestLabelings:
         """The m best labelings.

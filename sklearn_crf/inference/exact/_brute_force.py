@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
 from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells
@@ -21,6 +22,7 @@ class _Component(NamedTuple):
     scores: np.ndarray  # (n_labelings,)
 
 
+@options(kw_only=False)
 class BruteForce(Inference):
     r"""Exact inference by enumeration of every labeling of every connected component.
 
@@ -52,9 +54,7 @@ class BruteForce(Inference):
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(self, max_labelings: int = 2**20) -> None:
-        self.max_labelings = max_labelings
+    max_labelings: int = 2**20
 
     def _check_model(self, model):
         super()._check_model(model)

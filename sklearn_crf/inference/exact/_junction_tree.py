@@ -8,6 +8,7 @@ from threading import Lock
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
 from sklearn_crf.inference.exact import _tuning
@@ -168,6 +169,7 @@ class Buckets:
         return labels
 
 
+@options(kw_only=False)
 class JunctionTree(EdgeMarginals, Inference):
     r"""Exact inference by eliminating one node after the other, in the order of least fill.
 
@@ -222,10 +224,8 @@ class JunctionTree(EdgeMarginals, Inference):
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(self, max_width: int = 30, max_memory: float = 2**31) -> None:
-        self.max_width = max_width
-        self.max_memory = max_memory
+    max_width: int = 30
+    max_memory: float = 2**31
 
     def _edge_marginals(self, model, edges, init, n_threads):
         edges = edge_numbers(model.graph, edges)

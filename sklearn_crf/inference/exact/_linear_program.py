@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
@@ -14,6 +15,7 @@ from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytop
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 
+@options(kw_only=False)
 class LinearProgram(Inference):
     r"""Exact solution of the first-order linear relaxation of the MAP problem, by simplex or interior point (HiGHS).
 
@@ -66,10 +68,8 @@ class LinearProgram(Inference):
     exact_on = "forest"
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(self, method: str = "highs", max_variables: int = 2_000_000) -> None:
-        self.method = method
-        self.max_variables = max_variables
+    method: str = "highs"
+    max_variables: int = 2_000_000
 
     def _check_model(self, model):
         super()._check_model(model)

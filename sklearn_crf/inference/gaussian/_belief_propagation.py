@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, not_positive_definite
@@ -18,6 +19,7 @@ class GaussianMessages(NamedTuple):
     precision: np.ndarray  # (2E, D, D)
 
 
+@options(kw_only=False)
 class GaussianBP(GaussianInference):
     r"""Belief propagation with Gaussian messages: exact on forests, and elsewhere exact in the mean if it converges.
 
@@ -67,11 +69,9 @@ class GaussianBP(GaussianInference):
 
     tasks = frozenset({"marginals"})
     exact_on = "forest"
-
-    def __init__(self, max_iter: int = 1000, tol: float = 1e-9, damping: float = 0.0) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
+    max_iter: int = 1000
+    tol: float = 1e-9
+    damping: float = 0.0
 
     def _marginals(self, model, *, init=None, n_threads=1):
         arrays = Doubled.of(model)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
 from sklearn_crf.inference.gaussian import _tuning
@@ -17,6 +18,7 @@ from sklearn_crf.inference.gaussian._base import (
 from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, solve_on_lattice, take_step, turn
 
 
+@options(kw_only=False)
 class ConjugateGradient(GaussianInference):
     r"""Mean of a Gaussian field by conjugate gradients, preconditioned with the diagonal blocks.
 
@@ -62,18 +64,10 @@ class ConjugateGradient(GaussianInference):
 
     tasks = frozenset({"marginals"})
     _takes_operators = True
-
-    def __init__(
-        self,
-        max_iter: int = 1000,
-        tol: float = 1e-6,
-        n_probes: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_probes = n_probes
-        self.random_state = random_state
+    max_iter: int = 1000
+    tol: float = 1e-6
+    n_probes: int = 0
+    random_state: int | np.random.RandomState | None = None
 
     def _check_model(self, model):
         super()._check_model(model)

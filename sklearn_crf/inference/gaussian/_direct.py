@@ -4,11 +4,13 @@ import numpy as np
 import scipy.sparse.linalg
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference.gaussian import _tuning
 from sklearn_crf.inference.gaussian._base import GaussianInference, GaussianMarginals, not_positive_definite
 
 
+@options(kw_only=False)
 class GaussianDirect(GaussianInference):
     r"""Mean, covariance, log-partition and samples of a Gaussian field by a sparse factorisation of its precision.
 
@@ -48,10 +50,8 @@ class GaussianDirect(GaussianInference):
     """
 
     tasks = frozenset({"marginals", "sample"})
-
-    def __init__(self, covariance: bool = True, random_state: int | np.random.RandomState | None = None) -> None:
-        self.covariance = covariance
-        self.random_state = random_state
+    covariance: bool = True
+    random_state: int | np.random.RandomState | None = None
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if not len(model.h):

@@ -1,10 +1,12 @@
 """Gibbs sampling in Gaussian fields."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference.gaussian._base import (
     Doubled,
@@ -14,11 +16,13 @@ from sklearn_crf.inference.gaussian._base import (
     inverse_blocks,
     not_positive_definite,
 )
+from sklearn_crf.inference.local._gibbs import GibbsChains, swept
 from sklearn_crf.kernels.gaussian.gibbs import gaussian_gibbs_update
 from sklearn_crf.kernels.local.gibbs import stream_key
 
 
-class GaussianGibbs(GaussianInference):
+@options
+class GaussianGibbs(GibbsChains, GaussianInference):
     r"""Gibbs sampling: every sweep redraws the D values of each node at once, given its neighbours.
 
     .. math::
@@ -28,19 +32,6 @@ class GaussianGibbs(GaussianInference):
     The mean is the average of the :math:`m_s`, and the covariance block of a node is :math:`A_s^{-1}` plus the
     covariance of its :math:`m_s` over sweeps, both of which vary less than averages over the values drawn (Rao and
     Blackwell).
-
-    Parameters
-    ----------
-    n_sweeps : int, default=200
-        Sweeps of each chain that are averaged.
-    burn_in : int, default=50
-        Sweeps of each chain that are thrown away first.
-    thin : int, default=10
-        Sweeps of a chain from one sample to its next.
-    n_chains : int, default=1
-        Independent chains.
-    random_state : int, RandomState instance or None, default=None
-        Give an integer for reproducible results, the same for any number of threads.
 
     Raises
     ------
@@ -70,26 +61,6 @@ class GaussianGibbs(GaussianInference):
     (3, 1)
     """
 
-    tasks = frozenset({"marginals", "sample"})
-
-    def __init__(
-        self,
-        n_sweeps: int = 200,
-        burn_in: int = 50,
-        thin: int = 10,
-        n_chains: int = 1,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_sweeps = n_sweeps
-        self.burn_in = burn_in
-        self.thin = thin
-        self.n_chains = n_chains
-        self.random_state = random_state
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
-
     def _marginals(self, model, *, init=None, n_threads=1):
         n_values = model.n_values
         total = np.zeros(model.h.shape)
@@ -99,7 +70,7 @@ class GaussianGibbs(GaussianInference):
             for chain in chains:
                 for _ in range(self.n_sweeps):
                     chain.sweep(total, total_square)
-        _require_positive_curvature(model, chains)
+        self._check_chains(model, chains)
         n_drawn = self.n_sweeps * self.n_chains
         mean = total / n_drawn
         covariance = chains[0].covariance + total_square / n_drawn - mean[:, :, None] * mean[:, None, :]
@@ -111,18 +82,6 @@ class GaussianGibbs(GaussianInference):
             state=np.stack([chain.values for chain in chains]),
         )
 
-    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        samples = np.empty((n_samples, *model.h.shape))
-        with range_runner(n_threads) as run:
-            chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
-            for k in range(n_samples):
-                chain = chains[k % self.n_chains]
-                for _ in range(self.thin):
-                    chain.sweep()
-                samples[k] = chain.values
-        _require_positive_curvature(model, chains)
-        return samples
-
     def _chains(self, model, init, random_state, run):
         """The chains after their burn-in."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int64).max, dtype=np.int64)
@@ -130,24 +89,18 @@ class GaussianGibbs(GaussianInference):
         starts = np.broadcast_to(starts, (self.n_chains, *model.h.shape))
         covariance = inverse_blocks(model.diagonal)
         root = np.linalg.cholesky(covariance)
-        chains = [
-            _GaussianChain(model, start.astype(np.float64), covariance, root, (int(seed), number), run)
-            for number, start in enumerate(starts)
-        ]
+        make = partial(_GaussianChain, model, covariance=covariance, root=root, run=run)
+        chains = [make(start.astype(np.float64), stream=(int(seed), number)) for number, start in enumerate(starts)]
+        return [swept(chain, self.burn_in) for chain in chains]
+
+    def _check_chains(self, model, chains):
+        # Every update lowers the energy. Where that has no minimum, values follow a direction of negative curvature.
+        rounding = np.sqrt(np.finfo(model.dtype).eps) * np.abs(model.diagonal).max(initial=0.0)
         for chain in chains:
-            for _ in range(self.burn_in):
-                chain.sweep()
-        return chains
-
-
-def _require_positive_curvature(model, chains):
-    # Every update lowers the energy. Where that has no minimum, values follow a direction of negative curvature.
-    rounding = np.sqrt(np.finfo(model.dtype).eps) * np.abs(model.diagonal).max(initial=0.0)
-    for chain in chains:
-        largest = np.abs(chain.values).max(initial=1.0)
-        unit = chain.values / largest if np.isfinite(largest) else None
-        if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
-            raise not_positive_definite("as the values of a chain have negative curvature")
+            largest = np.abs(chain.values).max(initial=1.0)
+            unit = chain.values / largest if np.isfinite(largest) else None
+            if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
+                raise not_positive_definite("as the values of a chain have negative curvature")
 
 
 class _GaussianChain:

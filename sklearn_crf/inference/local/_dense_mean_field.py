@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.inference._base import Inference
@@ -29,6 +30,7 @@ class DenseMarginals(NamedTuple):
     state: object = None  # (N, K)
 
 
+@options(kw_only=False)
 class DenseMeanField(Inference):
     r"""Mean field of a fully connected field by parallel updates.
 
@@ -89,11 +91,9 @@ class DenseMeanField(Inference):
 
     tasks = frozenset({"map", "marginals"})
     takes = (DenseModel,)
-
-    def __init__(self, max_iter: int = 10, tol: float = 0.0, updates: str = "parallel") -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.updates = updates
+    max_iter: int = 10
+    tol: float = 0.0
+    updates: str = "parallel"
 
     def node_marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
         """Marginals of the nodes alone, as ``marginals(model).unary``, without the filterings that the bound takes.

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import is_feasible, nearest_allowed
 from sklearn_crf.inference._base import Inference
@@ -19,16 +20,11 @@ from sklearn_crf.kernels.local.gibbs import gibbs_update, stream_key
 from sklearn_crf.models import check_labels
 
 
-class GibbsSampler(Inference):
-    r"""Gibbs sampling: every sweep redraws each node from its conditional given its neighbours.
+@options(kw_only=False)
+class GibbsChains(Inference):
+    """Base of the algorithms that redraw every node given its neighbours, sweep after sweep.
 
-    .. math::
-        y_s \sim p(y_s = k \mid y_{n(s)}) \propto
-            \exp \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
-
-    Marginals are averages of these conditionals over the sweeps, which vary less than counts of the labels drawn
-    (Rao and Blackwell). Their error falls with the square root of the number of independent sweeps; sweeps
-    depend on each other the more, the stronger the edges are. There is no ``log_z``.
+    A subclass makes chains: objects with ``values``, which ``sweep()`` redraws in place.
 
     Parameters
     ----------
@@ -42,6 +38,54 @@ class GibbsSampler(Inference):
         Independent chains; averages run over all, samples are taken from each in turn.
     random_state : int, RandomState instance or None, default=None
         Give an integer for reproducible results, the same for any number of threads.
+    """
+
+    tasks = frozenset({"marginals", "sample"})
+    n_sweeps: int = 200
+    burn_in: int = 50
+    thin: int = 10
+    n_chains: int = 1
+    random_state: int | np.random.RandomState | None = None
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
+
+    def _chains(self, model, init, random_state, run):
+        """The chains after their burn-in."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
+        with range_runner(n_threads) as run:
+            chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
+            samples = np.empty((n_samples, *chains[0].values.shape), chains[0].values.dtype)
+            for k in range(n_samples):
+                samples[k] = swept(chains[k % self.n_chains], self.thin).values
+        self._check_chains(model, chains)
+        return samples
+
+    def _check_chains(self, model, chains):
+        """Raise ValueError if the values of chains show that the model has no distribution."""
+
+
+def swept(chain, n_sweeps):
+    """Return a chain after some sweeps."""
+    for _ in range(n_sweeps):
+        chain.sweep()
+    return chain
+
+
+@options
+class GibbsSampler(GibbsChains):
+    r"""Gibbs sampling: every sweep redraws each node from its conditional given its neighbours.
+
+    .. math::
+        y_s \sim p(y_s = k \mid y_{n(s)}) \propto
+            \exp \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
+
+    Marginals are averages of these conditionals over the sweeps, which vary less than counts of the labels drawn
+    (Rao and Blackwell). Their error falls with the square root of the number of independent sweeps; sweeps
+    depend on each other the more, the stronger the edges are. There is no ``log_z``.
 
     Raises
     ------
@@ -83,26 +127,6 @@ class GibbsSampler(Inference):
     (2, 3)
     """
 
-    tasks = frozenset({"marginals", "sample"})
-
-    def __init__(
-        self,
-        n_sweeps: int = 200,
-        burn_in: int = 50,
-        thin: int = 10,
-        n_chains: int = 1,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_sweeps = n_sweeps
-        self.burn_in = burn_in
-        self.thin = thin
-        self.n_chains = n_chains
-        self.random_state = random_state
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
-
     def _marginals(self, model, *, init=None, n_threads=1):
         totals = np.zeros(model.unary.shape)
         buffers = table_buffers(model, model.graph.n_nodes)
@@ -119,19 +143,8 @@ class GibbsSampler(Inference):
             log_z_terms=None,
             bound=None,
             n_iter=self.burn_in + self.n_sweeps,
-            state=np.stack([chain.labels for chain in chains]),
+            state=np.stack([chain.values for chain in chains]),
         )
-
-    def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
-        samples = np.empty((n_samples, model.graph.n_nodes), dtype=np.int32)
-        with range_runner(n_threads) as run:
-            chains = self._chains(model, None, self.random_state if random_state is None else random_state, run)
-            for k in range(n_samples):
-                chain = chains[k % self.n_chains]
-                for _ in range(self.thin):
-                    chain.sweep()
-                samples[k] = chain.labels
-        return samples
 
     def _chains(self, model, init, random_state, run):
         """The chains after their burn-in."""
@@ -139,9 +152,9 @@ class GibbsSampler(Inference):
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
-            chain = self._burnt_in(_LabelChain(model, nearest_allowed(model, labels), seed, number, run))
+            chain = swept(_LabelChain(model, nearest_allowed(model, labels), seed, number, run), self.burn_in)
             # Once allowed, labels remain so.
-            if not is_feasible(model, chain.labels):
+            if not is_feasible(model, chain.values):
                 raise ValueError(
                     f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} sweeps from "
                     "where that ended: some pair of neighbours is forbidden still. Give a feasible labeling as init, "
@@ -149,11 +162,6 @@ class GibbsSampler(Inference):
                 )
             chains.append(chain)
         return chains
-
-    def _burnt_in(self, chain):
-        for _ in range(self.burn_in):
-            chain.sweep()
-        return chain
 
     def _starts(self, model, init, rng):
         if init is None:
@@ -175,17 +183,14 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
         if frozen.shape != labels.shape:
             raise ValueError(f"frozen must have shape {labels.shape}, got {frozen.shape}.")
     with range_runner(n_threads) as run:
-        chain = _LabelChain(model, labels, seed, 0, run, frozen)
-        for _ in range(n_sweeps):
-            chain.sweep()
-    return labels
+        return swept(_LabelChain(model, labels, seed, 0, run, frozen), n_sweeps).values
 
 
 class _LabelChain:
     """One Markov chain: its labels, in place, and where it is in its stream of random numbers."""
 
     def __init__(self, model, labels, seed, number, run, frozen=None):
-        self.labels = labels
+        self.values = labels
         self._arguments = local_arguments(model)
         self._groups = visits(model.graph, "checkerboard", frozen)
         self._stream = int(seed), number
@@ -211,4 +216,4 @@ class _LabelChain:
 
     def _update(self, nodes, start, stop, key, *totals):
         scores = np.empty(self._arguments.unary.shape[1])
-        gibbs_update(nodes, start, stop, *self._arguments, key, self.labels, scores, *(totals or self._no_totals))
+        gibbs_update(nodes, start, stop, *self._arguments, key, self.values, scores, *(totals or self._no_totals))

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
@@ -52,6 +53,7 @@ def conditional_scores(model, labels):
     return scores
 
 
+@options(kw_only=False)
 class ICM(Inference):
     r"""Iterated conditional modes: each node in turn takes its best label given its neighbours.
 
@@ -105,18 +107,10 @@ class ICM(Inference):
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
     _climbs = False  # its sweeps are the climb, as many as max_iter allows
-
-    def __init__(
-        self,
-        max_iter: int = 100,
-        schedule: str = "sequential",
-        n_restarts: int = 0,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.max_iter = max_iter
-        self.schedule = schedule
-        self.n_restarts = n_restarts
-        self.random_state = random_state
+    max_iter: int = 100
+    schedule: str = "sequential"
+    n_restarts: int = 0
+    random_state: int | np.random.RandomState | None = None
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -5,6 +5,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import softmax
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import allowed_labels
@@ -15,6 +16,7 @@ from sklearn_crf.kernels.local.mean_field import mean_field_bound, mean_field_up
 from sklearn_crf.models import check_labels
 
 
+@options(kw_only=False)
 class MeanField(Inference):
     r"""Naive mean field: marginals of the independent distribution nearest to the model's, and a lower bound.
 
@@ -78,14 +80,10 @@ class MeanField(Inference):
 
     tasks = frozenset({"map", "marginals"})
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
-
-    def __init__(
-        self, max_iter: int = 1000, tol: float = 1e-6, damping: float = 0.0, schedule: str = "sequential"
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
-        self.schedule = schedule
+    max_iter: int = 1000
+    tol: float = 1e-6
+    damping: float = 0.0
+    schedule: str = "sequential"
 
     def _map(self, model, *, init=None, n_threads=1):
         with self._runner(n_threads) as run:

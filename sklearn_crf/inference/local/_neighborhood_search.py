@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, map_tasks
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import search_problem
@@ -20,6 +21,7 @@ from sklearn_crf.kernels.local.neighborhood_search import (
 from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
+@options(kw_only=False)
 class LargeNeighborhoodSearch(Inference):
     r"""Labelings of high score on hard models: annealing, subgraphs solved exactly, and recombination.
 
@@ -109,20 +111,11 @@ class LargeNeighborhoodSearch(Inference):
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(
-        self,
-        max_work: float | None = None,
-        n_restarts: int = 4,
-        max_cells: int = 2**13,
-        max_options: int = 4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.max_work = max_work
-        self.n_restarts = n_restarts
-        self.max_cells = max_cells
-        self.max_options = max_options
-        self.random_state = random_state
+    max_work: float | None = None
+    n_restarts: int = 4
+    max_cells: int = 2**13
+    max_options: int = 4
+    random_state: int | np.random.RandomState | None = None
 
     def _check_model(self, model):
         super()._check_model(model)

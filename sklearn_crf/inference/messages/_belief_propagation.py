@@ -1,9 +1,11 @@
 """Belief propagation, plain and tree-reweighted: sweeps until messages converge, and what these stand for."""
 
+from dataclasses import KW_ONLY
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.graphs import follows_chains
@@ -44,15 +46,37 @@ from sklearn_crf.kernels.exact.forests import decode
 from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
 
 
+@options
 class MessagePassing(EdgeMarginals, Inference):
     """Base of the algorithms that update messages until they converge.
 
     A subclass makes the field of a model, and says on which side the bounds of its results err.
+
+    Parameters
+    ----------
+    max_iter : int, default=100
+        Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
+    tol : float, default=1e-4
+        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
+        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
+    damping : float, default=0.0
+        Share of the old message that is kept, in [0, 1).
+    schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
+        Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the
+        fewest sweeps on lattices (one, on forests). ``"blocks"``: the same within each of up to 16 blocks of
+        consecutive nodes, every second block at once, which threads can share. ``"checkerboard"``: all nodes of a
+        colour at once. ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is
+        sequential up to 20,000 nodes and on forests, above that blocks, or checkerboard where neighbours have numbers
+        so far apart that fewer than eight blocks remain. Factor graphs know the sequential one only.
     """
 
     tasks = frozenset({"map", "marginals"})
     exact_on = "forest"
     _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES)}
+    max_iter: int = 100
+    tol: float = 1e-4
+    damping: float = 0.0
+    schedule: str = "auto"
 
     def _make_field(self, model, maximum):
         """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
@@ -223,6 +247,7 @@ def _state(field, messages):
     return Messages(np.ascontiguousarray(messages[:, :n_columns]), field.semiring != SUM_PROBABILITY)
 
 
+@options
 class LoopyBP(MessagePassing):
     r"""Loopy belief propagation: sum-product for marginals, max-product for labels.
 
@@ -250,20 +275,8 @@ class LoopyBP(MessagePassing):
 
     Parameters
     ----------
-    max_iter : int, default=100
-        Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
-    tol : float, default=1e-4
-        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
-        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1); on factor graphs, of its scores.
-    schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
-        Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the
-        fewest sweeps on lattices (one, on forests). ``"blocks"``: the same within each of up to 16 blocks of
-        consecutive nodes, every second block at once, which threads can share. ``"checkerboard"``: all nodes of a
-        colour at once. ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is
-        sequential up to 20,000 nodes and on forests, above that blocks, or checkerboard where neighbours have numbers
-        so far apart that fewer than eight blocks remain. Factor graphs know the sequential one only.
     climb : bool, default=True
         Whether labels are changed one node at a time in the end, as long as that gains.
 
@@ -290,15 +303,7 @@ class LoopyBP(MessagePassing):
     """
 
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(
-        self, max_iter: int = 100, tol: float = 1e-4, damping: float = 0.0, schedule: str = "auto", climb: bool = True
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
-        self.schedule = schedule
-        self.climb = climb
+    climb: bool = True
 
     _make_field = staticmethod(make_field)
 
@@ -314,6 +319,7 @@ class LoopyBP(MessagePassing):
         return bethe_labeling(self, model, init)
 
 
+@options(kw_only=False)
 class TRWMessagePassing(MessagePassing):
     r"""Tree-reweighted belief propagation: upper bounds on the log-partition and on the best score.
 
@@ -344,11 +350,6 @@ class TRWMessagePassing(MessagePassing):
         ascend through the nodes, one half on a grid: a little less tight, and what the convergent schedule is
         quick on. ``"covering"`` are those of the few trees that :class:`TightenBound` chooses, whose bound is then the
         same. Those of given trees. An array is checked to lie in the spanning tree polytope.
-    max_iter : int, default=200
-        Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
-    tol : float, default=1e-4
-        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
-        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
     damping : float, default=0.0
         Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
         message's logarithm.
@@ -411,20 +412,9 @@ class TRWMessagePassing(MessagePassing):
 
     _choices: ClassVar[dict] = {"schedule": ("auto", *SCHEDULES, "convergent")}
     convex = True
-
-    def __init__(
-        self,
-        edge_probabilities: Any = "auto",
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        damping: float = 0.0,
-        schedule: str = "auto",
-    ) -> None:
-        self.edge_probabilities = edge_probabilities
-        self.max_iter = max_iter
-        self.tol = tol
-        self.damping = damping
-        self.schedule = schedule
+    edge_probabilities: Any = "auto"
+    _: KW_ONLY
+    max_iter: int = 200
 
     def _make_field(self, model, maximum):
         probabilities = edge_probabilities_of(model.graph, self.edge_probabilities)

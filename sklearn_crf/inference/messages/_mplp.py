@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import infeasible_at_node
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent
@@ -11,6 +12,7 @@ from sklearn_crf.kernels.messages.mplp import mplp_sweep
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
+@options(kw_only=False)
 class MPLP(Inference):
     r"""Max-product linear programming: labels and an upper bound on the best score that never rises.
 
@@ -68,11 +70,9 @@ class MPLP(Inference):
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(self, max_iter: int = 500, tol: float = 1e-7, climb: bool = True) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.climb = climb
+    max_iter: int = 500
+    tol: float = 1e-7
+    climb: bool = True
 
     def _map(self, model, *, init=None, n_threads=1):
         return labeling_by_descent(self, model, _MPLPMessages(LayeredModel(model), init))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from sklearn_crf._numbers import check_option
+from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
@@ -11,6 +12,7 @@ from sklearn_crf.inference.messages._factor_messages import MessageRun, run_over
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
+@options(kw_only=False)
 class NormProductBP(Inference):
     r"""Norm-product belief propagation: convergent messages for any convex approximation of the entropy.
 
@@ -95,22 +97,12 @@ class NormProductBP(Inference):
 
     tasks = frozenset({"map", "marginals"})
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(
-        self,
-        counting_numbers: Any = "trw",
-        edge_probabilities: Any = "auto",
-        temperature: float = 1.0,
-        map_temperature: float = 0.0,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-    ) -> None:
-        self.counting_numbers = counting_numbers
-        self.edge_probabilities = edge_probabilities
-        self.temperature = temperature
-        self.map_temperature = map_temperature
-        self.max_iter = max_iter
-        self.tol = tol
+    counting_numbers: Any = "trw"
+    edge_probabilities: Any = "auto"
+    temperature: float = 1.0
+    map_temperature: float = 0.0
+    max_iter: int = 500
+    tol: float = 1e-6
 
     def _check_model(self, model):
         super()._check_model(model)

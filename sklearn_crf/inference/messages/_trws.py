@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
@@ -24,6 +25,7 @@ class TRWSState(NamedTuple):
     labels: np.ndarray  # (N,), int32
 
 
+@options(kw_only=False)
 class TRWS(Inference):
     r"""Sequential tree-reweighted max-product (TRW-S): labels and an upper bound on the best score that never rises.
 
@@ -75,11 +77,9 @@ class TRWS(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
-
-    def __init__(self, max_iter: int = 500, tol: float = 1e-7, climb: bool = True) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.climb = climb
+    max_iter: int = 500
+    tol: float = 1e-7
+    climb: bool = True
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

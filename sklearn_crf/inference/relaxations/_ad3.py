@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._numbers import check_option
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference._base import Inference
@@ -28,6 +29,7 @@ class AD3State(NamedTuple):
     labels: np.ndarray  # (N,), int32
 
 
+@options(kw_only=False)
 class AD3(Inference):
     r"""The linear relaxation by alternating directions of an augmented Lagrangian, with its fractional solution.
 
@@ -96,12 +98,10 @@ class AD3(Inference):
     exact_on = "forest"
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(self, max_iter: int = 1000, tol: float = 1e-3, penalty: float = 0.3, climb: bool = True) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.penalty = penalty
-        self.climb = climb
+    max_iter: int = 1000
+    tol: float = 1e-3
+    penalty: float = 0.3
+    climb: bool = True
 
     def _check_model(self, model):
         super()._check_model(model)

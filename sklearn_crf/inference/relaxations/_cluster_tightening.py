@@ -6,6 +6,7 @@ from itertools import count
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
@@ -29,6 +30,7 @@ from sklearn_crf.models import (
 )
 
 
+@options(kw_only=False)
 class ClusterTightening(Inference):
     r"""Best labelings with a proof: the linear relaxation, tightened by clusters along frustrated cycles.
 
@@ -99,16 +101,9 @@ class ClusterTightening(Inference):
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
-
-    def __init__(
-        self,
-        max_work: float = 1e9,
-        max_memory: float = 2**31,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.max_work = max_work
-        self.max_memory = max_memory
-        self.random_state = random_state
+    max_work: float = 1e9
+    max_memory: float = 2**31
+    random_state: int | np.random.RandomState | None = 0
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 from scipy.sparse.csgraph import breadth_first_order, dijkstra, minimum_spanning_tree
 
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.graphs import Graph
@@ -25,6 +26,7 @@ _TOLERANCE = 1e-7
 _LARGEST_COST, _LEAST_WEIGHT = 2.0**10, 1e-300
 
 
+@options(kw_only=False)
 class CycleRelaxation(Inference):
     r"""Best labelings of models of two states by linear programs over the inequalities of cycles, with a proof.
 
@@ -84,9 +86,7 @@ class CycleRelaxation(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
-
-    def __init__(self, max_iter: int = 200) -> None:
-        self.max_iter = max_iter
+    max_iter: int = 200
 
     def _check_model(self, model):
         super()._check_model(model)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees
 from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
@@ -29,6 +30,7 @@ class DualDecompositionState(NamedTuple):
     gap: float
 
 
+@options(kw_only=False)
 class DualDecomposition(SubgradientMap):
     r"""Dual decomposition of the linear relaxation over spanning trees, by projected subgradients.
 
@@ -53,16 +55,6 @@ class DualDecomposition(SubgradientMap):
         ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, from the standard deviation of the scores on.
         ``"polyak"``: that factor, from 2 on, times what the best labels lack to the bound by the squared length of the
         subgradient, which is best where the relaxation is tight. ``backoff=0.99`` keeps it from stopping early.
-    max_iter : int, default=1000
-        Most iterations.
-    tol : float, default=1e-5
-        Factor of the step at which it ends.
-    decay : float, default=0.995
-        Factor of the step after an iteration in which the bound fell.
-    backoff : float, default=0.95
-        Factor of the step after an iteration in which it did not.
-    least_step : float, default=1e-3
-        Factor from which on steps are ``least_step / k``.
     climb : bool, default=True
         Change each candidate one node at a time as long as that gains, before looking at its score, and try the states
         that trees had most often in the last iterations too.
@@ -102,28 +94,8 @@ class DualDecomposition(SubgradientMap):
     """
 
     _choices: ClassVar[dict] = {"step": ("annealed", "polyak")}
-
-    def __init__(
-        self,
-        trees: Any = "minimal",
-        step: str = "annealed",
-        max_iter: int = 1000,
-        tol: float = 1e-5,
-        decay: float = 0.995,
-        backoff: float = 0.95,
-        least_step: float = 1e-3,
-        climb: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.trees = trees
-        self.step = step
-        self.max_iter = max_iter
-        self.tol = tol
-        self.decay = decay
-        self.backoff = backoff
-        self.least_step = least_step
-        self.climb = climb
-        self.random_state = random_state
+    trees: Any = "minimal"
+    step: str = "annealed"
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._options import options
 from sklearn_crf.inference._field import make_field
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
@@ -37,6 +38,7 @@ class IncMPState(NamedTuple):
         return self.moved.reshape(*edges.shape, -1) + (left / degree[:, None])[edges]
 
 
+@options
 class IncMP(SubgradientMap):
     r"""Incremental subgradient steps on the dual of the linear relaxation over single edges.
 
@@ -58,10 +60,6 @@ class IncMP(SubgradientMap):
         Most sweeps over the edges.
     tol : float, default=1e-5
         Step, relative to the standard deviation of the scores, at which it ends.
-    decay : float, default=0.995
-        Factor of the step after a sweep in which the bound fell.
-    backoff : float, default=0.95
-        Factor of the step after a sweep in which it did not.
     least_step : float, default=1e-3
         Step, relative to the standard deviation of the scores, from which on steps are ``least_step / k``.
     climb : bool, default=True
@@ -108,24 +106,6 @@ class IncMP(SubgradientMap):
     """
 
     has_fractional = True
-
-    def __init__(
-        self,
-        max_iter: int = 1000,
-        tol: float = 1e-5,
-        decay: float = 0.995,
-        backoff: float = 0.95,
-        least_step: float = 1e-3,
-        climb: bool = True,
-        random_state: int | np.random.RandomState | None = 0,
-    ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
-        self.decay = decay
-        self.backoff = backoff
-        self.least_step = least_step
-        self.climb = climb
-        self.random_state = random_state
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

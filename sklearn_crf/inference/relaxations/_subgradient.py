@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from sklearn_crf._numbers import check_option
+from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
@@ -98,11 +99,37 @@ class Run(ABC):
         return self.proof.meets(self.best.score, self.bound)
 
 
+@options
 class SubgradientMap(Inference):
-    """Base of :class:`IncMP` and :class:`DualDecomposition`, which have the same options and loop."""
+    """Base of :class:`IncMP` and :class:`DualDecomposition`, which have the same options and loop.
+
+    Parameters
+    ----------
+    max_iter : int, default=1000
+        Most iterations.
+    tol : float, default=1e-5
+        Factor of the step at which it ends.
+    decay : float, default=0.995
+        Factor of the step after an iteration in which the bound fell.
+    backoff : float, default=0.95
+        Factor of the step after an iteration in which it did not.
+    least_step : float, default=1e-3
+        Factor from which on steps are ``least_step / k``.
+    climb : bool, default=True
+        Change each candidate one node at a time as long as that gains, before looking at its score.
+    random_state : int, RandomState instance or None, default=0
+        Draws labels of candidates.
+    """
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    max_iter: int = 1000
+    tol: float = 1e-5
+    decay: float = 0.995
+    backoff: float = 0.95
+    least_step: float = 1e-3
+    climb: bool = True
+    random_state: int | np.random.RandomState | None = 0
 
     def _check_model(self, model):
         super()._check_model(model)
