@@ -1,6 +1,7 @@
 """Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
 
 from copy import copy
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fi
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import decode, label_array, missing_nodes, object_array
@@ -27,6 +29,7 @@ _LARGEST = 1e3
 _LEAST_PROBABILITY = 1e-12
 
 
+@options(kw_only=False)
 class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     r"""Probabilities of a field at the temperature that suits examples left out.
 
@@ -89,11 +92,10 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         "cv": ["cv_object"],
         "inference": [Inference, None],
     }
-
-    def __init__(self, estimator: Any, *, cv: Any = 5, inference: Inference | None = None) -> None:
-        self.estimator = estimator
-        self.cv = cv
-        self.inference = inference
+    estimator: Any
+    _: KW_ONLY
+    cv: Any = 5
+    inference: Inference | None = None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

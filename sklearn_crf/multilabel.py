@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
+from sklearn_crf._options import options
 from sklearn_crf._parameters import require_objects
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows, summable_weight
@@ -79,6 +80,7 @@ def _estimator_has(method):
     return check
 
 
+@options(kw_only=False)
 class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     r"""Multi-label classifier whose labels depend on each other, as a field with a node for each label.
 
@@ -139,10 +141,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         "estimator": [HasMethods(["fit", "predict"]), None],
         "structure": [StrOptions({"chow_liu", "full"}), "array-like"],
     }
-
-    def __init__(self, estimator: Any = None, structure: str | ArrayLike = "chow_liu") -> None:
-        self.estimator = estimator
-        self.structure = structure
+    estimator: Any = None
+    structure: str | ArrayLike = "chow_liu"
 
     def set_params(self, **params: Any) -> "MultiLabelField":
         """Set parameters, also those of the field that is ``estimator``: ``estimator__C=0.1``.

@@ -1,5 +1,6 @@
 """Images restored by linear filters that are learned for each kind of place: where it lies, and what is around it."""
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
 
@@ -10,11 +11,13 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, grey_planes, in_layout_of
 from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE_PIXELS, SMOOTHED, SMOOTHED_REACH
 
 
+@options(kw_only=False)
 class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Grey images restored by learned linear filters, one for each place in a period and kind of structure.
 
@@ -90,25 +93,14 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         "shrinkage": [Interval(Real, 0, None, closed="neither")],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self,
-        period: int = 1,
-        *,
-        radius: int = 4,
-        n_angles: int = 8,
-        n_strengths: int = 4,
-        n_coherences: int = 3,
-        shrinkage: float = 100.0,
-        n_jobs: int | None = None,
-    ):
-        self.period = period
-        self.radius = radius
-        self.n_angles = n_angles
-        self.n_strengths = n_strengths
-        self.n_coherences = n_coherences
-        self.shrinkage = shrinkage
-        self.n_jobs = n_jobs
+    period: int = 1
+    _: KW_ONLY
+    radius: int = 4
+    n_angles: int = 8
+    n_strengths: int = 4
+    n_coherences: int = 3
+    shrinkage: float = 100.0
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "AdaptiveFilters":  # type: ignore[override]

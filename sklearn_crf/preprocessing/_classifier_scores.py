@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import as_reals
+from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.model_selection import cross_val_predict
@@ -34,6 +35,7 @@ _SMALLEST = float(np.finfo(np.float32).eps)
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 
+@options(kw_only=False)
 class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
     r"""Class scores of each node by a classifier, as features for a field.
 
@@ -117,22 +119,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         "missing_label": "no_validation",
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self,
-        estimator: Any,
-        cv: int | str | Any = 5,
-        method: str = "predict_log_proba",
-        passthrough: bool | str = "auto",
-        missing_label: object = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.cv = cv
-        self.method = method
-        self.passthrough = passthrough
-        self.missing_label = missing_label
-        self.n_jobs = n_jobs
+    estimator: Any
+    cv: int | str | Any = 5
+    method: str = "predict_log_proba"
+    passthrough: bool | str = "auto"
+    missing_label: object = None
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "ClassifierScores":
@@ -324,12 +316,12 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return tags
 
 
+@options(kw_only=False)
 class _NodeClassifier(ClassifierMixin, HoldsOptions):
     """A classifier of plain rows on the nodes of examples: what it returns has the shape of their labels."""
 
-    def __init__(self, estimator, missing_label=None):
-        self.estimator = estimator
-        self.missing_label = missing_label
+    estimator: Any
+    missing_label: object = None
 
     def fit(self, X, y):
         layout, X, names = read_nodes(X)

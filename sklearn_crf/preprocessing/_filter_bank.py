@@ -1,6 +1,7 @@
 """Responses of every pixel to a bank of linear filters."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from functools import lru_cache
 from itertools import product
 from math import lcm
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import map_tasks, range_runner
 from sklearn_crf.kernels.preprocessing.filter_rows import filter_stride, separable_responses
 from sklearn_crf.preprocessing import _tuning
@@ -135,6 +137,7 @@ def _balanced(kernel):
     return kernel / np.abs(kernel).sum()
 
 
+@options(kw_only=False)
 class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Responses of every pixel to a bank of linear filters, in float32.
 
@@ -184,13 +187,9 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         "include_input": ["boolean"],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self, bank: str | Sequence[str] | ArrayLike = "rfs", include_input: bool = True, n_jobs: int | None = None
-    ):
-        self.bank = bank
-        self.include_input = include_input
-        self.n_jobs = n_jobs
+    bank: str | Sequence[str] | ArrayLike = "rfs"
+    include_input: bool = True
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "FilterBank":
@@ -255,14 +254,14 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         out[..., :n_own] = image[..., :n_own]
 
 
+@options(kw_only=False)
 class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Channels of several transformers of images side by side, :math:`[f_1(x), \ldots, f_k(x)]`."""
 
     _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
-
-    def __init__(self, transformers: Sequence[ChannelTransformer], *, n_jobs: int | None = None):
-        self.transformers = transformers
-        self.n_jobs = n_jobs
+    transformers: Sequence[ChannelTransformer]
+    _: KW_ONLY
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: ArrayLike, y: Any = None) -> "ChannelUnion":

@@ -11,11 +11,13 @@ from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._options import options
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
 KINDS = ("intensity", "mean", "deviation", "gradient", "patch", "position")
 
 
+@options(kw_only=False)
 class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     r"""Features of each pixel of grey or colour images: values, averages, contrast, edges, position.
 
@@ -62,16 +64,9 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         "scales": ["array-like"],
         "patch_radius": [Interval(Integral, 0, None, closed="left")],
     }
-
-    def __init__(
-        self,
-        kinds: Sequence[str] = ("intensity", "mean", "deviation", "gradient", "position"),
-        scales: Sequence[float] = (1.0, 2.0, 4.0),
-        patch_radius: int = 1,
-    ):
-        self.kinds = kinds
-        self.scales = scales
-        self.patch_radius = patch_radius
+    kinds: Sequence[str] = ("intensity", "mean", "deviation", "gradient", "position")
+    scales: Sequence[float] = (1.0, 2.0, 4.0)
+    patch_radius: int = 1
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "LocalImageFeatures":

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import sound_csr
+from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import (
     Example,
@@ -44,6 +45,7 @@ def _require_transformer(transformer):
     )
 
 
+@options(kw_only=False)
 class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
 
@@ -80,10 +82,8 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
     """
 
     _parameter_constraints: ClassVar[dict] = {"transformer": [HasMethods("fit")], "missing_label": "no_validation"}
-
-    def __init__(self, transformer: Any, missing_label: object = None):
-        self.transformer = transformer
-        self.missing_label = missing_label
+    transformer: Any
+    missing_label: object = None
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any = None) -> "NodeTransformer":

@@ -1,5 +1,6 @@
 """Images whose pixels are averaged with those whose surroundings look alike."""
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_averages import average_patches, average_stride
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, continued
@@ -15,6 +17,7 @@ from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_co
 from sklearn_crf.preprocessing._tuning import AVERAGED_BANDWIDTH, FILTERED_ROWS, GUIDE_THRESHOLD
 
 
+@options(kw_only=False)
 class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel averaged over the pixels around whose surroundings look alike, and how many these are.
 
@@ -74,21 +77,12 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
         "patch_radius": [Interval(Integral, 0, None, closed="left")],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self,
-        bandwidths: ArrayLike = (7.0,),
-        *,
-        guide_threshold: float | None = 20.0,
-        search_radius: int = 8,
-        patch_radius: int = 1,
-        n_jobs: int | None = None,
-    ):
-        self.bandwidths = bandwidths
-        self.guide_threshold = guide_threshold
-        self.search_radius = search_radius
-        self.patch_radius = patch_radius
-        self.n_jobs = n_jobs
+    bandwidths: ArrayLike = (7.0,)
+    _: KW_ONLY
+    guide_threshold: float | None = 20.0
+    search_radius: int = 8
+    patch_radius: int = 1
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchAverages":

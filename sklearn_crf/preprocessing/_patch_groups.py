@@ -1,5 +1,6 @@
 """Images whose similar patches are shrunk together."""
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of
@@ -17,6 +19,7 @@ from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_co
 from sklearn_crf.preprocessing._tuning import GROUPED_ROWS, SHRUNK_BY
 
 
+@options(kw_only=False)
 class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel denoised by shrinking groups of similar 8 x 8 patches together.
 
@@ -68,12 +71,11 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
         "step": [Interval(Integral, 1, PATCH_SIDE, closed="both")],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(self, noise: float = 7.5, *, search_radius: int = 18, step: int = 4, n_jobs: int | None = None):
-        self.noise = noise
-        self.search_radius = search_radius
-        self.step = step
-        self.n_jobs = n_jobs
+    noise: float = 7.5
+    _: KW_ONLY
+    search_radius: int = 18
+    step: int = 4
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchGroups":

@@ -1,5 +1,6 @@
 """Masks of learned patches, laid over images where the patches fit best, as linear operators."""
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_integers
+from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
 from sklearn_crf.kernels.preprocessing.overlay_products import add_steps, sum_under_masks
@@ -20,6 +22,7 @@ from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_im
 from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTRA_AT_ONCE
 
 
+@options(kw_only=False)
 class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     r"""Features of pixels by patches of training images: where each fits best, its mask is laid over the image.
 
@@ -100,23 +103,13 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self,
-        patch_size: int | list[int] = 50,
-        n_patches: int = 1000,
-        *,
-        max_correlation: float = 0.8,
-        max_distance: int | list[int] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.patch_size = patch_size
-        self.n_patches = n_patches
-        self.max_correlation = max_correlation
-        self.max_distance = max_distance
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    patch_size: int | list[int] = 50
+    n_patches: int = 1000
+    _: KW_ONLY
+    max_correlation: float = 0.8
+    max_distance: int | list[int] | None = None
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":

@@ -1,5 +1,6 @@
 """Images whose patches are shrunk in a sliding cosine transform."""
 
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of, continued
@@ -16,6 +18,7 @@ from sklearn_crf.preprocessing._tuning import SHRUNK_ROWS
 _MARGIN = PATCH_SIDE - 1
 
 
+@options(kw_only=False)
 class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
     r"""Every channel denoised by hard thresholds of the cosine transform of all 8 x 8 patches, in float32.
 
@@ -60,10 +63,9 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
     """
 
     _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"], "n_jobs": [Integral, None]}
-
-    def __init__(self, thresholds: ArrayLike = (20.0,), *, n_jobs: int | None = None):
-        self.thresholds = thresholds
-        self.n_jobs = n_jobs
+    thresholds: ArrayLike = (20.0,)
+    _: KW_ONLY
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchShrinkage":

@@ -10,12 +10,14 @@ from scipy.ndimage import gaussian_filter, sobel
 from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.preprocessing._image_transformer import in_layout_of, is_stack
 
 SCALES: dict[str, Callable] = {"linear": lambda values: values, "sqrt": np.sqrt, "log": np.log1p}
 
 
+@options(kw_only=False)
 class PixelFeatures(TransformerMixin, HoldsOptions):
     """Nine features a pixel: CIE Lab and the two eigenvalues of the structure tensor of each of its planes.
 
@@ -57,10 +59,8 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         "sigma": [Interval(Real, 0, None, closed="neither")],
         "texture_scale": [StrOptions(set(SCALES))],
     }
-
-    def __init__(self, sigma: float = 1.0, texture_scale: str = "linear"):
-        self.sigma = sigma
-        self.texture_scale = texture_scale
+    sigma: float = 1.0
+    texture_scale: str = "linear"
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._options import options
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shard, Shards
 from sklearn_crf.encoding import Example, object_array
@@ -22,6 +23,7 @@ Token: TypeAlias = Mapping[str, Any] | Iterable[str]
 Sequences: TypeAlias = Iterable[Iterable[Token]]
 
 
+@options(kw_only=False)
 class SequenceVectorizer(TransformerMixin, BaseEstimator):
     """Sequences of tokens with named features to chains with sparse features.
 
@@ -82,18 +84,10 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         "min_count": [Interval(Integral, 1, None, closed="left")],
         "edge_features": [callable, None],
     }
-
-    def __init__(
-        self,
-        dtype: DTypeLike = np.float64,
-        separator: str = "=",
-        min_count: int = 1,
-        edge_features: Callable[[Token, Token], Token] | None = None,
-    ) -> None:
-        self.dtype = dtype
-        self.separator = separator
-        self.min_count = min_count
-        self.edge_features = edge_features
+    dtype: DTypeLike = np.float64
+    separator: str = "="
+    min_count: int = 1
+    edge_features: Callable[[Token, Token], Token] | None = None
 
     def fit(self, X: Sequences | Shards, y: object = None) -> Self:
         """Learn the columns.
