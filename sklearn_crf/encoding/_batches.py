@@ -12,8 +12,9 @@ from sklearn.utils import check_array
 
 from sklearn_crf._numbers import as_reals, is_sparse_matrix
 from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._computed_edges import MOST_CONSTANT_EDGES, ComputedEdges
+from sklearn_crf.encoding._computed_edges import ComputedEdges
 from sklearn_crf.encoding._edge_features import constant
 from sklearn_crf.encoding._examples import (
     Batch,
@@ -94,16 +95,6 @@ def object_array(parts):
     return array
 
 
-# Edge features of this many numbers in all are kept with the batches; of more, they are computed where they are
-# used: 200 images of 250 x 320 pixels with 12 features would keep 1.7 GB, and 20 ms each to compute are little
-# next to inference.
-_MOST_KEPT = 2**26
-
-# Sparse edge features give every edge a table: 190 of 44 x 44 states, as of two joined chains of 64 nodes, take 3 MB.
-# Several such arrays exist for each of the batches that are worked on together.
-_MOST_NODES_OF_TABLES = 128
-
-
 class _Limits(NamedTuple):
     """Nodes up to which examples are put together: without cycles, with some, with factors."""
 
@@ -133,18 +124,14 @@ def make_batches(
     """
     # sample_weight: (n_examples,); prepare: callable(Example) -> Example
     if encoded.has_sparse_edges:
-        max_nodes, max_cyclic_nodes = (min(n, _MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
+        max_nodes, max_cyclic_nodes = (min(n, _tuning.MOST_NODES_OF_TABLES) for n in (max_nodes, max_cyclic_nodes))
     limits = _Limits(max_nodes, max_cyclic_nodes, max_factor_nodes, mixes_forests)
     made = _MAKERS["list" if encoded.has_factors else encoded.layout](encoded, labels, sample_weight, limits)
     settle = partial(_settled, encoded=encoded, prepare=prepare, keeps_edges=keeps_edges)
     if is_pending and isinstance(encoded.items, ChainList):
         return [_pending(batch, settle) for batch in made]
-    lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _BATCHES_OF_A_LOT)), [])
+    lots = [made] if thread_count(n_jobs) == 1 else iter(lambda: list(islice(made, _tuning.BATCHES_OF_A_LOT)), [])
     return [batch for lot in lots for batch in map_tasks(settle, lot, n_jobs)]
-
-
-# Batches whose examples are in memory before and after they are prepared, where threads share them.
-_BATCHES_OF_A_LOT = 64
 
 
 class _PendingExample:
@@ -212,8 +199,10 @@ def _settled(batch, encoded, prepare, keeps_edges, n_threads):
     example = batch.example
     if isinstance(example, ComputedEdges):
         # Of large lattices not even ones are stored where edges are not kept.
-        is_constant = example.has_constant_edges and (keeps_edges or example.graph.n_edges <= MOST_CONSTANT_EDGES)
-        if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _MOST_KEPT):
+        is_constant = example.has_constant_edges and (
+            keeps_edges or example.graph.n_edges <= _tuning.MOST_CONSTANT_EDGES
+        )
+        if is_constant or (keeps_edges and encoded.n_edges * encoded.n_edge_features <= _tuning.MOST_KEPT):
             example = with_fields(example, edge_features=example.edge_features)
     return replace(batch, example=example if prepare is None else prepare(example))
 

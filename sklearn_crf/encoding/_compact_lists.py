@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf._threads import map_tasks, out_of_turn
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import (
     are_finite,
     are_sound_rows,
@@ -88,7 +89,7 @@ class ChainList(Sequence):
                 return are_finite(chains[part])
             return are_sound_rows(found[1][part], found[0][part], n_features, dtype)
 
-        parts = [slice(k, k + _TOGETHER) for k in range(0, len(chains), _TOGETHER)]
+        parts = [slice(k, k + _tuning.CHAINS_TOGETHER) for k in range(0, len(chains), _tuning.CHAINS_TOGETHER)]
         return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
 
     @property
@@ -134,10 +135,6 @@ class ChainList(Sequence):
         part = slice(start, stop)
         arrays = self._arrays[3 * start : 3 * stop]
         return RowsInPlace(self._places[part], self.lengths[part], arrays, self._chains[0].shape[1])
-
-
-# Chains that are looked at together.
-_TOGETHER = 1024
 
 
 def _graph_of_chains(lengths):

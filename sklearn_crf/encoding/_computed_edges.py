@@ -1,5 +1,6 @@
 """Examples whose edge features are computed whenever they are read."""
 
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._edge_features import (
     compute_edge_features,
     constant,
@@ -8,12 +9,6 @@ from sklearn_crf.encoding._edge_features import (
     weighted_differences,
 )
 from sklearn_crf.encoding._examples import FIELDS, Example, trusted_example, with_fields
-
-# Constant features of more edges are rather made again than kept.
-MOST_CONSTANT_EDGES = 2**16
-
-# Of so many features, differences of nodes are made in a few nanoseconds each.
-_FEW_FEATURES = 16
 
 
 class ComputedEdges(Example):
@@ -47,7 +42,7 @@ class ComputedEdges(Example):
 
     @property
     def has_quick_edges(self):
-        return self._function is constant or (self._function is difference and self.shape[1] <= _FEW_FEATURES)
+        return self._function is constant or (self._function is difference and self.shape[1] <= _tuning.FEW_FEATURES)
 
     def rows(self, start, stop):
         return ComputedEdges(super().rows(start, stop), self._function)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import cached_property
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._examples import trusted_example
@@ -142,11 +143,6 @@ class Encoded:
         record_input(self, estimator)
 
 
-# Nodes that share rows take less of the caches than others: so many times more may be in a batch, at least where there
-# are many, and at most while there is a number of batches for threads to share.
-_LEAST_TIMES, _MOST_TIMES, _BATCHES = 4, 16, 8
-
-
 class _EncodedRowFields(Encoded):
     """Those of :class:`RowFields`, whose edges have a constant and no features."""
 
@@ -154,8 +150,8 @@ class _EncodedRowFields(Encoded):
         return SharedRows(self.array[start:stop, 0], self.graph.n_nodes)
 
     def n_together(self, max_nodes):
-        share = self.n_examples // _BATCHES
-        least, most = (times * max_nodes // self.graph.n_nodes for times in (_LEAST_TIMES, _MOST_TIMES))
+        share = self.n_examples // _tuning.N_BATCHES
+        least, most = (times * max_nodes // self.graph.n_nodes for times in (_tuning.LEAST_TIMES, _tuning.MOST_TIMES))
         return max(1, min(max_nodes, max(least, min(most, share))))
 
     def with_edge_features(self, name):

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_array
 
 from sklearn_crf._numbers import as_reals, is_sparse_matrix, sound_csr
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
@@ -265,8 +266,8 @@ def _common_dtype(arrays, dtype):
 @np.errstate(invalid="ignore", over="ignore")
 def _require_finite_examples(X):
     """Raise where features of nodes or edges are not finite; those of short examples are looked at together."""
-    for start in range(0, len(X), _EXAMPLES_TOGETHER):
-        lot = X[start : start + _EXAMPLES_TOGETHER]
+    for start in range(0, len(X), _tuning.EXAMPLES_TOGETHER):
+        lot = X[start : start + _tuning.EXAMPLES_TOGETHER]
         arrays = {id(part): part for x in lot for part in (x.node_features, x.edge_features) if part is not None}
         if _are_short_and_finite([_distinct_rows(part) for part in arrays.values()]):
             continue
@@ -276,17 +277,13 @@ def _require_finite_examples(X):
                 _require_finite(x.edge_features, f"X[{i}].edge_features")
 
 
-# Examples looked at together, and numbers that are copied for it.
-_EXAMPLES_TOGETHER, _NUMBERS_TOGETHER = 256, 2**18
-
-
 def _distinct_rows(array):
     """An array, or its first row alone where the others are views of that."""
     return array[:1] if type(array) is np.ndarray and array.ndim == 2 and array.strides[0] == 0 else array
 
 
 def _are_short_and_finite(arrays):
-    if any(type(x) is not np.ndarray for x in arrays) or sum(x.size for x in arrays) > _NUMBERS_TOGETHER:
+    if any(type(x) is not np.ndarray for x in arrays) or sum(x.size for x in arrays) > _tuning.NUMBERS_TOGETHER:
         return False
     flat = np.concatenate([x.ravel() for x in arrays])
     with np.errstate(over="ignore"):

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from sklearn_crf._numbers import is_sparse_matrix, sound_csr, with_nan, without_mask
 from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
+from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
 from sklearn_crf.encoding._examples import Example
 
@@ -252,19 +253,15 @@ def validated_rows(estimator, X, **options):
     """Rows by scikit-learn's validation, whose check of all numbers threads share."""
     # estimator: as validate_data takes it, which writes to it unless told otherwise
     n_threads = thread_count(getattr(estimator, "n_jobs", 1))
-    if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _FEW_BYTES or n_threads == 1:
+    if type(X) is not np.ndarray or X.dtype.kind != "f" or X.nbytes < _tuning.FEW_BYTES or n_threads == 1:
         return validate_data(estimator, X, **options)
     with config_context(assume_finite=True):
         found = validate_data(estimator, X, **options)
-    parts = [[found[slice(*ends)]] for ends in fixed_ranges(len(found), _PARTS)]
+    parts = [[found[slice(*ends)]] for ends in fixed_ranges(len(found), _tuning.PARTS_OF_A_TABLE)]
     if not all(map_tasks(lambda part, n_threads: are_finite(part), parts, n_threads)):
         # The error says what was found.
         validate_data(estimator, X, **options)
     return found
-
-
-# Bytes of a table from which threads share its checks, and its parts.
-_FEW_BYTES, _PARTS = 2**23, 64
 
 
 def require_rows(X):
@@ -291,7 +288,7 @@ def _classes_of(columns, classes, n_jobs):
     bounds = np.cumsum([0, *map(len, columns)])
     labels = np.empty((bounds[-1], *columns[0].shape[1:]), dtype=classes.dtype)
     # Most of the time goes to the first touch of the result's memory.
-    groups = np.unique(bounds[:-1] // _LABELS_TOGETHER, return_index=True)[1].tolist()
+    groups = np.unique(bounds[:-1] // _tuning.LABELS_TOGETHER, return_index=True)[1].tolist()
 
     def look_up(ends, n_threads):
         for i in range(*ends):
@@ -300,10 +297,6 @@ def _classes_of(columns, classes, n_jobs):
 
     map_tasks(look_up, list(pairwise([*groups, len(columns)])), n_jobs)
     return labels
-
-
-# Nodes whose classes are looked up in one task.
-_LABELS_TOGETHER = 2**18
 
 
 def decode(encoded, values, batches=None, *, classes=None, n_columns=None, n_jobs=None):

@@ -8,12 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
+from sklearn_crf.graphs import _tuning
 from sklearn_crf.graphs._covering import covering_trees
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import cheapest_tree
-
-# Share of covering trees in every distribution, so that each edge keeps a positive probability.
-_SHARE_OF_COVER = 1e-3
 
 # Relative error of sums over the edges of a tree.
 _ROUNDING = 1e-12
@@ -57,12 +55,12 @@ class ComponentTrees:
     def edge_probabilities(self, weights: ArrayLike) -> np.ndarray:
         """Probability of each edge."""
         # weights: (n_trees,); returns: (E,)
-        return _SHARE_OF_COVER * self.cover + (1 - _SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
+        return _tuning.SHARE_OF_COVER * self.cover + (1 - _tuning.SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
 
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:
         """Derivative by the weights of trees of what has a derivative by the edge probabilities."""
         # of_edges: (E,); returns: (n_trees,)
-        return (1 - _SHARE_OF_COVER) * (self.trees @ of_edges)
+        return (1 - _tuning.SHARE_OF_COVER) * (self.trees @ of_edges)
 
     def project(self, values: ArrayLike) -> np.ndarray:
         """The nearest weights that are a distribution in each component."""
@@ -87,7 +85,7 @@ class ComponentTrees:
         component, new = _parts(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
         of_new = np.bincount(component, new @ gain, self.graph.n_components)
-        gap = (1 - _SHARE_OF_COVER) * np.maximum(of_new - of_trees, 0.0)
+        gap = (1 - _tuning.SHARE_OF_COVER) * np.maximum(of_new - of_trees, 0.0)
         kept = weights > 0
         known = np.full(self.graph.n_components, -np.inf)
         np.maximum.at(known, self.component[kept], self.trees[kept] @ gain)

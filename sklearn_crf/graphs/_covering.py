@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf.graphs import _tuning
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
 from sklearn_crf.kernels.graphs.covering import covering_counts
@@ -75,10 +76,6 @@ def _path_edges(path, number, graph):
     return tree
 
 
-# A tree takes a byte for each edge, and more time to find than a sweep of inference.
-_MAX_TREES = 100_000
-
-
 def covering_trees(
     graph: Graph,
     rule: str | int = "minimal",
@@ -103,9 +100,11 @@ def covering_trees(
     if isinstance(rule, str):
         is_known = rule in ("minimal", "uniform")
     else:
-        is_known = isinstance(rule, int | np.integer) and not isinstance(rule, bool) and 1 <= rule <= _MAX_TREES
+        is_known = isinstance(rule, int | np.integer) and not isinstance(rule, bool) and 1 <= rule <= _tuning.MAX_TREES
     if not is_known:
-        raise ValueError(f'rule must be "minimal", "uniform" or a number of trees up to {_MAX_TREES}, got {rule!r}.')
+        raise ValueError(
+            f'rule must be "minimal", "uniform" or a number of trees up to {_tuning.MAX_TREES}, got {rule!r}.'
+        )
     rng = check_random_state(random_state)
     trees: list[np.ndarray] = []
     counts = np.zeros(graph.n_edges, dtype=np.int64)

@@ -13,18 +13,14 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, sound_csr
 from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
+from sklearn_crf.graphs import _tuning
 from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring, list_incidence
 
 # Two half-edges per edge are numbered by int32.
 _MAX_EDGES = MAX_INT32 // 2
-# All neighbours on ten axes: with more, the offsets alone would take minutes and gigabytes.
-_MAX_OFFSETS = 3**10
 
 # Most axes of NumPy's arrays.
 _MAX_AXES = 64
-
-# Most results of algorithms that a graph keeps.
-_MAX_KEPT = 8
 
 
 class Incidence(NamedTuple):
@@ -167,7 +163,7 @@ class Graph:
             # The first of several threads wins, so that all hold the same object. A lock would be copied when held, if
             # another thread forks.
             kept = self._kept.setdefault(key, make())
-            for oldest in list(self._kept)[:-_MAX_KEPT]:
+            for oldest in list(self._kept)[: -_tuning.MAX_KEPT]:
                 self._kept.pop(oldest, None)
         return kept
 
@@ -441,10 +437,10 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
 def _steps(ndim, connectivity):
     """Steps by one along at most ``connectivity`` axes: few moves first, then in the order 0, 1, -1 of each axis."""
     n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
-    if n_offsets > _MAX_OFFSETS:
+    if n_offsets > _tuning.MAX_OFFSETS:
         raise ValueError(
             f"connectivity={connectivity} on a lattice of {ndim} axes has {n_offsets} offsets, more than "
-            f"{_MAX_OFFSETS}: give the offsets that are needed."
+            f"{_tuning.MAX_OFFSETS}: give the offsets that are needed."
         )
     steps = []
     for n_moves in range(1, connectivity + 1):

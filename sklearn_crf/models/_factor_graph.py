@@ -12,6 +12,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn_crf._numbers import as_integers, as_scores, n_joint_states
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
+from sklearn_crf.models import _tuning
 from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, arrays_of_factors
 
 
@@ -143,10 +144,6 @@ def _check_cells(graph):
             raise ValueError(
                 f"table_cell of table {table} must list each cell at most once, ascending, below {n_cells}."
             )
-
-
-# A table written out in full takes at most 512 MiB.
-_MAX_DENSE_CELLS = 2**26
 
 
 class ArityGroup(NamedTuple):
@@ -392,7 +389,7 @@ class FactorGraph(ChecksPickles):
         if self.table_kind[table] == DENSE:
             return values.reshape(shape)
         n_cells = n_joint_states(shape)
-        if n_cells > _MAX_DENSE_CELLS:
+        if n_cells > _tuning.MAX_DENSE_CELLS:
             raise ValueError(f"factor {factor} has {n_cells:.3g} joint states, more than can be written out in full.")
         dense = np.full(shape, self.table_default[table])
         if self.table_kind[table] == SPARSE:

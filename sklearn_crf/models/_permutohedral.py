@@ -9,11 +9,10 @@ from sklearn_crf._numbers import as_integer, as_integers, as_scores
 from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
 from sklearn_crf.kernels.dense.fields import filter_rows, number_corners, points_of_vertices
+from sklearn_crf.models import _tuning
 
 MAX_AXES = 31
 _VECTOR_BYTES = 32
-# Rows of at most so many values are scattered to vertices, longer ones gathered there.
-_LONGEST_SCATTERED = 4
 
 
 class PermutohedralFilter:
@@ -197,7 +196,7 @@ class PermutohedralFilter:
             If the lattice and the values of its vertices would take more than ``max_memory``.
         """
         # The parts do not depend on the number of threads, so that their sum does not either.
-        n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _LONGEST_SCATTERED else 0
+        n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
         self._require_memory(lattice_bytes + (self.n_vertices + 1) * row_bytes)

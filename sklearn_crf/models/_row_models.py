@@ -5,12 +5,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from sklearn_crf.graphs import lists_edges, trusted_graph
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import PairwiseModel, _tuning
 
 # A direction is numbered by one byte, two values of which mean something else.
 _MOST_DIRECTIONS = 254
-# Types of edges of which each part of a model may look at all.
-_FEW_TYPES = 256
 
 
 def ordered_offsets(graph):
@@ -105,7 +103,7 @@ class StoredRows(RowModels):
     @staticmethod
     def fit(model):
         """Whether this is a model on a lattice whose edges are in order, of few types."""
-        return bool(ordered_offsets(model.graph)) and len(model.tables) <= _FEW_TYPES
+        return bool(ordered_offsets(model.graph)) and len(model.tables) <= _tuning.FEW_TYPES
 
     def between(self, low, high):
         # An offset that leads past these rows has no edge among them.

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import TRWCRF, Example, MultiConditionalMFA, MultiLabelField
-from sklearn_crf.encoding import _layouts, decode, encode_X, make_batches, object_array
+from sklearn_crf.encoding import decode, encode_X, make_batches, object_array
 from sklearn_crf.graphs import lattice
 
 
@@ -316,7 +316,7 @@ def test_rows_that_threads_look_at_are_those_of_one(dtype, bad, monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(90, 3)).astype(dtype), np.arange(90) % 3
     if bad is not None:
         X[57, 1] = bad
-    monkeypatch.setattr(_layouts, "_FEW_BYTES", 0)
+    monkeypatch.setattr("sklearn_crf.encoding._tuning.FEW_BYTES", 0)
     for rows in (X, np.asfortranarray(X), X[:, ::-1]):
         for n_jobs in (1, 2):
             field = TRWCRF(n_jobs=n_jobs, max_iter=5)

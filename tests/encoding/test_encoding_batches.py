@@ -13,7 +13,6 @@ from numpy.testing import assert_array_equal
 from sklearn_crf import Example
 from sklearn_crf.encoding import (
     RowsInPlace,
-    _batches,
     _edge_features,
     are_pending,
     decode,
@@ -68,7 +67,7 @@ def test_differences_by_the_kernel_are_those_of_the_function(dtype):
 def test_edge_features_that_take_much_memory_are_computed_where_used(name, monkeypatch):
     X = ROWS_OF_THE_TABLE[name][0]
     kept = make_batches(encode_X(X), max_nodes=8)
-    monkeypatch.setattr(_batches, "_MOST_KEPT", 0)
+    monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_KEPT", 0)
     computed = make_batches(encode_X(X), max_nodes=8)
     for a, b in zip(kept, computed, strict=True):
         assert np.array_equal(a.example.edge_features, b.example.edge_features)
@@ -82,7 +81,7 @@ def test_edge_features_that_take_much_memory_are_computed_where_used(name, monke
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
 def test_computed_edge_features_give_way_to_others(form, monkeypatch):
-    monkeypatch.setattr(_batches, "_MOST_KEPT", 0)
+    monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_KEPT", 0)
     X = [form(x) for x in chains()]
     (batch,) = make_batches(encode_X(X, edge_features="constant"))
     columns = with_feature_columns(batch.example, 1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import _batches, encode_X, encode_y, make_batches
+from sklearn_crf.encoding import encode_X, encode_y, make_batches
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.learning import PenalisedRisk
 from sklearn_crf.objectives import EmpiricalRisk, JointRisk, Likelihood, Pseudolikelihood
@@ -195,7 +195,7 @@ def test_computed_edges_see_features_as_they_were(monkeypatch):
     potentials = LinearPotentials(2, 2, pairwise_form("potts", 2), n_edge_features=3, n_edge_types=2)
     found = []
     for most_kept in (2**26, 0):
-        monkeypatch.setattr(_batches, "_MOST_KEPT", most_kept)
+        monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_KEPT", most_kept)
         batches = make_batches(encode_X(X))
         scaling = scaling_of(batches, potentials)
         edges = batches[0].example.edge_features

@@ -60,7 +60,7 @@ def test_edges_that_cannot_be_read_are_refused():
 
 def test_nothing_is_kept_of_what_is_made_anew(monkeypatch):
     potentials, rng = potentials_of(), np.random.default_rng(0)
-    monkeypatch.setattr("sklearn_crf.encoding._batches.MOST_CONSTANT_EDGES", 0)
+    monkeypatch.setattr("sklearn_crf.encoding._tuning.MOST_CONSTANT_EDGES", 0)
     computed = make_batches(encode_X(rng.normal(size=(1, 4, 5, 3)), edge_features="constant"), keeps_edges=False)
     assert potentials.kept_edges(computed[0].example) is None
     assert potentials.kept_edges(example(rng, n_states=np.full(GRAPH.n_nodes, 2))) is None

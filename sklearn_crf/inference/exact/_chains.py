@@ -8,8 +8,8 @@ from sklearn_crf._threads import out_of_turn, own_workspace
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.exact.chains import best_labels, chain_likelihood
 
-# Probabilities above exp(-600) are normal numbers, with some to spare for their products.
-_WIDEST_RANGE = 600.0
+# Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with some to spare for their products.
+WIDEST_RANGE = 600.0
 
 # Where pairs are forbidden sums are checked to be above this: their products are above exp(-600) then.
 _LEAST_SUM = np.exp(-300.0)
@@ -36,13 +36,13 @@ class Transitions(NamedTuple):
         best, least, least_sum = table.max(), table.min(), 0.0
         if least == -np.inf:
             least, least_sum = np.min(table, where=table > -np.inf, initial=best), _LEAST_SUM
-        if not np.isfinite(least) or not 2 * (best - least) < _WIDEST_RANGE:
+        if not np.isfinite(least) or not 2 * (best - least) < WIDEST_RANGE:
             return None
         n_states = len(table)
         factor, transposed = np.zeros((2, n_states, _padded(n_states)))
         factor[:, :n_states] = np.exp(table - best)
         transposed[:, :n_states] = factor[:, :n_states].T
-        widest = _WIDEST_RANGE - 2 * (best - least)
+        widest = WIDEST_RANGE - 2 * (best - least)
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
     def statistics(self, unary, ptr, labels, posterior):

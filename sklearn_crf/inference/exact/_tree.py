@@ -20,7 +20,12 @@ from sklearn_crf.inference._field import (
 )
 from sklearn_crf.inference._results import Labeling, Marginals
 from sklearn_crf.inference.exact import _tuning
-from sklearn_crf.inference.exact._chains import labeler_of_chains, marginals_of_chains, node_marginals_of_chains
+from sklearn_crf.inference.exact._chains import (
+    WIDEST_RANGE,
+    labeler_of_chains,
+    marginals_of_chains,
+    node_marginals_of_chains,
+)
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
@@ -28,9 +33,6 @@ from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
 
 _NO_OLD_MESSAGES = -1.0
-
-# Odds up to exp(600) and products of two of their factors are in the range of numbers.
-_WIDEST_RANGE = 600.0
 
 
 class TreeInference(EdgeMarginals, Inference):
@@ -249,7 +251,7 @@ class _Copies:
         self.best[self.child] = towards.max(axis=(1, 2))
         self.factors[self.child] = np.exp(towards - self.best[self.child, None, None]).reshape(-1, 4)
         spread = (tables.max(axis=(1, 2)) - tables.min(axis=(1, 2))).max(initial=0.0)
-        self.widest = _WIDEST_RANGE - (graph.largest_degree + 1) * spread
+        self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
         """Marginals of nodes, of each child and its parent, and terms of log-partitions; None if out of range."""

@@ -10,12 +10,10 @@ from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference.local import _tuning
 from sklearn_crf.inference.local._mean_field import starting_marginals
 from sklearn_crf.kernels.dense.fields import update_fields
 from sklearn_crf.models import DenseModel, padded_rows
-
-# Sums over nodes are cut into blocks of this many, in float64, whatever the precision of the model.
-_BLOCK = 4096
 
 
 class DenseMarginals(NamedTuple):
@@ -215,7 +213,7 @@ def negative_free_energy(model, q, pairs):
 
 
 def _blocks(n_nodes):
-    return [slice(start, start + _BLOCK) for start in range(0, n_nodes, _BLOCK)]
+    return [slice(start, start + _tuning.SUMMED_NODES) for start in range(0, n_nodes, _tuning.SUMMED_NODES)]
 
 
 def _own_pairs(model, q):

@@ -33,3 +33,7 @@ N_MOVES, FIRST_TABLE = 50, 6.0
 
 # The budget if none is given: so many sweeps over all nodes, and no more table entries than this.
 DEFAULT_SWEEPS, DEFAULT_WORK = 30_000, 1e9
+
+# Nodes of the blocks that sums over nodes of a dense model are cut into, in float64. Longer blocks leave the cache,
+# shorter ones cost calls; the bits of results depend on them.
+SUMMED_NODES = 4096
