@@ -1,9 +1,10 @@
 """Base class of inference algorithms."""
 
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, NamedTuple, overload
 
 import numpy as np
 
@@ -42,11 +43,30 @@ def convergence_left_to_caller() -> Any:
         yield
 
 
+class Range(NamedTuple):
+    """What must hold of a numeric option."""
+
+    kind: type
+    holds: Callable[[Any], bool]
+    needed: str
+
+
+NOT_NEGATIVE = Range(Real, lambda value: value >= 0, "not be negative")
+POSITIVE = Range(Real, lambda value: value > 0, "be positive")
+FACTOR = Range(Real, lambda value: 0 < value <= 1, "lie above 0 and be at most 1")
+
+
+def at_least(number: float) -> Range:
+    """Return the range of numbers that are no less than one; whole numbers take integers alone."""
+    kind = Integral if isinstance(number, int) else Real
+    return Range(kind, lambda value: value >= number, f"be at least {number:g}")
+
+
 # What must hold of options that several algorithms have.
 _COMMON_OPTIONS = {
-    "max_iter": (Integral, lambda value: value >= 1, "be at least 1"),
-    "tol": (Real, lambda value: value >= 0, "not be negative"),
-    "damping": (Real, lambda value: 0 <= value < 1, "lie in [0, 1)"),
+    "max_iter": at_least(1),
+    "tol": NOT_NEGATIVE,
+    "damping": Range(Real, lambda value: 0 <= value < 1, "lie in [0, 1)"),
 }
 _SWITCHES = ("climb", "bounded", "search")
 
@@ -105,8 +125,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     exact_on: str | None = None
     _climbs = True
     _returns: ClassVar[dict] = CHECKS
-    # Options that are one of several names.
-    _choices: ClassVar[dict[str, tuple[str, ...]]] = {}
+    # Options that are one of several names, and what must hold of options that are numbers.
+    _choices: ClassVar[dict[str, Collection[str]]] = {}
+    _ranges: ClassVar[dict[str, Range]] = {}
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
         """Labeling of (nearly) the highest score.
@@ -332,9 +353,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
                 f"model must be a {taken} for {name}, got {type(model).__name__}. Of the algorithms for task {task!r}, "
                 f"{others} can take that."
             )
-        for option, (kind, holds, needed) in _COMMON_OPTIONS.items():
+        for option, needed in (_COMMON_OPTIONS | self._ranges).items():
             if hasattr(self, option):
-                check_option(getattr(self, option), option, holds, needed, kind=kind)
+                check_option(getattr(self, option), option, needed.holds, needed.needed, kind=needed.kind)
         for option, choices in self._choices.items():
             check_choice(getattr(self, option), option, choices)
         for switch in _SWITCHES:
@@ -343,15 +364,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         self._check_model(model)
 
     def _check_model(self, model):
-        """Raise ValueError if the model or an option cannot be taken; a subclass adds its own conditions."""
+        """Raise ValueError if the model cannot be taken; a subclass adds its own conditions."""
         check_allowed_states(model)
-
-    def _require_at_least(self, **least):
-        """Raise ValueError if one of these options is less than its number; whole numbers take integers alone."""
-        for option, number in least.items():
-            kind = Integral if isinstance(number, int) else Real
-            needed = f"be at least {number:g}"
-            check_option(getattr(self, option), option, lambda value: value >= number, needed, kind=kind)  # noqa: B023
 
     def _allowed(self, model, found, claim):
         """The result with labels that nothing forbids, or with a warning that none were found."""

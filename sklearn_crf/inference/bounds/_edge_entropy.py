@@ -1,10 +1,10 @@
 """The relaxation whose entropy is the sum of the entropies of all edges, and of nodes, by messages."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
-from sklearn_crf._numbers import check_choice
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
@@ -83,11 +83,8 @@ class EdgeEntropyBP(Inference):
     tasks = frozenset({"marginals"})
     max_iter: int = 500
     tol: float = 1e-6
+    _choices: ClassVar[dict] = {"entropy": NODE_NUMBERS}
     entropy: str = "trivial"
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_choice(self.entropy, "entropy", NODE_NUMBERS)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         return marginals_by_descent(self, _EdgeEntropyBound(model, init, self.entropy), "upper")

@@ -11,7 +11,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, ordered_map, single_threaded_blas
 from sklearn_crf.graphs import SpanningTrees, minimum_spanning_tree
-from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds import _tuning
 from sklearn_crf.inference.bounds._shared_bound import NodeShares
@@ -299,7 +299,8 @@ class TightenBound(Inference):
     tasks = frozenset({"marginals"})
     exact_on = "forest"
     convex = True
-    _choices: ClassVar[dict] = {"solver": tuple(SOLVERS), "outer_step": ("harmonic", "armijo")}
+    _choices: ClassVar[dict] = {"solver": SOLVERS, "outer_step": ("harmonic", "armijo")}
+    _ranges: ClassVar[dict] = {"start_sweeps": at_least(0), "outer_iter": at_least(0)}
     trees: Any = "minimal"
     solver: str = "spg"
     start_sweeps: int = 0
@@ -308,10 +309,6 @@ class TightenBound(Inference):
     outer_iter: int = 50
     outer_step: str = "harmonic"
     random_state: int | np.random.RandomState | None = 0
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(start_sweeps=0, outer_iter=0)
 
     def _marginals(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:

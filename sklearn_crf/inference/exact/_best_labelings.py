@@ -1,12 +1,12 @@
 """The m best labelings of a model without cycles."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import scored_labeling
 
 
@@ -59,6 +59,7 @@ class TreeBestLabelings(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    _ranges: ClassVar[dict] = {"m": at_least(1)}
     m: int = 5
 
     def best(self, model: Any) -> BestLabelings:
@@ -90,7 +91,6 @@ class TreeBestLabelings(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        self._require_at_least(m=1)
         if not model.graph.is_forest:
             raise ValueError("TreeBestLabelings needs a graph without cycles.")
 

@@ -1,7 +1,7 @@
 """Enumeration of all labelings: the reference for everything else."""
 
 from functools import singledispatch
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
 from sklearn_crf.models import FactorGraph, PairwiseModel, add_cells
 
@@ -54,11 +54,8 @@ class BruteForce(Inference):
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {"max_labelings": at_least(0.0)}
     max_labelings: int = 2**20
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(max_labelings=0.0)
 
     def _components(self, model):
         component, n_states, parts_of, score_of = _view(model)

@@ -4,12 +4,13 @@ import os
 from collections import OrderedDict
 from dataclasses import replace
 from threading import Lock
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
@@ -224,6 +225,7 @@ class JunctionTree(EdgeMarginals, Inference):
     tasks = frozenset({"map", "marginals", "sample"})
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {"max_width": at_least(0.0), "max_memory": at_least(0.0)}
     max_width: int = 30
     max_memory: float = 2**31
 
@@ -240,10 +242,6 @@ class JunctionTree(EdgeMarginals, Inference):
         graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
         problem = Reduction(graph)
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(max_width=0.0, max_memory=0.0)
 
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.exact import _tuning
@@ -69,11 +69,11 @@ class LinearProgram(Inference):
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
     method: str = "highs"
+    _ranges: ClassVar[dict] = {"max_variables": at_least(0.0)}
     max_variables: int = 2_000_000
 
     def _check_model(self, model):
         super()._check_model(model)
-        self._require_at_least(max_variables=0.0)
         if isinstance(model, PairwiseModel):
             # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
             self._check_size(_n_variables(model))

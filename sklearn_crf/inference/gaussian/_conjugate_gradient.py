@@ -1,6 +1,7 @@
 """Means of Gaussian fields by conjugate gradients."""
 
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -8,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
+from sklearn_crf.inference._base import at_least
 from sklearn_crf.inference.gaussian import _tuning
 from sklearn_crf.inference.gaussian._base import (
     GaussianInference,
@@ -64,14 +66,11 @@ class ConjugateGradient(GaussianInference):
 
     tasks = frozenset({"marginals"})
     _takes_operators = True
+    _ranges: ClassVar[dict] = {"n_probes": at_least(0)}
     max_iter: int = 1000
     tol: float = 1e-6
     n_probes: int = 0
     random_state: int | np.random.RandomState | None = None
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(n_probes=0)
 
     def _solve(self, model, b, x, n_threads):
         runs = []

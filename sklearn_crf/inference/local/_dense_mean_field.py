@@ -1,6 +1,6 @@
 """Mean field of a fully connected field: parallel updates of all nodes by Gaussian filters."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import entr
@@ -89,6 +89,7 @@ class DenseMeanField(Inference):
 
     tasks = frozenset({"map", "marginals"})
     takes = (DenseModel,)
+    _choices: ClassVar[dict] = {"updates": ("parallel", "convergent")}
     max_iter: int = 10
     tol: float = 0.0
     updates: str = "parallel"
@@ -112,8 +113,6 @@ class DenseMeanField(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        if self.updates not in ("parallel", "convergent"):
-            raise ValueError(f"updates must be 'parallel' or 'convergent', got {self.updates!r}.")
         if self.updates == "convergent" and any(smooth.blur != "symmetric" for smooth in model.filters):
             raise ValueError("updates='convergent' needs filters with blur='symmetric'; use updates='parallel' here.")
 

@@ -1,12 +1,14 @@
 """Gibbs sampling: labels drawn node by node from their conditionals."""
 
+from typing import ClassVar
+
 import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, range_runner, run_fixed_ranges
 from sklearn_crf.inference._allowed_labels import is_feasible, nearest_allowed
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import (
     best_alone,
     given_labels,
@@ -41,15 +43,17 @@ class GibbsChains(Inference):
     """
 
     tasks = frozenset({"marginals", "sample"})
+    _ranges: ClassVar[dict] = {
+        "n_sweeps": at_least(1),
+        "burn_in": at_least(0),
+        "thin": at_least(1),
+        "n_chains": at_least(1),
+    }
     n_sweeps: int = 200
     burn_in: int = 50
     thin: int = 10
     n_chains: int = 1
     random_state: int | np.random.RandomState | None = None
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(n_sweeps=1, burn_in=0, thin=1, n_chains=1)
 
     def _chains(self, model, init, random_state, run):
         """The chains after their burn-in."""

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import (
     SCHEDULES,
     RowsClimber,
@@ -106,15 +106,12 @@ class ICM(Inference):
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"schedule": SCHEDULES}
+    _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
     _climbs = False  # its sweeps are the climb, as many as max_iter allows
     max_iter: int = 100
     schedule: str = "sequential"
     n_restarts: int = 0
     random_state: int | np.random.RandomState | None = None
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        self._require_at_least(n_restarts=0)
 
     def _starts(self, model, init):
         yield best_alone(model) if init is None else given_labels(model, init)

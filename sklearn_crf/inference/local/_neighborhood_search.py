@@ -1,13 +1,14 @@
 """Annealing, large neighbourhoods and recombination: a search for labelings of the highest score on hard models."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from sklearn_crf._numbers import check_option
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, map_tasks
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._local_search import search_problem
 from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.local import _tuning
@@ -111,6 +112,7 @@ class LargeNeighborhoodSearch(Inference):
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {"n_restarts": at_least(1), "max_cells": at_least(4), "max_options": at_least(2)}
     max_work: float | None = None
     n_restarts: int = 4
     max_cells: int = 2**13
@@ -119,9 +121,8 @@ class LargeNeighborhoodSearch(Inference):
 
     def _check_model(self, model):
         super()._check_model(model)
-        self._require_at_least(n_restarts=1, max_cells=4, max_options=2)
         if self.max_work is not None:
-            self._require_at_least(max_work=0.0)
+            check_option(self.max_work, "max_work", lambda value: value >= 0, "be at least 0")
 
     def _map(self, model, *, init=None, n_threads=1):
         task = _Task(self, *search_problem(model))

@@ -1,10 +1,9 @@
 """Norm-product belief propagation."""
 
-from typing import Any
+from typing import Any, ClassVar
 
-from sklearn_crf._numbers import check_option
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import NOT_NEGATIVE, POSITIVE, Inference
 from sklearn_crf.inference._relaxed_problem import labeling_by_descent, marginals_by_descent
 from sklearn_crf.inference.messages._counting_numbers import counting_numbers_of, split_counting_numbers
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
@@ -97,17 +96,16 @@ class NormProductBP(Inference):
 
     tasks = frozenset({"map", "marginals"})
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {
+        "temperature": POSITIVE._replace(needed="be positive for marginals"),
+        "map_temperature": NOT_NEGATIVE,
+    }
     counting_numbers: Any = "trw"
     edge_probabilities: Any = "auto"
     temperature: float = 1.0
     map_temperature: float = 0.0
     max_iter: int = 500
     tol: float = 1e-6
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_option(self.temperature, "temperature", lambda value: value > 0, "be positive for marginals")
-        check_option(self.map_temperature, "map_temperature", lambda value: value >= 0, "not be negative")
 
     def _marginals(self, model, *, init=None, n_threads=1):
         layered, node, factor, bound = self._counted(model)

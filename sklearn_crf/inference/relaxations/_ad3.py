@@ -1,15 +1,14 @@
 """AD3: the linear relaxation by the alternating direction method of multipliers."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from sklearn_crf._numbers import check_option
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import POSITIVE, Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import check_not_below
 from sklearn_crf.inference._results import Labeling
@@ -98,14 +97,11 @@ class AD3(Inference):
     exact_on = "forest"
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {"penalty": POSITIVE}
     max_iter: int = 1000
     tol: float = 1e-3
     penalty: float = 0.3
     climb: bool = True
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_option(self.penalty, "penalty", lambda value: value > 0, "be positive")
 
     def _map(self, model, *, init=None, n_threads=1):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:

@@ -2,6 +2,7 @@
 
 import heapq
 from itertools import count
+from typing import ClassVar
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._base import Inference, at_least, convergence_left_to_caller
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference._results import Labeling
@@ -101,13 +102,13 @@ class ClusterTightening(Inference):
 
     tasks = frozenset({"map"})
     takes = (PairwiseModel, FactorGraph)
+    _ranges: ClassVar[dict] = {"max_work": at_least(0.0), "max_memory": at_least(0.0)}
     max_work: float = 1e9
     max_memory: float = 2**31
     random_state: int | np.random.RandomState | None = 0
 
     def _check_model(self, model):
         super()._check_model(model)
-        self._require_at_least(max_work=0.0, max_memory=0.0)
         most, total = _table_sizes(model)
         if most > _tuning.MOST_CELLS:
             raise ValueError(

@@ -1,14 +1,14 @@
 """Base of subgradient methods for the dual of the linear relaxation: options, loop and its end."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
-from sklearn_crf._numbers import check_option
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._base import FACTOR, NOT_NEGATIVE, Inference
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._relaxed_problem import (
     check_not_below,
@@ -123,6 +123,7 @@ class SubgradientMap(Inference):
 
     tasks = frozenset({"map"})
     exact_on = "forest"
+    _ranges: ClassVar[dict] = {"least_step": NOT_NEGATIVE, "decay": FACTOR, "backoff": FACTOR}
     max_iter: int = 1000
     tol: float = 1e-5
     decay: float = 0.995
@@ -130,12 +131,6 @@ class SubgradientMap(Inference):
     least_step: float = 1e-3
     climb: bool = True
     random_state: int | np.random.RandomState | None = 0
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        check_option(self.least_step, "least_step", lambda value: value >= 0, "not be negative")
-        for name in ("decay", "backoff"):
-            check_option(getattr(self, name), name, lambda value: 0 < value <= 1, "lie above 0 and be at most 1")
 
     def _minimised(self, model, run):
         """The result of iterating until steps are small, labels are certain, or ``max_iter`` is reached."""
