@@ -22,7 +22,9 @@ class ChecksOwnMethods:
         super().__init_subclass__(**options)
         for name, check in cls._returns.items():
             method = getattr_static(cls, name, None)
-            if isfunction(method) and not (_is_of_package(method) or method in _CHECKED):
+            if not isfunction(method) or method in _CHECKED:
+                continue
+            if method.__module__.partition(".")[0] != __package__:
                 setattr(cls, name, _checked(method, check))
 
 
@@ -40,10 +42,6 @@ def must_be(*kinds: type) -> Callable[..., Any]:
 
 # Methods whose results are checked already.
 _CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
-
-
-def _is_of_package(method):
-    return method.__module__.partition(".")[0] == __package__
 
 
 def _checked(method, check):

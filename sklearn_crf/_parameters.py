@@ -1,7 +1,7 @@
 """What scikit-learn asks estimators for besides fits: options of objects that are parameters, and their kind."""
 
-import sys
 from collections.abc import Mapping
+from inspect import currentframe
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def is_asked_to_count_classes() -> bool:
 
     Of classifiers it counts the classes of y, which must then have one axis. Of other estimators it does not.
     """
-    frame = sys._getframe(2)
+    frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("sklearn.", "sklearn_crf.")):
         if frame.f_code.co_name == "_check_input_parameters" and "y" in frame.f_locals:
             y = frame.f_locals["y"]

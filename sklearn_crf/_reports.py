@@ -1,10 +1,10 @@
 """Reports to the user of a computation: warnings at the line that led to them, progress, scikit-learn's callbacks."""
 
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import currentframe
 from itertools import count
 from types import FrameType
 from typing import NamedTuple
@@ -57,7 +57,7 @@ def warns_of_convergence() -> bool:
 
 def _caller() -> FrameType | None:
     """The innermost frame outside of the package."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
     return _given_state().caller if frame is None else frame

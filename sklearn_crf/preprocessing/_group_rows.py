@@ -126,12 +126,10 @@ def _members(groups, n_rows, time):
     number[np.argsort(first)] = np.arange(len(first))
     of_row = number[inverse]
     counts = np.bincount(of_row)
-    keys = (of_row,) if time is None else (_rank(_column(time, n_rows, "time", "time")), of_row)
+    keys = [of_row]
+    if time is not None:
+        keys.insert(0, np.unique(_column(time, n_rows, "time", "time"), return_inverse=True)[1])
     return np.split(np.lexsort(keys), np.cumsum(counts)[:-1])
-
-
-def _rank(values):
-    return np.unique(values, return_inverse=True)[1]
 
 
 def _column(values, n_rows, name, what):

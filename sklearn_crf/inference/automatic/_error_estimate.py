@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.inference._base import convergence_left_to_caller
+from sklearn_crf.inference._base import convergence_left_to_caller, marginals_as_found
 from sklearn_crf.inference._results import FactorMarginals, Infeasible, Marginals
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import exact_inference
@@ -33,7 +33,7 @@ def estimated_error(
     try:
         beliefs = _Beliefs(graph, inference)
         for node in probes:
-            exact = JunctionTree()._marginals(beliefs.around(node)).unary[0]
+            exact = marginals_as_found(JunctionTree(), beliefs.around(node)).unary[0]
             own = found.unary[node, : len(exact)]
             errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
     except Infeasible:
@@ -51,7 +51,7 @@ class _Beliefs:
         factors = [(scope, graph.dense_table(f)) for f, scope in enumerate(scopes) if scope]
         own = FactorGraph.from_factors(graph.n_states, factors)
         with convergence_left_to_caller():
-            found = inference._marginals(own)
+            found = marginals_as_found(inference, own)
         self.n_states, self.scopes = graph.n_states, [scope for scope, _ in factors]
         self.nodes = [found.unary[s, :n].astype(np.float64) for s, n in enumerate(graph.n_states.tolist())]
         parts = np.split(found.log_table, own.table_ptr[1:-1])

@@ -105,9 +105,10 @@ class LinearProgram(Inference):
 
     def _rounded(self, graph, polytope, messages, fractional):
         labels = fractional.argmax(axis=1).astype(np.int32)
-        if not _undecided(fractional).size:
+        largest = fractional.max(axis=1)
+        if np.all(largest >= 1 - 1e-9):
             return labels
-        candidates = [labels, polytope.rounded(messages, fractional.max(axis=1))]
+        candidates = [labels, polytope.rounded(messages, largest)]
         return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
@@ -121,11 +122,6 @@ def _n_variables(model):
         pairs = allowed[tails][:, :, None] & allowed[heads][:, None, :] & ~np.isneginf(tables)
         total += int(pairs[(n_states[tails] > 1) & (n_states[heads] > 1)].sum())
     return total
-
-
-def _undecided(fractional):
-    """Nodes without a state of probability one."""
-    return np.flatnonzero(fractional.max(axis=1) < 1 - 1e-9)
 
 
 class _Program:

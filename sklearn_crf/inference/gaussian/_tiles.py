@@ -67,14 +67,16 @@ def mean_in_tiles(
         former = means
 
         def solve(tile, n_threads, former=former):
-            window = _begun_at_multiples(tile.grown(margins[tile], shape), period)
+            window = tile.grown(margins[tile], shape)
+            window = window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
             return _solved(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
         # Some at a time, so that those of a large plane are not in memory together.
         for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
             for tile, found in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
                 if means is None:
-                    means = (mean or _in_memory(shape))(found.mean.shape[2], found.mean.dtype)
+                    of_pixel = found.mean.shape[2], found.mean.dtype
+                    means = np.zeros((*shape, of_pixel[0]), of_pixel[1]) if mean is None else mean(*of_pixel)
                     others = None if found.other is None else np.zeros((*shape, *found.other.shape[2:]))
                 means[tile.slices], seams[tile] = found.mean, found.seam
                 norms[tile], own[tile] = found.squared_norm, found.squared_residual
@@ -91,10 +93,6 @@ def mean_in_tiles(
     norm = float(np.sqrt(sum(norms.values())))
     residual = np.sqrt(sum(missing.values())) + np.sqrt(sum(own.values()))
     return TiledMean(means, others, float(residual) / norm if norm else 0.0, norm, list(margins.values()))
-
-
-def _in_memory(shape):
-    return lambda n_values, dtype: np.zeros((*shape, n_values), dtype=dtype)
 
 
 def _tiles(shape, n_pixels):
@@ -131,10 +129,6 @@ class _Solved(NamedTuple):
     seam: _Seam
     squared_norm: float
     squared_residual: float
-
-
-def _begun_at_multiples(window, period):
-    return window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
 
 
 def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):

@@ -144,7 +144,7 @@ def starting_marginals(model, init):
     alone = softmax(model.unary.astype(np.float64), axis=1)
     if init is None:
         return alone
-    q = np.array(init, dtype=np.float64) if np.ndim(init) == 2 else _certain(model, init)
+    q = np.array(init, dtype=np.float64) if np.ndim(init) == 2 else np.eye(model.n_columns)[check_labels(model, init)]
     if q.shape != model.unary.shape:
         raise ValueError(f"init must be marginals of shape {model.unary.shape} or labels, got shape {q.shape}.")
     if not np.all((q >= 0) & (q <= 1 + 1e-6)):
@@ -152,10 +152,6 @@ def starting_marginals(model, init):
     q[np.isneginf(model.unary)] = 0
     total = q.sum(axis=1, keepdims=True)
     return np.where(total > 0, q / np.where(total > 0, total, 1), alone)
-
-
-def _certain(model, labels):
-    return np.eye(model.n_columns)[check_labels(model, labels)]
 
 
 def _bound(model, q, run):
