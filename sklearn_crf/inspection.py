@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,9 +10,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.estimators._field import layout_of
-
-if TYPE_CHECKING:
-    import pandas
 
 __all__ = ["top_features", "top_transitions"]
 
@@ -120,26 +117,6 @@ def top_transitions(
     """
     field, names = _field_and_names(estimator, None)
     return _largest(_transitions(field, _edge_names(field, names, edge_feature_names)), k)
-
-
-def weights_frame(
-    estimator: Any,
-    *,
-    feature_names: Sequence[str] | None = None,
-    edge_feature_names: Sequence[str] | None = None,
-) -> "pandas.DataFrame":
-    """All weights of a field that are not zero, as a data frame."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("weights_frame makes a data frame of pandas: pip install pandas.") from error
-    field, names = _field_and_names(estimator, feature_names)
-    rows = [
-        ("node", w.label, None, w.feature, w.weight, w.node_type) for w in _largest(_node_weights(field, names), None)
-    ]
-    transitions = _transitions(field, _edge_names(field, names, edge_feature_names))
-    rows += [("edge", *found) for found in _largest(transitions, None)]
-    return pd.DataFrame(rows, columns=["part", "label", "next_label", "feature", "weight", "type"])
 
 
 def _field_and_names(estimator, feature_names):

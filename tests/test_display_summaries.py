@@ -13,7 +13,6 @@ from sklearn_crf.display import (  # noqa: E402
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
     ReliabilityDisplay,
-    node_confusion_display,
 )
 from sklearn_crf.potentials import PairwiseTables  # noqa: E402
 
@@ -72,9 +71,3 @@ def test_entropy(field):
         MarginalEntropyDisplay.from_estimator(field, X)
     with pytest.raises(ValueError, match="one image"):
         MarginalEntropyDisplay.from_predictions(field.predict_proba(X))
-
-
-def test_confusion():
-    y = [np.array([0, 1, -1]), np.array([1])]
-    found = node_confusion_display(y, [np.array([0, 0, 0]), np.array([1])], missing_label=-1)
-    assert found.confusion_matrix.tolist() == [[1, 0], [1, 1]]

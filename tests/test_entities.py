@@ -9,7 +9,6 @@ from sklearn_crf.metrics import (
     entities,
     entity_f1_score,
     entity_scores,
-    iou_report,
     node_classification_report,
     sequence_classification_report,
 )
@@ -119,9 +118,6 @@ def test_reports():
     assert report[1].split() == ["A", "1.0", "1.0", "1.0", "1"]
     y = [np.array([0, 1, -1]), np.array([1, 1])]
     assert "accuracy" in node_classification_report(y, y, missing_label=-1)
-    table = iou_report(y, [np.array([0, 0, 0]), np.array([1, 1])], missing_label=-1).splitlines()
-    assert table[1].split() == ["0", "0.500", "1.000", "1"]
-    assert table[2].split() == ["1", "0.667", "0.667", "3"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +131,6 @@ def test_reports():
         (lambda: entity_scores(["O"], ["O"]), "is a single label: entities are counted in sequences"),
         (lambda: entity_scores([["O"], ["S-A"]], [["O"], ["O"]]), r"Sequence 1: labels\[0\] is 'S-A'"),
         (lambda: entity_f1_score([["O"]], [["O"]], average="all"), "average must be"),
-        (lambda: iou_report([0, 1], [0, 1], target_names=["a"]), "target_names has 1 names, but there are 2"),
     ],
 )
 def test_bad_arguments(call, message):

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
-from sklearn_crf.inspection import top_features, top_transitions, weights_frame
+from sklearn_crf.inspection import top_features, top_transitions
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 RNG = np.random.default_rng(0)
@@ -70,15 +70,6 @@ def test_sparse_features_of_edges():
     names = list(vectorizer.edge_vocabulary_)
     found = top_transitions(field, None, edge_feature_names=names)
     assert ("N", "V") in {(w.label, w.next_label) for w in found if w.feature == "cat>sat" and w.weight > 0}
-
-
-def test_frame():
-    pytest.importorskip("pandas", reason="weights_frame makes a pandas frame")
-    tagger = make_pipeline(SequenceVectorizer(), TRWCRF(edge_features="constant")).fit(TOKENS, TAGS)
-    frame = weights_frame(tagger)
-    assert list(frame.columns) == ["part", "label", "next_label", "feature", "weight", "type"]
-    assert set(frame["part"]) == {"node", "edge"}
-    assert frame["feature"].str.startswith("w=").any()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from sklearn_crf.display._summaries import (
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
     ReliabilityDisplay,
-    node_confusion_display,
 )
 from sklearn_crf.display._trace import TrainingTraceDisplay
 

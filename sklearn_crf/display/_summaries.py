@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import ConfusionMatrixDisplay
 
 from sklearn_crf.display._field import final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
@@ -444,15 +443,6 @@ class MarginalEntropyDisplay:
         ax.figure.colorbar(picture, ax=ax, label="bits")
         self.ax_, self.figure_ = ax, ax.figure
         return self
-
-
-def node_confusion_display(
-    y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, **options: Any
-) -> ConfusionMatrixDisplay:
-    """Confusion matrix of labelled nodes, drawn."""
-    require_pyplot("node_confusion_display")
-    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
-    return ConfusionMatrixDisplay.from_predictions(true, pred, **options)
 
 
 def _axes(axes, count, caller):

@@ -81,7 +81,7 @@ class ComponentTrees:
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
         """The trees that carry weight, and in each component the one of the largest gain."""
         # weights: (n_trees,); gain: (E,); returns: gap : (n_components,)
-        steepest = cheapest_tree(self.graph, -gain, None)
+        steepest = cheapest_tree(self.graph, -gain, ())
         component, new = _parts(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
         of_new = np.bincount(component, new @ gain, self.graph.n_components)

@@ -200,7 +200,7 @@ def chain_probabilities(graph: Graph) -> np.ndarray:
     return 1.0 / np.maximum(n_after[earlier], n_before[later])
 
 
-def follows_chains(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 1e-9) -> bool:
+def follows_chains(graph: Graph, edge_probabilities: ArrayLike) -> bool:
     r"""Whether edge probabilities belong to chains that ascend through the nodes, with every node in one on average.
 
     .. math::
@@ -209,4 +209,4 @@ def follows_chains(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 
     # edge_probabilities: (E,)
     ends = np.sort(graph.edges, axis=1).T
     sums = [np.bincount(nodes, weights=edge_probabilities, minlength=graph.n_nodes) for nodes in ends]
-    return bool(np.max(sums, initial=0) <= 1 + tol)
+    return bool(np.max(sums, initial=0) <= 1 + 1e-9)

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.sparse import csgraph
-from sklearn.utils import check_random_state
 
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf._own_methods import ChecksPickles
-from sklearn_crf.graphs._graph import Graph, trusted_graph
+from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.kernels.graphs.covering import find_cheapest_forest
 
 
@@ -87,10 +85,6 @@ class SpanningTrees(ChecksPickles):
             return self.trees.sum(axis=0) / self.n_trees
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
-    def tree_graph(self, t: int) -> Graph:
-        """One of the trees as a graph without cycles."""
-        return trusted_graph(self.graph.n_nodes, self.graph.edges[self.trees[t]])
-
     def merged(self) -> "SpanningTrees":
         """The same distribution with every tree once."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
@@ -124,21 +118,20 @@ def _check_spanning(graph, tree, t):
         raise ValueError(f"trees[{t}] has a cycle and does not span the graph.")
 
 
-def minimum_spanning_tree(graph: Graph, cost: ArrayLike, *, random_state: Any = None) -> np.ndarray:
+def minimum_spanning_tree(graph: Graph, cost: ArrayLike) -> np.ndarray:
     """Return the spanning tree, or forest, of the smallest total cost."""
     # cost: (E,); returns: (E,), bool
     cost = as_reals(cost, "cost")
     if cost.shape != (graph.n_edges,) or not np.all(np.isfinite(cost)):
         raise ValueError(f"cost must be {graph.n_edges} finite numbers, got an array of shape {cost.shape}.")
-    ties = None if random_state is None else check_random_state(random_state).random_sample(graph.n_edges)
-    return cheapest_tree(graph, cost, ties)
+    return cheapest_tree(graph, cost, ())
 
 
 def cheapest_tree(graph, cost, ties):
-    """minimum_spanning_tree without checks, ``ties`` being a second cost."""
+    """minimum_spanning_tree without checks; ``ties`` is a second cost of each edge, or empty."""
     tree = np.zeros(graph.n_edges, dtype=bool)
     if graph.n_edges:
-        cost, ties = (np.ascontiguousarray(values, dtype=np.float64) for values in (cost, () if ties is None else ties))
+        cost, ties = (np.ascontiguousarray(values, dtype=np.float64) for values in (cost, ties))
         parent = np.empty(graph.n_nodes, dtype=np.int32)
         find_cheapest_forest(np.ascontiguousarray(graph.edges), cost, ties, parent, tree.view(np.uint8))
     return tree

@@ -12,7 +12,6 @@ from sklearn_crf.metrics._nodes import (
     NODE_SCORERS,
     NodeScorer,
     flatten_nodes,
-    iou_report,
     make_node_scorer,
     node_accuracy_score,
     node_classification_report,

@@ -1,11 +1,11 @@
 """Metrics, reports and scorers of nodes: every labelled node counts once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import accuracy_score, classification_report, confusion_matrix, f1_score, jaccard_score
+from sklearn.metrics import accuracy_score, classification_report, f1_score, jaccard_score
 
 from sklearn_crf.encoding import (
     label_array,
@@ -221,31 +221,6 @@ def node_classification_report(
     """
     true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
     return classification_report(true, pred, digits=digits, **options)
-
-
-def iou_report(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    missing_label: object = None,
-    target_names: Sequence[str] | None = None,
-    digits: int = 3,
-) -> str:
-    """Intersection over union of each class and their mean, as text."""
-    true, pred, _ = flatten_nodes(y_true, y_pred, missing_label=missing_label)
-    classes = np.union1d(true, pred)
-    names = [str(name) for name in (classes if target_names is None else target_names)]
-    if len(names) != len(classes):
-        raise ValueError(f"target_names has {len(names)} names, but there are {len(classes)} classes.")
-    counts = confusion_matrix(true, pred, labels=classes)
-    right, n_true = np.diagonal(counts), counts.sum(axis=1)
-    iou = right / (n_true + counts.sum(axis=0) - right)
-    recall = right / np.maximum(n_true, 1)
-    width = max(4, *map(len, names))
-    rows = [*zip(names, iou, recall, n_true, strict=True), ("mean", iou.mean(), recall.mean(), n_true.sum())]
-    lines = [f"{'':>{width}}       iou   recall    nodes"]
-    lines += [f"{name:>{width}}{a:>10.{digits}f}{b:>9.{digits}f}{n:>9d}" for name, a, b, n in rows]
-    return "\n".join(lines)
 
 
 def node_log_likelihood_score(

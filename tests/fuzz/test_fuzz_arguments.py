@@ -30,7 +30,7 @@ CALLS = {
     graphs.from_adjacency: {"adjacency": np.eye(3)},
     graphs.lattice: {"shape": (2, 3), "connectivity": 1},
     graphs.lattice_offsets: {"ndim": 2, "connectivity": 2},
-    graphs.minimum_spanning_tree: {"graph": CYCLE, "cost": [1.0, 2.0, 3.0], "random_state": 0},
+    graphs.minimum_spanning_tree: {"graph": CYCLE, "cost": [1.0, 2.0, 3.0]},
     models.PairwiseModel: {
         "graph": GRAPH,
         "unary": np.zeros((3, 2)),

@@ -216,7 +216,7 @@ def test_covering_trees_on_all_topologies(topology):
         assert found.n_trees == 1
         assert found.trees.all()
     for t in range(found.n_trees):
-        tree = found.tree_graph(t)
+        tree = Graph(graph.n_nodes, graph.edges[found.trees[t]])
         assert tree.is_forest
         assert np.array_equal(tree.component, graph.component)
 
@@ -261,11 +261,9 @@ def test_minimum_spanning_tree_is_the_cheapest(graph, seed):
     np.testing.assert_allclose(cost[tree].sum(), min(cost[list(edges)].sum() for edges in all_trees(graph).astype(int)))
 
 
-def test_ties_go_to_the_first_edges_or_to_chance():
+def test_ties_go_to_the_first_edges():
     graph = complete(5)
     assert np.flatnonzero(minimum_spanning_tree(graph, np.zeros(10))).tolist() == [0, 1, 2, 3]
-    drawn = {tuple(minimum_spanning_tree(graph, np.zeros(10), random_state=seed)) for seed in range(10)}
-    assert len(drawn) > 1
     with pytest.raises(ValueError, match="cost must be 10 finite numbers"):
         minimum_spanning_tree(graph, np.full(10, np.nan))
 
@@ -279,7 +277,7 @@ def test_snakes_are_paths_that_cover(shape):
     SpanningTrees(graph, found.trees, found.weights)
     assert found.trees.any(axis=0).all()
     for t in range(found.n_trees):
-        assert found.tree_graph(t).degree.max() <= 2
+        assert Graph(graph.n_nodes, graph.edges[found.trees[t]]).degree.max() <= 2
 
 
 def test_four_snakes_have_the_probabilities_of_the_paper():

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
 
 from sklearn_crf import TRWCRF, Example
-from sklearn_crf.inspection import weights_frame
+from sklearn_crf.inspection import top_features
 from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer
 
 pd = pytest.importorskip("pandas", reason="makes data frames")
@@ -39,7 +39,7 @@ def test_a_pipeline_passes_it_on_and_the_field_keeps_the_names():
     pipeline = make_pipeline(NodeTransformer(StandardScaler()), TRWCRF(edge_features="constant"))
     pipeline.set_output(transform="pandas").fit(CHAINS, LABELS)
     assert pipeline[-1].feature_names_in_.tolist() == ["a", "b"]
-    assert {"a", "b"} <= set(weights_frame(pipeline[-1])["feature"])
+    assert {"a", "b"} <= {found.feature for found in top_features(pipeline[-1])}
     by_arrays = make_pipeline(NodeTransformer(StandardScaler()), TRWCRF(edge_features="constant")).fit(CHAINS, LABELS)
     for found, expected in zip(pipeline.predict_proba(CHAINS), by_arrays.predict_proba(CHAINS), strict=True):
         assert np.array_equal(found, expected)
