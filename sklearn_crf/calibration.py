@@ -105,7 +105,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y) -> "TemperatureScaling":
+    def fit(self, X: Any, y: Any) -> "TemperatureScaling":
         """Find the temperature on examples left out, then fit to all.
 
         Parameters

@@ -1,9 +1,11 @@
 """FieldDisplay: one example with its marginals, predicted labels and errors."""
 
+from dataclasses import KW_ONLY
 from typing import Any
 
 import numpy as np
 
+from sklearn_crf._options import options
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.encoding import Example
 from sklearn_crf.encoding._labels import _columns, _split_missing
@@ -13,6 +15,7 @@ _RIGHT, _WRONG = "#eeeeec", "#d1362f"
 _TWO_CLASSES = ("#f4f1de", "#1d3557")
 
 
+@options(kw_only=False)
 class FieldDisplay:
     """Image, true labels, marginals, predicted labels and errors of one example, side by side.
 
@@ -58,28 +61,16 @@ class FieldDisplay:
     >>> display = FieldDisplay.from_predictions(y, 0 * y)  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        y_pred: Any,
-        *,
-        y_true: Any = None,
-        proba: Any = None,
-        image: Any = None,
-        classes: Any = None,
-        missing_label: Any = None,
-        pos_label: Any = None,
-        positions: Any = None,
-        edges: Any = None,
-    ) -> None:
-        self.y_pred = y_pred
-        self.y_true = y_true
-        self.proba = proba
-        self.image = image
-        self.classes = classes
-        self.missing_label = missing_label
-        self.pos_label = pos_label
-        self.positions = positions
-        self.edges = edges
+    y_pred: Any
+    _: KW_ONLY
+    y_true: Any = None
+    proba: Any = None
+    image: Any = None
+    classes: Any = None
+    missing_label: Any = None
+    pos_label: Any = None
+    positions: Any = None
+    edges: Any = None
 
     @classmethod
     def from_estimator(
