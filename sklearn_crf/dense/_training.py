@@ -261,7 +261,8 @@ class UnrolledRisk:
     @property
     def _groups(self):
         """Consecutive tasks of one precision, whose marginals after all updates are in memory together."""
-        groups, size = [], 0
+        groups: list[list] = []
+        size = 0
         for task in self.tasks:
             own = task.example.rows.shape[0] * self.layout.n_classes * (self.inference.max_iter + 1)
             if groups and groups[-1][0].example.rows.dtype == task.example.rows.dtype and size + own <= NUMBERS_AT_ONCE:
