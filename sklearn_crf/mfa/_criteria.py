@@ -44,20 +44,6 @@ class Moments:
         return cls(np.zeros_like(forms.linear), np.zeros_like(forms.inverse_noise))
 
 
-def block_moments(forms, block, criterion, n_components):
-    """Criterion of a block of samples of one class, the components that it depends on, and its moments."""
-    # own: components of the class, among those that are used
-    own = slice(block.label * n_components, (block.label + 1) * n_components)
-    used = slice(0, len(forms.linear)) if criterion.features else own
-    parts = forms.of(used)
-    sums, squares = np.zeros_like(parts.linear), np.zeros_like(parts.inverse_noise)
-    first, last = own.start - used.start, own.stop - used.start
-    value = weighted_moments(
-        block.samples, block.weight, *parts, first, last, criterion.joint, criterion.features, sums, squares
-    )
-    return value, used, sums, squares
-
-
 def group_sums(values, group):
     """Return the sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
     if group[0] == group[-1]:
@@ -65,21 +51,14 @@ def group_sums(values, group):
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
-def pattern_moments(params, pattern, criterion, run=map):
-    """Criterion and moments of all samples that have the same features observed."""
+def pattern_moments(params, pattern, criterion, n_threads=1):
+    """Return criterion, forms and moments of all samples that have the same features observed."""
     forms = score_forms(params)
     moments = Moments.zeros(forms)
-    n_components = params.log_weights.shape[1]
-    value = 0.0
-
-    def one(block):
-        return block_moments(forms, block, criterion, n_components)
-
-    for part, used, sums, squares in run(one, pattern.blocks):
-        value += part
-        moments.projected[used] += sums
-        group = forms.noise_group[used]
-        moments.squares[group[0] : group[-1] + 1] += squares
+    n_own, sums = params.log_weights.shape[1], (moments.projected, moments.squares)
+    value = weighted_moments(
+        pattern.blocks, *forms.arrays, n_own, criterion.joint, criterion.features, *sums, n_threads
+    )
     return value, forms, moments
 
 
@@ -110,7 +89,7 @@ def density_gradients(params, forms, moments):
     return counts, means, loadings, log_noise
 
 
-def value_gradient(params, data, criterion, run=map):
+def value_gradient(params, data, criterion, n_threads=1):
     """Return a criterion, to be maximised, and its gradient."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
@@ -118,7 +97,7 @@ def value_gradient(params, data, criterion, run=map):
     log_noise = np.zeros_like(params.log_noise)
     for pattern in data.patterns:
         restricted = params.restrict(pattern.features)
-        part, forms, moments = pattern_moments(restricted, pattern, criterion, run)
+        part, forms, moments = pattern_moments(restricted, pattern, criterion, n_threads)
         counts, d_means, d_loadings, d_noise = density_gradients(restricted, forms, moments)
         value += part
         log_weights += counts.reshape(log_weights.shape)

@@ -9,15 +9,14 @@ so that the densities of all components are one matrix product with the data, an
 An eigendecomposition stands where a Cholesky factor of ``I + L' D L`` could fail.
 """
 
-from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas
+from sklearn_crf._threads import fixed_ranges, map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.kernels.mfa.mixtures import class_scores
-from sklearn_crf.mfa._tuning import BLOCK_NUMBERS, BLOCKS_OF_A_TASK, NUMBERS_OF_A_TASK
+from sklearn_crf.mfa._tuning import BLOCK_NUMBERS, NUMBERS_OF_A_TASK
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -56,11 +55,10 @@ class ScoreForms(NamedTuple):
     noise_group: np.ndarray  # (S,)
     precisions: Precisions
 
-    def of(self, components):
-        """Those of a slice of the components."""
-        group = self.noise_group[components]
-        noise = self.inverse_noise[group[0] : group[-1] + 1]
-        return ComponentForms(self.linear[components], noise, group - group[0])
+    @property
+    def arrays(self):
+        """Those that kernels take."""
+        return self.linear, self.inverse_noise, self.noise_group
 
 
 def score_forms(params):
@@ -77,14 +75,6 @@ def score_forms(params):
     square = np.einsum("sj,sj->s", weighted_mean, params.means)
     linear[:, -1, -1] = log_component - 0.5 * (n_features * LOG_2PI + prec.log_det + square)
     return ScoreForms(linear, np.ascontiguousarray(np.exp(-params.log_noise)), params.noise_group, prec)
-
-
-class ComponentForms(NamedTuple):
-    """Forms of some components, as kernels take them."""
-
-    linear: np.ndarray  # (S, p + 1, d + 1)
-    inverse_noise: np.ndarray  # (G, d)
-    group: np.ndarray  # (S,) int64: rows of inverse_noise
 
 
 def blocks_of_columns(n_samples, n_rows_per_sample, most=BLOCK_NUMBERS):
@@ -120,47 +110,43 @@ def missing_patterns(X, n_jobs=1):
     return [(np.flatnonzero(~pattern), r) for pattern, r in zip(patterns, rows, strict=True)]
 
 
-def scan(params, X, visit, n_jobs, rows=None):
-    """Call ``visit(rows, forms, samples, shift)`` on blocks of rows of ``X`` with the same features observed.
+def centred_forms(params, X, n_jobs=1):
+    """Yield the forms of ``samples - shift`` of rows with the same features observed, the rows, features and shift.
 
-    Threads share the blocks, and what is done on one must be its own. Forms are of ``samples - shift``, the mean of the
-    component means: scores expand ``(x - mu)^2``, which would lose digits if all the data were far from the origin.
+    The shift is the mean of the component means: scores expand ``(x - mu)^2``, which would lose digits if all the data
+    were far from the origin.
     """
-    # samples: (n, d), the observed features of the rows
+    # rows and features: all, as a slice, or their numbers
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
+    for observed, rows in missing_patterns(X, n_jobs) if len(X) else ():
+        yield score_forms(centred.restrict(observed)), rows, observed, shift[observed]
+
+
+def scan(params, X, visit, n_jobs, rows):
+    """Call ``visit(rows, forms, samples, shift)`` on blocks of some rows of ``X`` with the same features observed.
+
+    Threads share the blocks, and what is done on one must be its own.
+    """
+    # samples: (n, d), the observed features of the rows
     n_all, n_features, n_factors = params.loadings.shape
-    chosen = np.arange(len(X)) if rows is None else rows
-    for observed, members in missing_patterns(X if rows is None else X[chosen], n_jobs) if len(chosen) else ():
-        forms = score_forms(centred.restrict(observed))
+    for forms, members, observed, shift in centred_forms(params, X[rows], n_jobs):
 
-        def visit_block(part, observed=observed, members=members, forms=forms):
-            # Picking rows by their numbers holds the lock of the interpreter, which slices do not need.
-            own = part if rows is None and isinstance(observed, slice) else chosen[members[part]]
-            visit(own, forms, X[own][:, observed], shift[observed])
+        def visit_block(part, n_threads, forms=forms, members=rows[members], observed=observed, shift=shift):
+            visit(members[part], forms, X[members[part]][:, observed], shift)
 
-        blocks = blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features)
-        lots = [blocks[i : i + BLOCKS_OF_A_TASK] for i in range(0, len(blocks), BLOCKS_OF_A_TASK)]
         with single_threaded_blas():
-            map_tasks(partial(_visit_all, visit_block), lots, n_jobs)
-
-
-def _visit_all(visit, lot, n_threads):
-    for part in lot:
-        visit(part)
+            map_tasks(visit_block, blocks_of_columns(len(members), n_all * (n_factors + 2) + n_features), n_jobs)
 
 
 def joint_log_density(params, X, n_jobs=None):
     """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``."""
     # X: (n, d); returns (n, C)
     out = np.empty((len(X), len(params.log_weights)))
-
-    def visit(rows, forms, samples, shift):
-        found = np.empty((len(samples), out.shape[1]))
-        class_scores(samples, shift, *forms.of(slice(None)), found)
-        out[rows] = found
-
-    scan(params, X, visit, n_jobs)
+    for forms, rows, observed, shift in centred_forms(params, X, n_jobs):
+        some = (None, None) if isinstance(observed, slice) else (rows, observed)
+        with single_threaded_blas():
+            class_scores(X, *some, shift, *forms.arrays, out, thread_count(n_jobs))
     return out
 
 
@@ -191,7 +177,7 @@ def factor_means(params, X, n_jobs=None):
         means = np.swapaxes(forms.precisions.rotations, 1, 2) @ projected[:, :-1]
         out[rows] = np.einsum("sn,spn->np", posteriors, means)
 
-    scan(params, X, visit, n_jobs)
+    scan(params, X, visit, n_jobs, np.arange(len(X)))
     return out
 
 

@@ -12,9 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
 
-from sklearn_crf.kernels.mfa.mixtures import second_moments
+from sklearn_crf.kernels.mfa.mixtures import class_moments, second_moments
 from sklearn_crf.mfa._criteria import Criterion, group_sums, pattern_moments
 from sklearn_crf.mfa._densities import LOG_2PI, precisions, score_forms
 from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_MOMENTS, N_FACTOR_STEPS
@@ -28,7 +27,7 @@ class Scatter(NamedTuple):
     projected: np.ndarray | None  # T V (S, d, p) for the V of the posteriors
 
 
-def em_steps(params, data, prior, run=map):
+def em_steps(params, data, prior, n_threads=1):
     """Return the function from parameters to the log-likelihood and the following parameters, on complete data."""
     n_classes, n_components = params.log_weights.shape
     n_features = data.n_features
@@ -36,8 +35,8 @@ def em_steps(params, data, prior, run=map):
     is_small = n_classes * n_features**2 <= MAX_CLASS_MOMENTS
     are_many = data.total_weight >= n_classes * n_features
     if is_fixed and is_small and are_many and n_features > MAX_FEATURES_FOR_SECOND_MOMENTS:
-        return partial(_class_step, moments=class_moments(data, run), data=data, prior=prior)
-    return partial(em_step, data=data, prior=prior, run=run)
+        return partial(_class_step, moments=moments_of_classes(data, n_threads), data=data, prior=prior)
+    return partial(em_step, data=data, prior=prior, n_threads=n_threads)
 
 
 class ClassMoments(NamedTuple):
@@ -48,9 +47,9 @@ class ClassMoments(NamedTuple):
     scatter: np.ndarray  # (C, d, d)
 
 
-def class_moments(data, run=map):
+def moments_of_classes(data, n_threads=1):
     """Those of complete samples, in one pass."""
-    sums = data.total_of(_class_squares, None, run=run)
+    sums = data.total_of(_class_squares, None, n_threads=n_threads)
     counts, first = sums[:, -1, -1], sums[:, -1, :-1]
     safe = np.where(counts > 0, counts, 1.0)
     means = first / safe[:, None]
@@ -59,21 +58,11 @@ def class_moments(data, run=map):
     return ClassMoments(counts, means, scatter)
 
 
-def _class_squares(params, data, run):
+def _class_squares(params, data, n_threads):
     """Weighted sums of ``(x, 1)(x, 1)'`` of every class."""
-    blocks = data.patterns[0].blocks
-
-    def one(label):
-        total = np.zeros((data.n_features + 1, data.n_features + 1), order="F")
-        for block in blocks:
-            if block.label == label:
-                rows = block.samples * np.sqrt(block.weight)
-                total = dsyrk(1.0, rows.T, beta=1.0, c=total, trans=1, overwrite_c=1)
-        total += total.T  # of which dsyrk leaves the lower triangle at 0
-        total.flat[:: len(total) + 1] /= 2
-        return total
-
-    return np.stack(list(run(one, range(len(data.class_weight)))))
+    sums = np.zeros((len(data.class_weight), data.n_features + 1, data.n_features + 1))
+    class_moments(data.patterns[0].blocks, sums, n_threads)
+    return sums
 
 
 def _class_step(params, moments, data, prior):
@@ -122,15 +111,15 @@ def _unit_columns(columns):
     return columns / np.where(lengths > 0, lengths, 1.0)
 
 
-def em_step(params, data, prior, run=map):
+def em_step(params, data, prior, n_threads=1):
     """One iteration of expectation-maximisation on complete data."""
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
-        value, counts, first, second = data.total_of(_second_moments, params, run=run)
+        value, counts, first, second = data.total_of(_second_moments, params, n_threads=n_threads)
         squares = np.einsum("sjj->sj", second)
         z_first = old = None
         n_steps = N_FACTOR_STEPS
     else:
-        value, moments = data.total_of(_joint_moments, params, run=run)
+        value, moments = data.total_of(_joint_moments, params, n_threads=n_threads)
         counts, first = moments.projected[:, -1, -1], moments.projected[:, -1, :-1]
         squares, second = moments.squares, None
         z_first, old = moments.projected[:, :-1], precisions(params)
@@ -166,27 +155,18 @@ def _outer(a, b):
     return a[:, :, None] * b[:, None, :]
 
 
-def _joint_moments(params, data, run):
+def _joint_moments(params, data, n_threads):
     """Log-likelihood and moments of complete samples."""
-    value, _, moments = pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), run)
+    value, _, moments = pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
     return value, moments
 
 
-def _second_moments(params, data, run):
+def _second_moments(params, data, n_threads):
     """Log-likelihood, and counts, sums and second moments weighted by the posteriors of the own class."""
-    pattern, forms = data.patterns[0], score_forms(params)
-    n_components = params.log_weights.shape[1]
-    size = pattern.blocks[0].samples.shape[0]
-
-    def one(block):
-        own = slice(block.label * n_components, (block.label + 1) * n_components)
-        sums = np.zeros((n_components, size, size))
-        return second_moments(block.samples, block.weight, *forms.of(own), sums), own, sums
-
-    value, moments = 0.0, np.zeros((len(params.means), size, size))
-    for part, own, sums in run(one, pattern.blocks):
-        value += part
-        moments[own] += sums
+    size = data.n_features + 1
+    moments = np.zeros((len(params.means), size, size))
+    forms, n_own = score_forms(params).arrays, params.log_weights.shape[1]
+    value = second_moments(data.patterns[0].blocks, *forms, n_own, moments, n_threads)
     return value, moments[:, -1, -1], moments[:, -1, :-1], moments[:, :-1, :-1]
 
 

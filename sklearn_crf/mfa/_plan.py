@@ -25,10 +25,6 @@ class MixtureFamily(NamedTuple):
         """Return the layout of all parameters in one vector."""
         return ParameterVector(n_classes, self.n_components, n_features, self.n_factors, self.noise)
 
-    def pass_width(self, n_classes, n_features):
-        """Return the numbers that a pass writes for one sample."""
-        return n_classes * self.n_components * (self.n_factors + 2) + n_features
-
 
 def planned_family(n_components, n_factors, noise, *, objective, alpha, priors):
     """Return densities and criterion in the solver's units, and the factor that the criterion was divided by."""

@@ -2,13 +2,15 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.mfa._densities import blocks_of_columns, missing_patterns, with_ones
+from sklearn_crf.mfa._densities import missing_patterns
 from sklearn_crf.mfa._tuning import (
+    BLOCK_SAMPLES,
     LARGEST_SHARE,
     LEAST_GAP,
     LEAST_VALUES,
@@ -119,44 +121,53 @@ class StandardisedSamples(NamedTuple):
         return self._replace(X=self.X[rows], labels=self.labels[rows], weight=self.weight[rows])
 
 
-class SampleBlock(NamedTuple):
-    """Samples of one class."""
-
-    label: int
-    samples: np.ndarray  # (d + 1, n), the last row is 1
-    weight: np.ndarray  # (n,)
-
-
 class MissingPattern(NamedTuple):
-    """Blocks that have the same features observed."""
+    """Samples that have the same features observed, as kernels take them."""
 
     features: object  # the full slice or an index array
-    blocks: list
+    # Blocks (d + 1, n) of samples of one class each, the last row 1, one after the other; weights (N,); the first
+    # sample of each block, and N; its class
+    blocks: tuple
 
 
 class SampleBlocks:
     """Samples by the features they miss and by class, in blocks."""
 
     # X: (n, d), NaN where a value is missing; labels: (n,); weight: (n,)
-    # width: numbers that a pass writes for one sample; decides how long blocks are
 
-    def __init__(self, X, labels, weight, n_classes, width):
+    def __init__(self, X, labels, weight, n_classes):
         self.n_features = X.shape[1]
         self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
         self.total_weight = float(self.class_weight.sum())
-        self.patterns = []
-        for features, rows in missing_patterns(X):
-            blocks = []
-            for c in range(n_classes):
-                own = rows[labels[rows] == c]
-                for part in blocks_of_columns(len(own), width) if len(own) else []:
-                    samples = with_ones(X.take(own[part], axis=0)[:, features])
-                    blocks.append(SampleBlock(c, samples, weight[own[part]]))
-            self.patterns.append(MissingPattern(features, blocks))
+        # Threads share blocks, which they do whatever their number.
+        size = int(np.clip(len(X) // 64, *BLOCK_SAMPLES))
+        self.patterns = [
+            MissingPattern(features, _blocks_of_rows(X, features, rows, labels, weight, size))
+            for features, rows in missing_patterns(X)
+        ]
 
-    def total_of(self, function, params, *arguments, run=map):
+    def total_of(self, function, params, *arguments, n_threads=1):
         """Return a sum over samples that a function of blocks gives."""
-        return function(params, self, *arguments, run)
+        return function(params, self, *arguments, n_threads)
+
+
+def _blocks_of_rows(X, features, rows, labels, weight, size):
+    """Return some rows in blocks of about so many samples."""
+    own = labels[rows]
+    rows = rows[np.argsort(own, kind="stable")]
+    counts = np.bincount(own)
+    n_blocks = -(-counts // size)
+    label = np.repeat(np.arange(len(counts)), n_blocks)
+    first = np.cumsum(n_blocks) - n_blocks
+    place = np.arange(len(label)) - first[label]
+    ptr = np.append((np.cumsum(counts) - counts)[label] + counts[label] * place // n_blocks[label], len(rows))
+    n_rows = len(range(X.shape[1])[features]) + 1 if isinstance(features, slice) else len(features) + 1
+    samples = np.empty(n_rows * len(rows))
+    for start, stop in pairwise(ptr.tolist()):
+        block = samples[n_rows * start : n_rows * stop].reshape(n_rows, -1)
+        block[:-1] = X.take(rows[start:stop], axis=0)[:, features].T
+        block[-1] = 1
+    return samples, weight[rows], ptr, label
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +199,10 @@ class TrainingData:
         return cls(classes, count, present, samples, constant, bool(missing.any()), log_volume, attributes)
 
     @contextmanager
-    def blocks(self, width):
+    def blocks(self):
         """Context with the samples in blocks."""
         samples = self.samples
-        yield SampleBlocks(samples.X, samples.labels, samples.weight, int(self.present.sum()), width)
+        yield SampleBlocks(samples.X, samples.labels, samples.weight, int(self.present.sum()))
 
 
 def numbered(labels, present):

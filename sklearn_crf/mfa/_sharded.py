@@ -52,9 +52,9 @@ class ShardedData(TrainingData):
     is_in_memory = False
 
     @contextmanager
-    def blocks(self, width):
+    def blocks(self):
         """Context with the samples in blocks, where their shards are."""
-        make = partial(_blocks, self.reading, self.classes[self.present], self.samples.units, width)
+        make = partial(_blocks, self.reading, self.classes[self.present], self.samples.units)
         kept = KeptObjects(self.shards, make)
         try:
             yield ShardedBlocks(kept, len(self.constant))
@@ -160,16 +160,16 @@ class ShardedBlocks:
         self.class_weight = kept.total(_class_weight, changes=False)
         self.total_weight = float(self.class_weight.sum())
 
-    def total_of(self, function, params, *arguments, run=map):
+    def total_of(self, function, params, *arguments, n_threads=1):
         """Return a sum over samples that a function of blocks gives."""
         return self._kept.total(_total, function, params, arguments, changes=False)
 
 
-def _blocks(reading, classes, units, width, shard):
+def _blocks(reading, classes, units, shard):
     """Return the samples of a shard in standardised units, in blocks."""
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
-    return SampleBlocks(units.standardise(X), labels, weight, len(classes), width)
+    return SampleBlocks(units.standardise(X), labels, weight, len(classes))
 
 
 def _class_weight(blocks):
@@ -177,4 +177,4 @@ def _class_weight(blocks):
 
 
 def _total(blocks, function, params, arguments):
-    return function(params, blocks, *arguments, map)
+    return function(params, blocks, *arguments, 1)

@@ -37,20 +37,18 @@ class Ascent(NamedTuple):
 class NegativeCriterion:
     """Mean negative criterion minus log prior, over flat vectors."""
 
-    # run: maps a function over blocks
-
-    def __init__(self, samples, data, criterion, prior, packing, run=map):
+    def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
         # The prior belongs to all samples, so that a batch carries its share of it.
         self.prior_share = 1.0 / data.total_weight
-        self.packing, self.run = packing, run
+        self.packing, self.n_threads = packing, n_threads
 
     def __call__(self, vector, data=None):
         checkpoint()
         data = self.data if data is None else data
         params = self.packing.unpack(vector)
-        value, gradient = data.total_of(value_gradient, params, self.criterion, run=self.run)
+        value, gradient = data.total_of(value_gradient, params, self.criterion, n_threads=self.n_threads)
         flat = self.packing.pack_gradient(params, gradient) / data.total_weight
         share = self.prior_share
         _, _, means, loadings, _ = self.packing.split(flat)
@@ -62,7 +60,7 @@ class NegativeCriterion:
         """Estimate of the loss and its gradient from some samples."""
         samples = self.samples
         batch = samples.batch(rows)
-        data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight), 1)
+        data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight))
         # Normalised by the expected weight of a batch, so that samples count in proportion in any batch.
         data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
         return self(vector, data)
@@ -305,7 +303,7 @@ class _EMSteps:
 
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
-        self._step = em_steps(start, objective.data, objective.prior, objective.run)
+        self._step = em_steps(start, objective.data, objective.prior, objective.n_threads)
         self._n_left = max_iter + 1  # the first one computes the loss of the start
         self._stopped = False
         self.losses = []

@@ -69,12 +69,12 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
     map_restarts = map_coarse if data.is_in_memory and on_iteration is ignore_iterations else map_tasks
     shape = int(data.present.sum()), len(data.constant)
     packing = family.packing(*shape)
-    with data.blocks(family.pass_width(*shape)) as blocks:
+    with data.blocks() as blocks:
 
         def restart(task, n_threads):
             start, seed = task
-            with _singular_covariances_named(), even_map(n_threads) as run:
-                objective = NegativeCriterion(data.samples, blocks, family.criterion, family.prior, packing, run)
+            with _singular_covariances_named():
+                objective = NegativeCriterion(data.samples, blocks, family.criterion, family.prior, packing, n_threads)
                 limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
                 return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
@@ -102,7 +102,7 @@ def online_pass(samples, family, n_classes, find_start, former, rng):
     # returns parameters and dict of arrays and numbers, the state of the next pass
     shape = n_classes, samples.X.shape[1]
     packing = family.packing(*shape)
-    data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes, family.pass_width(*shape))
+    data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes)
     objective = NegativeCriterion(samples, data, family.criterion, family.prior, packing)
     if former is None:
         problem = ScaledCriterion(objective, find_start())

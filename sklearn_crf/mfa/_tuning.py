@@ -42,10 +42,13 @@ LEAST_VALUES, MOST_VALUES = 10, 2000
 # Most distinct isolated values, and their share of a class: more of them are a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
-# Numbers that scratch arrays of a block of samples have at most: longer blocks leave the cache, shorter ones cost more
-# calls.
+# Samples of a block at least and at most: shorter ones fill the vectors and products of kernels less, longer ones leave
+# threads without work.
+BLOCK_SAMPLES = 256, 2048
+
+# Numbers that arrays of a block of rows have at most at prediction of factors: longer blocks leave the cache.
 BLOCK_NUMBERS = 2**19
 
-# Numbers that one task looks for missing ones among, some milliseconds, and blocks of one task, some ten milliseconds:
-# threads need not try whether to share shorter tasks.
-NUMBERS_OF_A_TASK, BLOCKS_OF_A_TASK = 2**22, 8
+# Numbers that one task looks for missing ones among, some milliseconds: threads need not try whether to share shorter
+# tasks.
+NUMBERS_OF_A_TASK = 2**22

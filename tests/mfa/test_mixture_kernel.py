@@ -1,5 +1,7 @@
 """The passes of mixtures over samples, against plain NumPy."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -8,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from sklearn.cluster import KMeans
 
-from sklearn_crf.kernels.mfa.mixtures import class_scores, k_means, second_moments, weighted_moments
+from sklearn_crf.kernels.mfa.mixtures import class_moments, class_scores, k_means, second_moments, weighted_moments
 
 
 def plain_scores(samples, linear, inverse_noise, group):
@@ -49,11 +51,21 @@ def random_problem(n_classes, n_components, n_factors, n_samples, n_groups, spre
     return problem
 
 
-def moments_of(problem, first, last, joint, features):
+def blocks_of(samples, weight, label=0, size=50):
+    """Samples of one class in blocks of so many, as kernels take them."""
+    n_samples = len(weight)
+    ptr = np.append(np.arange(0, n_samples, size), n_samples)
+    parts = [samples[:, start:stop].ravel() for start, stop in pairwise(ptr)]
+    return np.concatenate(parts), weight, ptr, np.full(len(parts), label)
+
+
+def moments_of(problem, first, last, joint, features, n_threads=1):
     """The same by the kernel."""
-    _, _, linear, inverse_noise, _ = problem
-    moments, squares = np.zeros_like(linear), np.zeros_like(inverse_noise)
-    value = weighted_moments(*problem, first, last, joint, features, moments, squares)
+    samples, weight, *forms = problem
+    moments, squares = np.zeros_like(forms[0]), np.zeros_like(forms[1])
+    n_own = last - first
+    blocks = blocks_of(samples, weight, first // n_own)
+    value = weighted_moments(blocks, *forms, n_own, joint, features, moments, squares, n_threads)
     return value, moments, squares
 
 
@@ -132,12 +144,39 @@ def test_second_moments_and_scores_of_classes(n_samples, n_features):
     _, scores = plain_scores(samples, *forms)
     posteriors = np.exp(scores - logsumexp(scores, axis=0)) * weight
     moments = np.zeros((6, n_features + 1, n_features + 1))
-    value = second_moments(*problem, moments)
+    value = second_moments(blocks_of(samples, weight), *forms, 6, moments, 2)
     assert_allclose(value, weight @ logsumexp(scores, axis=0), rtol=1e-12, atol=1e-12)
     assert_allclose(moments, np.einsum("sn,jn,kn->sjk", posteriors, samples, samples), atol=1e-11)
     shift, found = np.arange(n_features, dtype=float), np.empty((n_samples, 2))
-    class_scores(np.asfortranarray(samples[:-1].T + shift), shift, *forms, found)
-    assert_allclose(found, logsumexp(scores.reshape(2, 3, -1), axis=1).T, rtol=1e-12, atol=1e-12)
+    X = np.asfortranarray(samples[:-1].T + shift)
+    class_scores(X, None, None, shift, *forms, found, 2)
+    expected = logsumexp(scores.reshape(2, 3, -1), axis=1).T
+    assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    rows, more = np.arange(0, n_samples, 2), np.full((n_samples, 2), -1.0)
+    wide = np.repeat(X, 2, axis=1)
+    class_scores(wide, rows, 2 * np.arange(n_features), shift, *forms, more, 1)
+    assert_allclose(more[rows], expected[rows], rtol=1e-12, atol=1e-12)
+    assert np.all(more[1::2] == -1)
+
+
+def test_moments_of_classes():
+    samples, weight, *_ = random_problem(1, 1, 1, 230, "tied", 1.0, 4)
+    label = np.array([0, 0, 1, 1, 1])
+    found = np.zeros((3, 4, 4))
+    class_moments((*blocks_of(samples, weight)[:3], label), found, 1)
+    for c, own in enumerate((slice(100), slice(100, None))):
+        assert_allclose(found[c], samples[:, own] * weight[own] @ samples[:, own].T, rtol=1e-12)
+    assert not found[2].any()
+
+
+@pytest.mark.parametrize("features", [0.0, 0.4])
+def test_threads_do_not_matter(features):
+    problem = random_problem(2, 3, 2, 7000, "component", 1.0, 5)
+    first, last = (0, 6) if features == 0 else (3, 6)
+    expected = moments_of(problem, first, last, 1.0, features)
+    for n_threads in (2, 3, 16):
+        for ours, alone in zip(moments_of(problem, first, last, 1.0, features, n_threads), expected, strict=True):
+            np.testing.assert_array_equal(ours, alone)
 
 
 @pytest.mark.parametrize("n_samples", [10, 511, 1300])

@@ -27,7 +27,7 @@ CRITERIA = {
 
 
 def negative_criterion(X, y, weight, n_classes, criterion, prior, packing):
-    data = SampleBlocks(X, y, weight, n_classes, 10)
+    data = SampleBlocks(X, y, weight, n_classes)
     return NegativeCriterion(StandardisedSamples(X, y, weight, None), data, criterion, prior, packing)
 
 
@@ -141,7 +141,7 @@ def test_criteria_are_what_equations_2_4_5_say(gaps):
     _, params = random_parameters(3, 2, 4, 2, "class")
     rng = np.random.default_rng(2)
     X, y, weight = with_gaps(rng.normal(size=(40, 4)), gaps), rng.integers(0, 3, 40), rng.random(40)
-    data = SampleBlocks(X, y, weight, 3, 10)
+    data = SampleBlocks(X, y, weight, 3)
     joint = brute_force_joint(params, X)
     own = joint[np.arange(40), y]
     conditional = own - logsumexp(joint, axis=1)
@@ -198,7 +198,7 @@ def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, prec
     units, _ = measure(X, np.ones(80))
     X = units.standardise(X)
     start = _start(X, y, 3, n_factors, noise, seed)
-    data = SampleBlocks(X, y, np.ones(80), 2, 30)
+    data = SampleBlocks(X, y, np.ones(80), 2)
     packing = ParameterVector(2, 3, n_features, n_factors, noise)
     objective = NegativeCriterion(None, data, CRITERIA["joint"], PriorPrecisions(*precision, 1e-3), packing)
     losses = EM().minimize(objective, start, max_iter=15, tol=0.0).losses
@@ -215,7 +215,7 @@ def test_em_never_lowers_the_joint_likelihood(n_features, n_factors, noise, prec
 def test_em_stops_when_less_than_the_tolerance_is_left(accelerate, tol):
     X, y = labelled_clusters(500, 6, 2, n_clusters=3, seed=4, separation=1.0)
     X = measure(X, np.ones(500))[0].standardise(X)
-    data = SampleBlocks(X, y, np.ones(500), 2, 30)
+    data = SampleBlocks(X, y, np.ones(500), 2)
     objective = NegativeCriterion(None, data, CRITERIA["joint"], FLAT, ParameterVector(2, 3, 6, 2, "tied"))
     found = EM(accelerate=accelerate).minimize(objective, _start(X, y, 3, 2, "tied"), max_iter=5000, tol=tol)
     rest = EM(accelerate=False).minimize(objective, found.params, max_iter=5000, tol=1e-9)
@@ -228,7 +228,7 @@ def test_em_stops_when_less_than_the_tolerance_is_left(accelerate, tol):
 def test_acceleration_takes_fewer_iterations():
     X, y = labelled_clusters(500, 6, 2, n_clusters=3, seed=4, separation=1.0)
     X = measure(X, np.ones(500))[0].standardise(X)
-    data = SampleBlocks(X, y, np.ones(500), 2, 30)
+    data = SampleBlocks(X, y, np.ones(500), 2)
     objective = NegativeCriterion(None, data, CRITERIA["joint"], FLAT, ParameterVector(2, 3, 6, 2, "tied"))
     start = _start(X, y, 3, 2, "tied")
     plain, quick = (EM(accelerate=a).minimize(objective, start, max_iter=5000, tol=1e-7) for a in (False, True))
@@ -263,7 +263,7 @@ def test_em_ends_where_the_gradient_vanishes(n_features, precision):
     X, y = labelled_clusters(300, n_features, 2, seed=3)
     units, _ = measure(X, np.ones(300))
     X = units.standardise(X)
-    data, prior = SampleBlocks(X, y, np.ones(300), 2, 30), PriorPrecisions(*precision, 1e-6)
+    data, prior = SampleBlocks(X, y, np.ones(300), 2), PriorPrecisions(*precision, 1e-6)
     params = _start(X, y, 2, 1, "tied")
     for _ in range(400):
         _, params = em_step(params, data, prior)
