@@ -1,38 +1,32 @@
-"""What a second core gains: fit and predict of every estimator on one thread and on two, by the clock.
+"""What more threads gain: fit and predict of every estimator by the clock, and how long they hold Python's lock.
 
-    # the page's record: all rows, on
+    # the page's record: all rows on all cores; on an idle machine, some five minutes
     python benchmarks/speed/threads.py --json docs/results/threads/threads.json --again
-                                                                             # an idle machine, some five minutes
-    python benchmarks/speed/threads.py --rows "TRWCRF, images" "DenseCRF"          # some
-    python benchmarks/speed/threads.py --profile "TRWCRF, graphs" predict  # where the processor is, on one thread
-    python benchmarks/speed/threads.py --limits "TRWCRF, graphs" predict  # how far kernels are from what it could do
-    python benchmarks/speed/threads.py --processes "TRWCRF, graphs"  # what two processes gain, without a lock
-    python benchmarks/speed/threads.py --rows memory  # what the memory gives to one and to two
+    python benchmarks/speed/threads.py --threads 1 2 4 8 16 --rows "TRWCRF, images" "DenseCRF"
 
-Each number of threads runs in a process of its own, in turn with the other; a time is the least of ``--repetitions``
-in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on two. Beside it stands the share
-of the processor's time on two threads that the first thread took: at one half both cores are in use all the time. That
-share can be read on a busy machine too, where the clock says nothing. "same" says whether the predictions are the same
-bits. The row "memory" copies and adds arrays that no cache holds: work that waits for memory gains no more than these
-do, whose columns are gigabytes a second. Rows that ``--json`` holds already are printed from there.
+Each number of threads runs in a process of its own, in turn with the others; a time is the least of ``--repetitions``
+in each of ``--rounds`` processes. "gain" is the clock's time on one thread over that on more. "processor" is the
+processor's time on the most threads over that on one, which can be read on a busy machine too. "lock" is the share of
+the time of one thread in which it holds the lock of the interpreter, by samples from outside of it (Python 3.11 on
+Linux): the rest is all that threads can share. "of 16" is what 16 threads would gain by Amdahl's law where they were
+not tried: if what two threads did not share were serial, and nothing else. "same" says whether predictions are the same
+bits for all numbers. Rows that ``--json`` holds already are printed from there.
 """
 
 import argparse
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
 from scipy.ndimage import gaussian_filter
+from support.interpreter_lock import share_held
 from support.record import read_record, write_record
 
 # Sequences that are drawn; more of them are repetitions.
@@ -231,7 +225,7 @@ def digest(result):
 
 
 def work(name, n_jobs, repetitions):
-    """Times of one row in this process: (clock, processor, this thread) of each step."""
+    """Times of one row in this process, clock and processor, of each step, and the share with the lock."""
     warnings.simplefilter("ignore")
     make, options, train, test = ROWS[name]
     estimator = make(n_jobs=n_jobs, **options)
@@ -239,16 +233,23 @@ def work(name, n_jobs, repetitions):
         estimator.set_params(random_state=0)
     (X, y), (Z, _) = train(), test()
     apply = "predict" if hasattr(estimator, "predict") else "transform"
-    found = {}
-    for step, job in (("fit", lambda: estimator.fit(X, y)), (apply, lambda: getattr(estimator, apply)(Z))):
-        times = []
+    seconds, lock, result = {}, {}, None
+
+    def fit():
+        estimator.fit(X, y)
+
+    def use():
+        nonlocal result
+        result = getattr(estimator, apply)(Z)
+
+    for step, job in (("fit", fit), (apply, use)):
+        times, held = [], []
         for _ in range(repetitions):
-            start = time.perf_counter(), time.process_time(), time.thread_time()
-            result = job()
-            end = time.perf_counter(), time.process_time(), time.thread_time()
-            times.append(np.subtract(end, start).tolist())
-        found[step] = min(times)
-    return {"seconds": found, "digest": digest(result)}
+            start = time.perf_counter(), time.process_time()
+            held.append(share_held(job))
+            times.append(np.subtract((time.perf_counter(), time.process_time()), start).tolist())
+        seconds[step], lock[step] = min(times), min(held)
+    return {"seconds": seconds, "lock": lock, "digest": digest(result)}
 
 
 def run(name, n_jobs, repetitions):
@@ -261,225 +262,70 @@ def run(name, n_jobs, repetitions):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def processes(name, repetitions):
-    """Times of a row on one thread, alone and beside another process that does the same."""
-    alone = run(name, 1, repetitions)["seconds"]
-    with ThreadPoolExecutor(2) as pool:
-        both = [each["seconds"] for each in pool.map(lambda _: run(name, 1, repetitions), range(2))]
-    for step, one in alone.items():
-        beside = np.mean([each[step][0] for each in both])
-        print(
-            f"{name:32s}{step:10s}alone {one[0]:.3f} s, beside another process {beside:.3f} s: "
-            f"the cores give {2 * one[0] / beside:.2f} times as much",
-            flush=True,
-        )
-
-
-def bandwidth(n_threads, triad, seconds=1.0):
-    """Gigabytes a second that threads read and write together, each in arrays of its own that no cache holds."""
-    n = 2**23
-    arrays = [[np.ones(n) for _ in range(3)] for _ in range(n_threads)]
-
-    def run(parts):
-        out, a, b = parts
-        moved, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            if triad:
-                np.add(a, b, out=out)
-            else:
-                np.copyto(out, a)
-            moved += (3 if triad else 2) * out.nbytes
-        return moved
-
-    start = time.perf_counter()
-    with ThreadPoolExecutor(n_threads) as pool:
-        moved = sum(pool.map(run, arrays))
-    return moved / (time.perf_counter() - start) / 1e9
-
-
-def bandwidths(rounds):
-    """The rows of the memory: copies, and sums of two arrays."""
-    for step, triad in (("copy", False), ("add", True)):
-        one, two = (max(bandwidth(n, triad) for _ in range(rounds)) for n in (1, 2))
-        yield {"row": "memory", "step": step, "one": one, "two": two, "gain": two / one, "processor": 1.0, "first": 0.5}
-
-
-def machine_gain(seconds=0.15):
-    """Gain of two threads that only compute, and take the lock of the interpreter once in a millisecond."""
-
-    def rate(n_threads):
-        """Loops a second of all threads."""
-        with ThreadPoolExecutor(n_threads) as pool:
-            return sum(pool.map(loops, range(n_threads))) / seconds
-
-    def loops(number):
-        angles, sines = np.full(2**14, 1.0 + number), np.empty(2**14)
-        n_done, end = 0, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            for _ in range(8):
-                np.sin(angles, out=sines)
-            n_done += 1
-        return n_done
-
-    return rate(2) / rate(1)
-
-
-def compare(name, rounds, repetitions):
+def compare(name, threads, rounds, repetitions):
     """The rows of the table for one estimator: one for each step."""
-    runs, machine = {1: [], 2: []}, [machine_gain()]
+    runs = {n_jobs: [] for n_jobs in threads}
     for _ in range(rounds):
         for n_jobs, some in runs.items():
             some.append(run(name, n_jobs, repetitions))
-            machine.append(machine_gain())
     same = len({each["digest"] for some in runs.values() for each in some}) == 1
-    for step in runs[1][0]["seconds"]:
-        one, two = (min(each["seconds"][step] for each in some) for some in runs.values())
+    for step in runs[threads[0]][0]["seconds"]:
+        best = {n_jobs: min(each["seconds"][step] for each in some) for n_jobs, some in runs.items()}
         yield {
             "row": name,
             "step": step,
-            "one": one[0],
-            "two": two[0],
-            "gain": one[0] / two[0],
-            "processor": two[1] / one[1],
-            "first": two[2] / two[1],
-            "machine": float(np.mean(machine)),
+            "seconds": {str(n_jobs): clock for n_jobs, (clock, _) in best.items()},
+            "processor": best[threads[-1]][1] / best[threads[0]][1],
+            "lock": min(each["lock"][step] for each in runs[threads[0]]),
             "same": same,
         }
 
 
-# Where the processor is, by the names of libraries.
-PLACES = {"interpreter": ("libpython", "python3"), "NumPy": ("_multiarray", "libm.", "openblas", "_sparsetools")}
-
-
-def job_of(name, step):
-    """A step of a row on one thread, run once."""
-    warnings.simplefilter("ignore")
-    make, options, train, test = ROWS[name]
-    (X, y), (Z, _) = train(), test()
-    estimator = make(n_jobs=1, **options).fit(X, y)
-    job = {"fit": lambda: estimator.fit(X, y), "predict": lambda: estimator.predict(Z)}[step]
-    job()
-    return job
-
-
-def profile(name, step, seconds=3.0):
-    """Share of the processor's time of a step on one thread in this package's kernels, in NumPy, in the interpreter."""
-    job = job_of(name, step)
-    with tempfile.TemporaryDirectory() as folder:
-        samples = Path(folder) / "samples"
-        record = ["perf", "record", "-q", "-F", "400", "-e", "cpu-clock", "-o", str(samples), "-p", str(os.getpid())]
-        with subprocess.Popen(record, stderr=subprocess.DEVNULL) as recorder:
-            time.sleep(0.5)
-            end = time.process_time() + seconds
-            while time.process_time() < end:
-                job()
-            recorder.send_signal(signal.SIGINT)
-        report = ["perf", "report", "-q", "--stdio", "--sort", "dso", "-i", str(samples)]
-        lines = subprocess.run(report, capture_output=True, text=True, check=True).stdout.splitlines()
-    kernels = {path.name for path in (Path(__file__).resolve().parents[2] / "sklearn_crf").rglob("*.so")}
-    shares = dict.fromkeys(("kernels", *PLACES, "rest"), 0.0)
-    for line in filter(str.strip, lines):
-        share, library = line.split()[:2]
-        known = [place for place, parts in PLACES.items() if any(part in library for part in parts)]
-        shares["kernels" if library in kernels else known[0] if known else "rest"] += float(share.rstrip("%"))
-    print(
-        f"{name:32s}{step:10s}" + "".join(f"{place:>14s}{share:>5.0f} %" for place, share in shares.items()), flush=True
-    )
-
-
-def arrays_of(arguments):
-    """All arrays in the arguments of a kernel."""
-    for each in arguments:
-        if isinstance(each, np.ndarray):
-            yield each
-        elif isinstance(each, tuple | list):
-            yield from arrays_of(each)
-
-
-def watched(kernel, calls):
-    """The same kernel, which appends its time, the bytes of its arrays and those of the largest to ``calls``."""
-
-    def call(*arguments, **options):
-        start = time.thread_time()
-        result = kernel(*arguments, **options)
-        spent = time.thread_time() - start
-        sizes = [array.nbytes for array in arrays_of((*arguments, *options.values()))]
-        calls.append((spent, sum(sizes), max(sizes, default=0)))
-        return result
-
-    return call
-
-
-def limits(name, step):
-    """What kernels of a step read and write a second, each array once a call, beside what memory and cores give."""
-    job = job_of(name, step)
-    calls = []
-    for module in [each for key, each in sys.modules.items() if key.startswith("sklearn_crf.")]:
-        for key, value in list(vars(module).items()):
-            if "cython_function" in type(value).__name__ and module.__name__ != value.__module__:
-                setattr(module, key, watched(value, calls))
-    start = time.process_time()
-    job()
-    elapsed = time.process_time() - start
-    spent, moved, largest = np.array(calls).T
-    matrix = np.ones((768, 768))
-    matrix @ matrix
-    start = time.thread_time()
-    for _ in range(4):
-        matrix @ matrix
-    operations = 4 * 2 * len(matrix) ** 3 / (time.thread_time() - start) / 1e9
-    print(
-        f"{name:32s}{step:10s}{len(calls) / elapsed:>7.0f} calls of kernels/s, {1e6 * spent.mean():.0f} us each, "
-        f"{100 * spent.sum() / elapsed:.0f} % of the time; largest array {largest.max() / 1e6:.2f} MB, "
-        f"{moved.sum() / spent.sum() / 1e9:.1f} GB/s within kernels; "
-        f"the machine: {bandwidth(1, True):.1f} GB/s, {operations:.0f} GFlop/s",
-        flush=True,
-    )
+def modelled_gain(row, n_threads=16):
+    """What so many threads gain: as measured, or by Amdahl's law from the first two numbers of threads."""
+    seconds = {int(n_jobs): clock for n_jobs, clock in row["seconds"].items()}
+    one, two = sorted(seconds)[0], sorted(seconds)[1]
+    if n_threads in seconds:
+        return seconds[one] / seconds[n_threads]
+    share = min(max((seconds[two] / seconds[one] - one / two) / (1 - one / two), 0.0), 1.0)
+    return 1 / (share + (1 - share) * one / n_threads)
 
 
 def show(row):
+    """Print a row."""
+    clock = row["seconds"]
+    first = next(iter(clock.values()))
+    gains = "".join(f"{first / each:7.2f}" for each in list(clock.values())[1:])
+    modelled = f"{modelled_gain(row):7.1f}" if len(clock) > 1 else ""
     print(
-        f"{row['row']:32s}{row['step']:10s}{row['one']:>8.3f}{row['two']:>8.3f}{row['gain']:>7.2f}"
-        f"{row['processor']:>11.2f}{row['first']:>7.2f}{row.get('machine', np.nan):>9.2f}"
-        f"  {'yes' if row.get('same', True) else 'NO'}",
+        f"{row['row']:32s}{row['step']:10s}{first:>8.3f}{gains}{modelled}{row['processor']:>11.2f}{row['lock']:>7.1%}"
+        f"  {'yes' if row['same'] else 'NO'}",
         flush=True,
     )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="+", choices=["memory", *ROWS], default=["memory", *ROWS], metavar="ROW")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1], metavar="N")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--json", type=Path, help="where rows are recorded")
     parser.add_argument("--again", action="store_true", help="measure rows that the record holds, too")
-    parser.add_argument("--profile", nargs=2, metavar=("ROW", "STEP"), help="where one thread is, by perf of Linux")
-    parser.add_argument("--limits", nargs=2, metavar=("ROW", "STEP"), help="distance of kernels to memory and cores")
-    parser.add_argument("--processes", nargs="+", metavar="ROW", help="what two processes at the same time gain")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.profile:
-        profile(*options.profile)
-        return
-    if options.limits:
-        limits(*options.limits)
-        return
-    for name in options.processes or ():
-        processes(name, options.repetitions)
-    if options.processes:
-        return
     if options.worker:
         name, n_jobs = options.worker
         print(json.dumps(work(name, int(n_jobs), options.repetitions)))
         return
-    print(f"{'':32s}{'step':10s}{'1 thr.':>8s}{'2 thr.':>8s}{'gain':>7s}{'processor':>11s}{'first':>7s}", end="")
-    print(f"{'machine':>9s}  same")
+    threads = sorted(set(options.threads))
+    heads = "".join(f"{f'x {n}':>7s}" for n in threads[1:])
+    print(f"{'':42s}{'seconds':>8s}{heads}{'of 16' if heads else '':>7s}{'processor':>11s}{'lock':>7s}  same")
     record = read_record(options.json, [])
     for name in options.rows:
         rows = [row for row in record if row["row"] == name]
         if options.again or not rows:
-            memory = name == "memory"
-            rows = list(bandwidths(options.rounds) if memory else compare(name, options.rounds, options.repetitions))
+            rows = list(compare(name, threads, options.rounds, options.repetitions))
             record = [row for row in record if row["row"] != name] + rows
             write_record(options.json, record)
         for row in rows:
