@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from sklearn_crf.inference.exact._chains import chains_of
 from sklearn_crf.models import (
     PairwiseModel,
-    Statistics,
     check_labels,
     excess_over_labels,
     labeling_statistics,
@@ -69,10 +67,6 @@ class Likelihood(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
-        if self.exact_on is not None:
-            loss = loss_of_chains(model, labels)
-            if loss is not None:
-                return loss._replace(state=state)
         # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
         # that remember another model would follow a branch that prediction never finds, and a line search that
         # comes back to a point would find another value there. What is exact remembers how it went about the graph, and
@@ -198,20 +192,3 @@ def loss_of_marginals(model, labels, free):
         return None
     terms, statistics, predicted = found
     return Loss(statistics=statistics, terms=terms, predicted=predicted, converged=free.converged)
-
-
-def loss_of_chains(model, labels):
-    """Loss of labelled chains that share one table, or None of anything else and where scores range too widely."""
-    # Edges with weights have no table in common.
-    if not isinstance(model, PairwiseModel) or model.edge_weight is not None or np.min(labels, initial=0) < 0:
-        return None
-    labels = check_labels(model, labels)
-    ptr, transitions = chains_of(model)
-    if transitions is None:
-        return None
-    posterior = np.empty_like(model.unary)
-    found = transitions.statistics(model.unary, ptr, labels, posterior)
-    if found is None:
-        return None
-    table, terms, predicted = found
-    return Loss(statistics=Statistics(posterior, table[None, None]), terms=terms, predicted=predicted)
