@@ -26,7 +26,7 @@ def options(cls: Any = None, *, kw_only: bool = True) -> Any:
     return made
 
 
-def _with_inherited_entries(cls):
+def _with_inherited_entries(cls) -> str:
     """Return the docstring of a class with the entries of its bases that it does not have itself."""
     own = _sections(cls.__doc__)
     bases = [_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)]

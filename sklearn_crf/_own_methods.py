@@ -58,7 +58,7 @@ def _checked(method, check):
 class errors_of:
     """Context whose ValueError and TypeError say whose result was wrong."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self.name = name
 
     def __enter__(self):

@@ -111,14 +111,14 @@ def _with_noise(y, noise, rng):
 class _Canvas:
     """A binary image on which strokes, discs and polygons are drawn or erased; x to the right, y down."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pixels = np.zeros((SIZE, SIZE), dtype=bool)
         self.y, self.x = np.indices((SIZE, SIZE)) + 0.5
 
-    def _fill(self, inside, ink):
+    def _fill(self, inside: np.ndarray, ink: bool) -> None:
         self.pixels[inside] = ink
 
-    def disc(self, x, y, radius, ink=True):
+    def disc(self, x: float, y: float, radius: float, ink: bool = True) -> None:
         self._fill((self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2, ink)
 
     def stroke(self, points, width, ink=True):
@@ -143,7 +143,7 @@ class _Canvas:
         self.polygon([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], ink)
 
 
-def _key(canvas):
+def _key(canvas: _Canvas) -> _Canvas:
     """A ring with a pierced bow, a thin shaft and teeth of one to three pixels."""
     canvas.disc(18, 18, 14)
     canvas.disc(18, 18, 8, ink=False)
@@ -158,7 +158,7 @@ def _key(canvas):
     return canvas
 
 
-def _tree(canvas):
+def _tree(canvas: _Canvas) -> _Canvas:
     """A trunk whose branches thin out to one pixel, with leaves and a few hollow fruits."""
     canvas.polygon([(29, 63), (36, 63), (34, 36), (31, 36)])
     canvas.stroke([(20, 62), (30, 58), (35, 58), (46, 62)], 2)
@@ -178,7 +178,7 @@ def _branch(canvas, start, angle, length, width, depth):
         _branch(canvas, end, angle + turn, length * shrink, width * 0.72, depth - 1)
 
 
-def _gear(canvas):
+def _gear(canvas: _Canvas) -> _Canvas:
     """A toothed wheel with spokes, bolt holes and a square axle."""
     for k in range(12):
         angle = 2 * np.pi * k / 12
@@ -198,7 +198,7 @@ def _gear(canvas):
     return canvas
 
 
-def _spiral(canvas):
+def _spiral(canvas: _Canvas) -> _Canvas:
     """A line that winds inwards and thins from four pixels to one, in a frame with open corners."""
     turns = np.linspace(0, 1, 400)
     angle = 2 * np.pi * 3.2 * turns

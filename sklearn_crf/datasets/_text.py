@@ -203,7 +203,7 @@ class NumberReader:
             f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"
         )
 
-    def end(self):
+    def end(self) -> None:
         """Raise ValueError unless all numbers were taken."""
         if self.n_left:
             found = self.values[self.position]

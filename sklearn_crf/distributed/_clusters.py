@@ -30,7 +30,7 @@ class ClusterExecutor(Executor):
 
     name: ClassVar[str] = ""
 
-    def __init__(self, shards: Sequence[Shard], n_actors: int):
+    def __init__(self, shards: Sequence[Shard], n_actors: int) -> None:
         self._shards = list(shards)
         n_shards, order = len(self._shards), tree_order(range(len(self._shards)))
         blocks = even_blocks(0, n_shards, n_actors)
@@ -152,7 +152,7 @@ class DaskExecutor(ClusterExecutor):
 
     name = "dask"
 
-    def __init__(self, shards: Sequence[Shard], client: Any):
+    def __init__(self, shards: Sequence[Shard], client: Any) -> None:
         self.client = client
         n_actors = min(len(self._workers()), len(shards))
         self._homes = [""] * n_actors
@@ -248,7 +248,7 @@ class RayExecutor(ClusterExecutor):
 
     name = "Ray"
 
-    def __init__(self, shards: Sequence[Shard]):
+    def __init__(self, shards: Sequence[Shard]) -> None:
         import ray
 
         if not ray.is_initialized():

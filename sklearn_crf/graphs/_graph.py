@@ -212,7 +212,7 @@ class Graph:
         return int(np.diff(self.incidence.ptr).max(initial=0))
 
     @cached_property
-    def _traversal(self):
+    def _traversal(self) -> tuple:
         order, parent_slot, component, rank = (np.empty(self.n_nodes, dtype=np.int32) for _ in range(4))
         ptr, neighbor, _, reverse = self.incidence
         acyclic, n_components = forest_order(ptr, neighbor, reverse, order, parent_slot, component)
@@ -366,14 +366,14 @@ def _as_shape(shape):
     return tuple(as_integer(length, "each length of shape") for length in shape)
 
 
-def _as_edges(n_nodes, edges):
+def _as_edges(n_nodes: int, edges: np.ndarray) -> np.ndarray:
     # Before they are narrowed, so that the first edge that leaves the graph can be named.
     wide = as_integers(edges, "edges", dtype=np.int64)
     _check_edges(n_nodes, wide)
     return as_integers(wide, "edges")
 
 
-def _check_edges(n_nodes, edges):
+def _check_edges(n_nodes: int, edges: np.ndarray) -> None:
     _check_n_edges(len(edges))
     outside = ((edges < 0) | (edges >= n_nodes)).any(axis=1)
     if outside.any():
@@ -391,7 +391,7 @@ def _check_edges(n_nodes, edges):
         raise ValueError(f"edges[{e}] joins nodes {edges[e].tolist()} a second time: list each undirected edge once.")
 
 
-def _check_n_edges(n_edges):
+def _check_n_edges(n_edges: int) -> None:
     if n_edges > _MAX_EDGES:
         raise ValueError(f"A graph holds at most {_MAX_EDGES} edges, got {n_edges}.")
 
@@ -452,7 +452,7 @@ def _steps(ndim, connectivity):
     return np.array(steps, dtype=np.int64).reshape(len(steps), ndim)
 
 
-def _one_of_each_pair(offsets):
+def _one_of_each_pair(offsets: np.ndarray) -> np.ndarray:
     kept: dict[tuple[int, ...], None] = {}
     for offset in offsets.tolist():
         leading = next(step for step in offset if step)

@@ -151,7 +151,7 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     return resistance
 
 
-def _is_bridge(graph, resistance):
+def _is_bridge(graph: Graph, resistance: np.ndarray) -> np.ndarray:
     """Edges whose resistance is one up to rounding, which are the bridges.
 
     An edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.

@@ -82,7 +82,7 @@ class _Builder:
         self.scopes = []
         self.n_entries, self.n_variables = 0.0, 0
 
-    def constraints(self):
+    def constraints(self) -> Constraints:
         def joined(parts, dtype):
             return np.concatenate([np.zeros(0, dtype=dtype), *(np.ravel(part) for part in parts)]).astype(dtype)
 
@@ -110,12 +110,12 @@ class _Builder:
             listed_factors=self.scopes,
         )
 
-    def _reserve(self, n_entries):
+    def _reserve(self, n_entries: int) -> None:
         self.n_entries += float(n_entries)
         if self.n_entries > _tuning.MOST_CONSTRAINT_ENTRIES:
             raise TooManyConstraints
 
-    def _add_nodes(self, n_states, possible, preference):
+    def _add_nodes(self, n_states: np.ndarray, possible: np.ndarray, preference: np.ndarray) -> None:
         self._reserve(possible.size)
         self.n_nodes = len(n_states)
         self.n_states.append(n_states)
@@ -129,7 +129,7 @@ class _Builder:
         self.scores.append(scores)
         return len(self.shape) - 1
 
-    def add_edges(self):
+    def add_edges(self) -> None:
         model = self.model
         n_columns, unary = model.n_columns, model.unary
         self._add_nodes(np.full(len(unary), n_columns), ~np.isneginf(unary), unary)
@@ -142,7 +142,7 @@ class _Builder:
         self.relation.append(model.edge_type)
         self.weight.append(np.ones(len(model.edge_type)) if model.edge_weight is None else model.edge_weight)
 
-    def add_factors(self):
+    def add_factors(self) -> None:
         model = self.model
         self.first = np.concatenate(([0], np.cumsum(model.n_states, dtype=np.int64)))
         self._reserve(self.first[-1])
@@ -299,7 +299,7 @@ def _repaired(model, labels):
     return labels
 
 
-def _searched(constraints, guide, most_steps, by_scores=False):
+def _searched(constraints: Constraints, guide: np.ndarray, most_steps: float, by_scores: bool = False) -> tuple:
     """Labels, whether they are allowed, and the number of steps."""
     search, labels, involved = _run(constraints, guide, None, most_steps, by_scores)
     status = search.finish(labels, involved)

@@ -78,11 +78,11 @@ class Field(NamedTuple):
         return self.unary.shape[1]
 
     @property
-    def is_tied(self):
+    def is_tied(self) -> bool:
         """True if an edge's factor is that of its type alone."""
         return len(self.edge_weight) == 0
 
-    def workspace(self):
+    def workspace(self) -> np.ndarray:
         """Workspace of a kernel; one for each thread."""
         return own_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
@@ -242,7 +242,7 @@ def _with_factors(field, model):
     return field._replace(factor=factor, factors=factors, place=place, shift=shift)
 
 
-def _places_of_factors(field, factor, n, once, in_order):
+def _places_of_factors(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
     """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
 
     Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
@@ -262,14 +262,14 @@ def _places_of_factors(field, factor, n, once, in_order):
     return np.ascontiguousarray(np.broadcast_to(place, (n, 2)))
 
 
-def _kinds_of_edges(field):
+def _kinds_of_edges(field: Field) -> tuple:
     """Arrays of a field of one edge of each kind, the kind of every edge, and whether each edge has its own."""
     some, factor = _some_of_each_kind(field)
     n = len(some["factor"])
     return some, factor, n == len(factor) and np.bincount(factor, minlength=n).max() == 1
 
 
-def _some_of_each_kind(field):
+def _some_of_each_kind(field: Field) -> tuple:
     if field.is_tied:
         kinds = np.arange(len(field.tables), dtype=np.int32)
         return {"factor": kinds, "edge_type": kinds}, field.edge_type
@@ -289,7 +289,7 @@ def _some_of_each_kind(field):
     return {"factor": factor}, factor
 
 
-def _recurs(weight):
+def _recurs(weight: np.ndarray) -> bool:
     """Whether weights of edges recur, by the first few of them."""
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
@@ -321,7 +321,7 @@ def _are_read_alike(field, graph):
     return all(are_few) or not any(are_few)
 
 
-def _with_potts_factors(field):
+def _with_potts_factors(field: Field) -> Field:
     """The field with two values for each kind of edge in place of its factor."""
     if len(field.edge_type) == 0:
         return field
@@ -334,7 +334,7 @@ def _with_potts_factors(field):
     return field._replace(on=on, off=off, shift=shift)
 
 
-def takes_odds(field):
+def takes_odds(field: Field) -> bool:
     """Whether messages of a field can be log-odds, and gain by it.
 
     Plain belief propagation works on probabilities without any exponential, which is faster.
@@ -368,7 +368,7 @@ class OddsField(NamedTuple):
         arrays = field.ptr, field.neighbor, field.reverse, unary, couplings, powers, shares
         return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
-    def workspace(self):
+    def workspace(self) -> np.ndarray:
         """Workspace of the kernel; one for each thread."""
         return own_workspace(self.largest_degree + _PADDING, self.arrays[3].dtype)
 
@@ -381,13 +381,13 @@ class OddsField(NamedTuple):
         with out_of_turn():
             renew_odds(*self.arrays, odds, *how)
 
-    def odds_of(self, messages):
+    def odds_of(self, messages: np.ndarray) -> np.ndarray:
         """Log-odds of messages given as probabilities."""
         odds = np.empty(len(messages) + _PADDING, messages.dtype)
         odds_of_probabilities(messages, self.offset, odds)
         return odds
 
-    def write_messages(self, odds, messages):
+    def write_messages(self, odds: np.ndarray, messages: np.ndarray) -> None:
         """Probabilities of messages given as log-odds."""
         probabilities_of_odds(odds, self.offset, messages)
 
@@ -469,7 +469,7 @@ def node_marginals_of(field, dtype, messages, run):
     return _probabilities(field, beliefs, dtype)
 
 
-def _probabilities(field, beliefs, dtype):
+def _probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Beliefs, which are overwritten, as probabilities without padding."""
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
@@ -514,7 +514,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
     return total
 
 
-def row_totals_of(field):
+def row_totals_of(field: Field) -> np.ndarray:
     """Sums of the rows of each stored factor, (n, width)."""
     if len(field.factors):
         totals = np.zeros((len(field.place), field.width), dtype=field.unary.dtype)

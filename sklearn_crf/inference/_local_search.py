@@ -134,7 +134,7 @@ class SearchProblem(NamedTuple):
         """Table entries that a sweep over all nodes reads."""
         return max(1, int((self.n_states * (1 + np.diff(self.node_ptr))).sum()))
 
-    def cells(self, unary, labels):
+    def cells(self, unary: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The cell of each factor's table that a labeling has, (F,) int64."""
         cells = np.empty(len(self.table), dtype=np.int64)
         cells_of_labels(self, unary, labels, cells)
@@ -232,7 +232,7 @@ def _steps(n_states, slot_ptr):
     return steps
 
 
-def _forbidden_score(arrays, unary):
+def _forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
     """A score so low that no labeling with it is better than one without."""
     scores = [unary, arrays.values, arrays.fallback[arrays.kind != DENSE]]
     if all(part.min(initial=0.0) > -np.inf for part in scores):
@@ -251,7 +251,7 @@ class Climber:
         self.nodes = visits(model.graph, "sequential")[0]
         self.work = np.empty(model.n_columns)
 
-    def climb(self, labels):
+    def climb(self, labels: np.ndarray) -> np.ndarray:
         """Change labels in place."""
         pending = np.ones(len(labels), dtype=np.uint8)
         for _ in range(_tuning.MOST_CLIMBS):

@@ -110,7 +110,7 @@ class Proof:
                     yield _rows(model.edge_tables(slice(first, first + most)))
 
 
-def _rows(scores, counts=None):
+def _rows(scores: np.ndarray, counts: np.ndarray | None = None) -> tuple:
     scores = scores.reshape(len(scores), -1).astype(np.float64)
     counts = np.ones(len(scores)) if counts is None else counts.astype(np.float64)
     return scores.ravel(), np.arange(len(scores)) * scores.shape[1], counts
@@ -124,7 +124,7 @@ def _groups_of_factors(model):
         yield scores, model.table_ptr[:-1] + np.arange(len(used)), used
 
 
-def _common_step(values, step, rounding):
+def _common_step(values: np.ndarray, step: float, rounding: float) -> float:
     """The largest number that divides ``step`` and all values up to rounding; NaN if it is hardly above that."""
     # values: (n,), not negative
     values = np.unique(np.append(values, step))

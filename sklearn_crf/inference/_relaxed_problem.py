@@ -52,7 +52,7 @@ def consistent(model):
     return PairwiseModel(model.graph, unary, model.tables, model.edge_type, model.edge_weight, model.n_states)
 
 
-def _rule_out(possible, edges, allowed):
+def _rule_out(possible: np.ndarray, edges: np.ndarray, allowed: np.ndarray) -> None:
     """Take states out of ``possible``, in place, that no possible state at the other end of an edge goes with."""
     tails, heads = edges.T
     supported = (allowed & possible[heads][:, None, :]).any(axis=2)
@@ -61,13 +61,13 @@ def _rule_out(possible, edges, allowed):
     np.logical_and.at(possible, heads, supported)
 
 
-def least_score(model):
+def least_score(model: PairwiseModel) -> float:
     """Lower bound on the score of every allowed labeling: the sum of the least finite scores."""
     parts = [model.unary, *(tables.reshape(len(tables), -1) for _, tables in table_blocks(model))]
     return float(sum(np.where(np.isneginf(part), np.inf, part).min(axis=1).sum() for part in parts))
 
 
-def spread_of_scores(model):
+def spread_of_scores(model: PairwiseModel) -> float:
     """Standard deviation of all finite scores, unary ones and those of edges; 1 if there is none."""
     n, total, square = 0, 0.0, 0.0
     for part in [model.unary, *(tables for _, tables in table_blocks(model))]:
@@ -78,7 +78,7 @@ def spread_of_scores(model):
     return float(np.sqrt(variance)) if variance > 1e-12 * square / max(n, 1) else 1.0
 
 
-def check_not_below(bound, least):
+def check_not_below(bound: float, least: float) -> None:
     """Raise ValueError if an upper bound is below what every allowed labeling scores at least."""
     if bound < least - 1e-9 * max(1.0, abs(least)):
         raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
@@ -176,7 +176,7 @@ class _Reparameterization:
     # nodes: (N, K) float64, beta
     # constants: (N,) float64, what was taken out of beta
 
-    def __init__(self, model, messages):
+    def __init__(self, model: PairwiseModel, messages: np.ndarray) -> None:
         incidence = model.graph.incidence
         self.model = model
         self.messages = messages.astype(np.float64)
@@ -211,7 +211,7 @@ class RecentFall:
     def __init__(self):
         self._bounds = []
 
-    def after(self, bound):
+    def after(self, bound: float) -> float:
         """The fall up to an iteration that came to this bound; inf where it is too early to tell."""
         self._bounds.append(bound)
         return self._bounds[-1 - _tuning.PATIENCE] - bound if len(self._bounds) > _tuning.PATIENCE else np.inf
@@ -282,5 +282,5 @@ def is_coarse(model):
     return largest * np.finfo(np.float32).eps > 1
 
 
-def _largest_score(scores):
+def _largest_score(scores: np.ndarray) -> float:
     return float(np.abs(scores).max(where=np.isfinite(scores), initial=0.0))

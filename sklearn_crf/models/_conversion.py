@@ -87,7 +87,7 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
     return (sums @ pairs.reshape(len(first), model.n_columns**2)).reshape(model.tables.shape)
 
 
-def _cells(shapes, n_columns):
+def _cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
     """Cells of padded tables that are in use."""
     # shapes: (n, 2), rows and columns of each; returns (n, K, K) of bool
     rows, columns = shapes[:, 0, None, None], shapes[:, 1, None, None]

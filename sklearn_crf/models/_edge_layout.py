@@ -13,7 +13,7 @@ class EdgeLayout:
 
     # edge_type: (E,), int32; edge_weight: (E, R) or None
 
-    def __init__(self, edge_type: np.ndarray, edge_weight: np.ndarray | None):
+    def __init__(self, edge_type: np.ndarray, edge_weight: np.ndarray | None) -> None:
         self.edge_type = edge_type
         self.edge_weight = edge_weight
         self.kept: dict[Hashable, Any] = {}
@@ -41,7 +41,7 @@ class EdgeLayout:
         check_product(weight, tables, "edge_weight times tables", self._squares)
 
 
-def check_edge_type(edge_type, n_edges, n_types, name):
+def check_edge_type(edge_type: np.ndarray | None, n_edges: int, n_types: int, name: str) -> np.ndarray:
     """Types as contiguous int32, each a row of the field ``name``."""
     if n_types < 1 and n_edges:
         raise ValueError(f"{name} holds no type, but the graph has edges.")

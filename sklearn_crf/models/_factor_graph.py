@@ -430,7 +430,7 @@ def trusted_factor_graph(
     return graph
 
 
-def _cell_numbers(states, shape):
+def _cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
     """Number, in C order, of each row of states in a table of the shape of that row."""
     numbers = np.zeros(len(states), dtype=np.int64)
     for axis in range(states.shape[1]):

@@ -64,7 +64,7 @@ class FactorStatistics(NamedTuple):
 
 
 @check_labels.register
-def _check_labels(model: FactorGraph, labels, *, may_miss=False):
+def _check_labels(model: FactorGraph, labels: np.ndarray, *, may_miss: bool = False) -> np.ndarray:
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
     wrong = (labels >= model.n_states) | ((labels < 0) & (not may_miss))
     if wrong.any():
@@ -74,7 +74,7 @@ def _check_labels(model: FactorGraph, labels, *, may_miss=False):
 
 
 @check_allowed_states.register
-def _check_allowed_states(model: FactorGraph):
+def _check_allowed_states(model: FactorGraph) -> None:
     allowed = np.bincount(
         np.repeat(np.arange(model.n_tables), np.diff(model.table_ptr)),
         weights=model.log_table > -np.inf,
@@ -88,7 +88,7 @@ def _check_allowed_states(model: FactorGraph):
 
 
 @score_terms.register
-def _score_terms(model: FactorGraph, labels):
+def _score_terms(model: FactorGraph, labels: np.ndarray) -> np.ndarray:
     labels = check_labels(model, labels)
     terms = np.zeros(model.n_nodes)
     for factors, scope in model.by_arity():

@@ -166,7 +166,7 @@ class PairwiseModel(ChecksPickles):
             object.__setattr__(self, "n_states", n_states)
         self._set(unary, tables, edges)
 
-    def _set(self, unary, tables, edges):
+    def _set(self, unary: np.ndarray, tables: np.ndarray, edges: EdgeLayout) -> None:
         """Take what is checked."""
         object.__setattr__(self, "unary", np.ascontiguousarray(unary))
         object.__setattr__(self, "tables", np.ascontiguousarray(tables))
@@ -274,7 +274,7 @@ def _copied(model):
     return copied
 
 
-def _forbid_missing_states(unary, n_states):
+def _forbid_missing_states(unary: np.ndarray, n_states: np.ndarray) -> tuple:
     n_columns = unary.shape[1]
     n_states = as_integers(n_states, "n_states", shape=(len(unary),), lowest=1, highest=n_columns)
     return np.where(np.arange(n_columns) < n_states[:, None], unary, unary.dtype.type(-np.inf)), n_states
@@ -319,7 +319,7 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
     return terms
 
 
-def stored_weights(model):
+def stored_weights(model: PairwiseModel) -> np.ndarray:
     """Edge weights as kernels take them: an empty array where every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 

@@ -108,7 +108,7 @@ class PermutohedralFilter:
         if normalization is None:
             self.largest_eigenvalue = float(self.apply(np.ones((self.n_points, 1))).max())
 
-    def _set_passes(self):
+    def _set_passes(self) -> None:
         """Set the axes along which values are blurred, one after the other, and the weights of a vertex."""
         self._axes, self._stencil = np.arange(self.n_axes + 1), (1 / 2, 1 / 4)
         if self.blur == "symmetric":
@@ -122,7 +122,7 @@ class PermutohedralFilter:
         with restoring(self):
             self._check_lattice()
 
-    def _check_lattice(self):
+    def _check_lattice(self) -> None:
         """Raise ValueError unless the lattice is one that kernels can follow."""
         self.n_points, self.n_axes = as_integer(self.n_points, "n_points"), as_integer(self.n_axes, "n_axes")
         self.n_vertices = as_integer(self.n_vertices, "n_vertices", lowest=1)
@@ -234,7 +234,7 @@ class PermutohedralFilter:
             return self.dtype.type(np.sqrt(gain))
         return 1 / np.sqrt(self.apply(np.ones((self.n_points, 1)), n_threads=n_threads))
 
-    def _require_memory(self, n_bytes):
+    def _require_memory(self, n_bytes: int) -> None:
         if n_bytes > self.max_memory:
             raise MemoryError(
                 f"The lattice of {self.n_points} points with {self.n_axes} features takes at least "
@@ -278,7 +278,7 @@ class _Digits(NamedTuple):
     stride: np.ndarray
 
 
-def _digits(features):
+def _digits(features: np.ndarray) -> _Digits:
     d = features.shape[1]
     i = np.arange(1, d + 1)
     # Blur has a variance of (d+1)^2 / 2, splat and slice together (d+1)^2 / 6.
@@ -296,7 +296,7 @@ def _digits(features):
     return _Digits(scale, low.astype(np.int64), stride)
 
 
-def _box(features):
+def _box(features: np.ndarray) -> np.ndarray:
     """Corners of the bounding box of the points at which a coordinate of the hyperplane is extreme."""
     low, high = (_reduced_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
     # A coordinate falls with one feature, grows with all later ones, and does not depend on those before it.
@@ -312,7 +312,7 @@ def _reduced_columns(features, function, initial):
     return function.reduce(np.vstack([reduced, features[n // 64 * 64 :]]), axis=0).astype(np.float64)
 
 
-def _digit_ranges(points, embedding):
+def _digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
     """Number of values that each digit of a key may take, and the least of them."""
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
@@ -323,5 +323,5 @@ def _digit_ranges(points, embedding):
     return high - low + 1, low
 
 
-def _log2_cells(sizes):
+def _log2_cells(sizes: np.ndarray) -> float:
     return np.log2(sizes).sum() + np.log2(len(sizes) + 1)

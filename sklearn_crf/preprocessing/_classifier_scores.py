@@ -270,7 +270,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         layout, X, _ = read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         if not hasattr(self.estimator, self._response()):
             others = [method for method in _METHODS if hasattr(self.estimator, method)]
             raise ValueError(

@@ -96,7 +96,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
         reach = range(-self.patch_radius, self.patch_radius + 1)
         return [offset for offset in product(reach, reach) if offset != (0, 0)]
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         if not self.kinds or any(kind not in KINDS for kind in self.kinds):
             raise InvalidParameterError(f"kinds must be a tuple of names out of {KINDS}, got {self.kinds!r}.")
         if not all(isinstance(scale, Real) and 0 < float(scale) < np.inf for scale in self.scales):

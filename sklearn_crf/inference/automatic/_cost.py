@@ -215,7 +215,7 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
     return _shared_out(is_small, memory, largest, budget.most_bytes)
 
 
-def _without_large_factors(sizes, most_cells):
+def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
     """Scopes without those that are too large alone, and which components have none: they are not even joined."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
@@ -229,7 +229,7 @@ def _without_large_factors(sizes, most_cells):
     return np.concatenate(([0], np.cumsum(kept)))[ptr], np.ascontiguousarray(scope[kept]), is_small
 
 
-def _shared_out(is_small, memory, largest, most_bytes):
+def _shared_out(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, most_bytes: float) -> np.ndarray:
     """Shares of components in turn, each as many as fit into memory together."""
     shares, share, used, widest = np.full(len(is_small), -1), 0, 0.0, 0.0
     for k in np.flatnonzero(is_small).tolist():

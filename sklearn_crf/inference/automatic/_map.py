@@ -152,7 +152,7 @@ class AutoMap(Inference):
         found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
         return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
 
-    def _budget(self):
+    def _budget(self) -> Budget:
         """Work of elimination, less in learning."""
         return Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
 

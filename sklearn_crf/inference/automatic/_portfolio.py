@@ -113,7 +113,7 @@ class Candidates:
         if np.isneginf(value) and (init is None or np.isneginf(score(self.model, init.labels))):
             self.add(nearest_allowed(self.model, labels))
 
-    def fuse(self):
+    def fuse(self) -> None:
         """Put the best labeling together from all of them that nothing forbids."""
         found = [pair for pair in self.found if np.isfinite(pair[0])]
         if not found:

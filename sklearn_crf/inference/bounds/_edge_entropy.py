@@ -109,14 +109,14 @@ class _EdgeEntropyBound:
         node_number = NODE_NUMBERS[entropy]
         self.messages = _odds_messages(self.model, init, node_number) or _ScoreMessages(self.model, init, node_number)
 
-    def iterate(self):
+    def iterate(self) -> float:
         """A pass forwards and one back; the largest change of a probability."""
         changes = [self.messages.renew(direction) for direction in (1, -1)]
         if min(changes) < 0:
             raise infeasible_at_node(int(-1 - min(changes)))
         return max(changes)
 
-    def model_and_shares(self):
+    def model_and_shares(self) -> tuple:
         """The model without states that an edge forbids, and what its edges have beyond an even share."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
@@ -145,13 +145,13 @@ class _ScoreMessages:
         self.field, _ = make_field(model, maximum=False, as_scores=True)
         self.values, self.work = initial_messages(self.field, init), self.field.workspace()
 
-    def renew(self, direction):
+    def renew(self, direction: int) -> float:
         return renew_messages(self.field, self.values, direction, self.node_number, self.work)
 
-    def scores(self):
+    def scores(self) -> np.ndarray:
         return np.ascontiguousarray(self.values[:, : self.n_columns])
 
-    def shares(self):
+    def shares(self) -> np.ndarray:
         shares = np.empty_like(self.values)
         shares_of_messages(self.field, self.values, shares, self.node_number, self.work)
         return shares[:, : self.n_columns]
@@ -175,17 +175,17 @@ class _OddsMessages:
         self.order = np.arange(graph.n_nodes, dtype=np.int32)
         self.node = np.repeat(self.order, graph.degree)
 
-    def renew(self, direction):
+    def renew(self, direction: int) -> float:
         return self.field.send(self.odds, self.order, self.order, direction, 0.0, 0, len(self.order), self.work)
 
-    def _values(self):
+    def _values(self) -> np.ndarray:
         return self.odds[: len(self.node)]
 
-    def scores(self):
+    def scores(self) -> np.ndarray:
         values = self._values() + self.field.offset
         return np.stack((np.zeros_like(values), values), axis=1)
 
-    def shares(self):
+    def shares(self) -> np.ndarray:
         values, unary = self._values(), self.field.arrays[3]
         total = unary + np.bincount(self.node, weights=values, minlength=len(unary))
         second = (self.share * total)[self.node] - values - self.field.offset

@@ -122,7 +122,7 @@ def _parts(graph, node_number):
     return numbers, graph.degree + numbers
 
 
-def _normalise_nodes(even, given, numbers, log_z_terms):
+def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
     """Marginals of what nodes keep for themselves, zero where that is nothing; their terms are added."""
     # even, given to edges beyond it, returned: (N, K); numbers, log_z_terms: (N,)
     own = np.zeros_like(even)

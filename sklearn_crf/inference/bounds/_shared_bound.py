@@ -96,17 +96,17 @@ class NodeShares:
         """Number of unknowns."""
         return int(np.prod(self.shape))
 
-    def value_grad(self, x):
+    def value_grad(self, x: np.ndarray) -> tuple:
         """The bound, sum_T rho(T) log_z(T), and its derivative by x within the vectors that :meth:`project` gives."""
         found = list(self.mapped(lambda group: self._sums_of(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centred(gradient).ravel()
 
-    def project(self, x):
+    def project(self, x: np.ndarray) -> np.ndarray:
         """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
         return self._centred(x.reshape(self.shape).copy()).ravel()
 
-    def _centred(self, values):
+    def _centred(self, values: np.ndarray) -> np.ndarray:
         """Take out, in place, what changes the means over trees of values that are scaled as x is."""
         mean = np.tensordot(self.scale, values, axes=1)
         for part, scale in zip(values, self.scale, strict=True):
@@ -135,19 +135,19 @@ class NodeShares:
         parts = list(self.mapped(lambda group: self._marginals_of(group, x), self.groups))
         return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
-    def _sums_of(self, group, x):
+    def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
         """Log-partition of each tree, and its marginals of nodes times the square root of its probability."""
         _, _, unary, log_z_terms = self._passed(group, x)
         unary = unary.reshape(group.last - group.first, *self.shape[1:])
         return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
 
-    def _marginals_of(self, group, x):
+    def _marginals_of(self, group: _Group, x: np.ndarray) -> tuple:
         field, messages, unary, log_z_terms = self._passed(group, x)
         with range_runner(1) as run:
             pairs = edge_marginals_of(field, group.model, messages, None, run)
         return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
 
-    def _passed(self, group, x):
+    def _passed(self, group: _Group, x: np.ndarray) -> tuple:
         """Sum-product on a group: field, messages, marginals of nodes, and their terms of the log-partition."""
         checkpoint()
         trees = slice(group.first, group.last)

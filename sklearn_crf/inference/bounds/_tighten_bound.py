@@ -36,7 +36,7 @@ class Tight(NamedTuple):
     trace: np.ndarray  # (n_iter + 1,) the bound at the start and after each iteration
 
     @property
-    def bound(self):
+    def bound(self) -> float:
         return float(self.log_z_terms.sum())
 
 
@@ -51,11 +51,11 @@ class Tightening:
         self.start_sweeps, self.n_threads = start_sweeps, n_threads
         self.messages = None
 
-    def scores(self, trees):
+    def scores(self, trees: SpanningTrees) -> NodeShares:
         """The unknowns for some trees."""
         return NodeShares(self.model, trees, self.mapped)
 
-    def _better_start(self, scores, start):
+    def _better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
         """The end of messages that begin with those of other trees, if that is better than a known start."""
         if self.start_sweeps == 0:
             return start
@@ -79,7 +79,7 @@ class Tightening:
             converged = converged or np.abs(gradient).max() <= self.tol * scores.scale.min()
         return best
 
-    def tighten(self, scores, start):
+    def tighten(self, scores: NodeShares, start: np.ndarray) -> Tight:
         """Minimise from a start until the marginals of all trees agree."""
         x, n_iter, trace = self._better_start(scores, scores.project(start)), 0, np.zeros(0)
         tol = self.tol * scores.scale.min()
@@ -104,7 +104,7 @@ class Tightening:
             tol *= 0.5 * self.tol / tight.disagreement
 
 
-def _averaged(scores, x, n_iter, trace):
+def _averaged(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) -> Tight:
     """Means over trees; they are the derivatives of the bound whether or not the trees agree."""
     # A sum of log-partitions is a bound only where the scores of the trees add up to the model's.
     x = scores.project(x)
@@ -332,7 +332,7 @@ class TightenBound(Inference):
             warn_unconverged(self._why_unconverged(found))
         return result
 
-    def _why_unconverged(self, found):
+    def _why_unconverged(self, found: Chosen) -> str:
         disagreement = found.best.disagreement
         if disagreement <= self.tol:
             return (

@@ -45,11 +45,11 @@ class TreeMeans:
         shape = (trees.graph.n_edges, len(self.edge))
         self._of_edges = sp.csr_matrix((self.weights[self.tree] / trees.edge_probabilities[self.edge], places), shape)
 
-    def over_nodes(self, values):
+    def over_nodes(self, values: np.ndarray) -> np.ndarray:
         """Mean of what each node has in each of the trees."""
         return np.tensordot(self.weights, values, axes=1)
 
-    def over_edges(self, values):
+    def over_edges(self, values: np.ndarray) -> np.ndarray:
         """The same of edges, over the trees that an edge is in; values come tree after tree."""
         means = self._of_edges @ values.reshape(len(values), int(np.prod(values.shape[1:])))
         return means.reshape(self._of_edges.shape[0], *values.shape[1:])
@@ -91,7 +91,7 @@ class TreeScores:
         """Number of unknowns."""
         return int(np.prod(self.shape_of_nodes)) + self.tables.size
 
-    def project(self, x):
+    def project(self, x: np.ndarray) -> np.ndarray:
         """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
         nodes, edges = self._parts(x)
         nodes, edges = nodes / self.scale_of_nodes, edges / self.scale_of_edges
@@ -99,12 +99,12 @@ class TreeScores:
         edges -= self.means.over_edges(edges)[self.edge]
         return np.concatenate(((nodes * self.scale_of_nodes).ravel(), (edges * self.scale_of_edges).ravel()))
 
-    def labelings(self, x):
+    def labelings(self, x: np.ndarray) -> tuple:
         """Max-product on all trees: (n_trees, N) int32 labels, and the bound, sum_T rho(T) max score_T."""
         labels, terms = zip(*self._of_groups(x), strict=True)
         return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
 
-    def subtract_labelings(self, x, labels, step):
+    def subtract_labelings(self, x: np.ndarray, labels: np.ndarray, step: float) -> None:
         """Subtract, in place, ``step`` times the derivative of the bound by x, which counts the labels of each tree."""
         nodes, edges = self._parts(x)
         trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])
@@ -112,14 +112,14 @@ class TreeScores:
         ends = labels[self.tree[:, None], self.graph.edges[self.edge]]
         edges[np.arange(len(edges)), ends[:, 0], ends[:, 1]] -= step * self.scale_of_edges[:, 0, 0]
 
-    def _of_groups(self, x):
+    def _of_groups(self, x: np.ndarray) -> list:
         """Best labels of each group of trees, and what nodes add to the scores, shaped ``(n_trees, N)``."""
         nodes, edges = self._parts(x)
         unary = self.unary + nodes / self.scale_of_nodes
         tables = self.tables + edges / self.scale_of_edges
         return list(self.mapped(lambda group: self._of_group(group, unary, tables), self.groups))
 
-    def _of_group(self, group, unary, tables):
+    def _of_group(self, group: TreeGroup, unary: np.ndarray, tables: np.ndarray) -> tuple:
         checkpoint()
         first, last, edges, graph = group
         n_columns = unary.shape[2]
@@ -135,6 +135,6 @@ class TreeScores:
         shape = last - first, unary.shape[1]
         return labels.reshape(shape), score_terms(model, labels).reshape(shape)
 
-    def _parts(self, x):
+    def _parts(self, x: np.ndarray) -> tuple:
         n = int(np.prod(self.shape_of_nodes))
         return x[:n].reshape(self.shape_of_nodes), x[n:].reshape(self.tables.shape)

@@ -66,7 +66,7 @@ class _MoveMaking(Inference):
         # Of as many tables as edges, looking at all would take longer than it saves.
         return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._violated_edge(model) is None
 
-    def _condition_range(self, tables):
+    def _condition_range(self, tables: np.ndarray) -> tuple:
         """Lowest and highest value, over all states, of what must not be negative; (T, R) each."""
         lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
         # Types in portions: where every edge has its own, a temporary of the size of all tables is too much.
@@ -261,7 +261,7 @@ class AlphaExpansion(_MoveMaking):
     """
 
     @staticmethod
-    def _moves(n_states):
+    def _moves(n_states: int) -> list:
         return list(range(n_states))
 
     @staticmethod
@@ -321,7 +321,7 @@ class AlphaBetaSwap(_MoveMaking):
     """
 
     @staticmethod
-    def _moves(n_states):
+    def _moves(n_states: int) -> list:
         return list(combinations(range(n_states), 2))
 
     @staticmethod

@@ -80,7 +80,7 @@ class LatticeFlow:
         )
 
     @cached_property
-    def _of_one_call(self):
+    def _of_one_call(self) -> tuple:
         """Arrays of such a kernel, which cuts of one network share."""
         n_nodes, kind = len(self.excess), self.excess.dtype
         *search, progress = self._of_search(self._whole)
@@ -125,7 +125,7 @@ class LatticeFlow:
     def _share_with_excess(self):
         return np.count_nonzero(self.excess) / len(self.excess)
 
-    def _send_along_lines(self):
+    def _send_along_lines(self) -> None:
         arriving = np.empty_like(self.excess)
         for direction in range(len(self.counts)):
             step = int(self.delta[direction])
@@ -133,11 +133,11 @@ class LatticeFlow:
             flow_along_offset(self.residual, self.excess, step, direction, arriving, used)
 
     @property
-    def neighbors(self):
+    def neighbors(self) -> tuple:
         """As of :class:`CutNetwork`."""
         return self.delta, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
-    def _demand(self):
+    def _demand(self) -> np.ndarray:
         return self._label[self.guard : self.guard + len(self.excess)] < 0
 
     def _solve_box(self, box):
@@ -156,7 +156,7 @@ class LatticeFlow:
                 progress[:] = 0
                 handed_over = True
 
-    def _of_search(self, box):
+    def _of_search(self, box: np.ndarray) -> tuple:
         """Workspace of the search in a box, and its progress."""
         # Filled from their starts: of memory that is set aside, only what is written to is ever taken.
         lists = np.empty((4, _volume(box)), dtype=np.int32)
@@ -215,7 +215,7 @@ class SlotFlow:
         self._bucket = np.empty(n_nodes + 4, dtype=np.int32)
 
     @property
-    def neighbors(self):
+    def neighbors(self) -> tuple:
         """As of :class:`CutNetwork`."""
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
@@ -225,7 +225,7 @@ class SlotFlow:
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
 
-    def solve(self, n_threads=1):
+    def solve(self, n_threads: int = 1) -> np.ndarray:
         """Nodes on the demand side of the minimum cut, of the smallest such set."""
         ptr, neighbor, _, reverse = self.incidence
         topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
@@ -295,7 +295,7 @@ class Rounding(NamedTuple):
         return cls(dtype, scale, most)
 
 
-def require_choice(node):
+def require_choice(node: int) -> None:
     """Raise ValueError where :func:`integer_excess` found a node without a state; -1 is none."""
     if node >= 0:
         raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
@@ -319,7 +319,7 @@ class CutNetwork:
             LatticeFlow(model.graph, dtype) if on_lattice else SlotFlow(model.graph, dtype, mirrored)
         )
 
-    def _choose_scale(self):
+    def _choose_scale(self) -> np.dtype:
         model = self.model
         carried, endless = largest_capacity(model)
         # Moves on large models of more states are no optimum anyway, and a unit of int32 is less than 2**-20 there.
@@ -333,7 +333,7 @@ class CutNetwork:
         return rounding.dtype
 
     @property
-    def neighbors(self):
+    def neighbors(self) -> tuple:
         """Where the neighbours of a node are, as kernels take it: steps on a lattice, else listed by incidence."""
         return self._flow.neighbors
 

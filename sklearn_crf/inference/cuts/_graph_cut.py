@@ -85,7 +85,7 @@ class GraphCut(Inference):
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
     nonsubmodular: str = "error"
 
-    def _check_model(self, model):
+    def _check_model(self, model: PairwiseModel) -> None:
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
@@ -111,11 +111,11 @@ class GraphCut(Inference):
         labeling = self._scored(model, labels)
         return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
 
-    def _exact(self, model, labels):
+    def _exact(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
         labeling = self._scored(model, labels)
         return labeling._replace(bound=labeling.score, state=CutState(0, 0))
 
-    def _scored(self, model, labels):
+    def _scored(self, model: PairwiseModel, labels: np.ndarray) -> Labeling:
         if model.n_columns == 2:
             return Labeling(labels, _relaxed_score(model, labels))
         return scored_labeling(model, labels)
@@ -140,12 +140,12 @@ def _labels_of_cut(model, mode, n_threads):
     return CutNetwork(model).cut(keep, take, mode, n_threads).astype(np.int32)
 
 
-def _relaxed_score(model, labels):
+def _relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
     """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
     return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
 
 
-def exact_cut(model, n_threads=1):
+def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
     """The result of a minimum cut; None if it cannot represent some of the edges."""
     if model.n_columns > 2:
         return None
@@ -157,12 +157,12 @@ def exact_cut(model, n_threads=1):
         return None if n_not_submodular(model) else found._map(model, n_threads=n_threads)
 
 
-def n_not_submodular(model):
+def n_not_submodular(model: PairwiseModel) -> int:
     """Number of edges that a minimum cut cannot represent; 0 for models that are not of two states."""
     return _not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
 
 
-def _not_submodular(model):
+def _not_submodular(model: PairwiseModel) -> tuple:
     """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
     tables, weight = model.tables, model.edge_weight
     # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.

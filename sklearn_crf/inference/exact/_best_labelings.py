@@ -126,7 +126,7 @@ class TreeBestLabelings(Inference):
         return lists, steps, roots
 
 
-def _largest(values, m):
+def _largest(values: np.ndarray, m: int) -> tuple:
     """The m largest of each row, falling, and their places; -inf past the end of a row."""
     if values.shape[1] < m:
         values = np.pad(values, ((0, 0), (0, m - values.shape[1])), constant_values=-np.inf)

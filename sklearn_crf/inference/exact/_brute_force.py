@@ -121,7 +121,7 @@ def scored_labelings(model):
     return labelings, score_of(np.arange(len(n_states)), parts, columns)
 
 
-def _enumerated(n_states):
+def _enumerated(n_states: np.ndarray) -> np.ndarray:
     # np.indices stops at 64 axes, which nodes of one state reach.
     labelings = np.empty((int(n_joint_states(n_states)), len(n_states)), dtype=np.int32)
     number = np.arange(len(labelings))
@@ -130,7 +130,7 @@ def _enumerated(n_states):
     return labelings
 
 
-def n_labelings(n_nodes, n_states):
+def n_labelings(n_nodes: int, n_states: int) -> float:
     """Number of labelings of a graph."""
     try:
         return float(n_states) ** int(n_nodes)

@@ -45,7 +45,7 @@ class Transitions(NamedTuple):
         widest = WIDEST_RANGE - 2 * (best - least)
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
-    def statistics(self, unary, ptr, labels, posterior):
+    def statistics(self, unary: np.ndarray, ptr: np.ndarray, labels: np.ndarray, posterior: np.ndarray) -> tuple | None:
         """Statistics of the table, and terms and likeliest states of nodes; None where scores range too widely.
 
         Without labels those of the marginals, with labels those of the loss.
@@ -133,7 +133,7 @@ def _padded(n_states):
     return -(-n_states // _LANES) * _LANES
 
 
-def _workspace(n_rows, factor):
+def _workspace(n_rows: int, factor: np.ndarray) -> np.ndarray:
     """Rows as a factor has."""
     width = factor.shape[1]
     return own_workspace(n_rows * width, factor.dtype).reshape(n_rows, width)

@@ -31,7 +31,7 @@ class Structure(NamedTuple):
         ptr, neighbors = neighbors_of_scopes(scope_ptr, scope, len(n_states))
         return cls(ptr, neighbors, np.log(n_states))
 
-    def log_cells(self, order):
+    def log_cells(self, order: np.ndarray) -> float:
         """Return the logarithm of the number of joint states of all cliques of an order."""
         ptr, separators = separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
@@ -48,7 +48,7 @@ class Structure(NamedTuple):
         ptr = np.concatenate(([0], np.cumsum(np.diff(self.ptr)[old_name])))
         return Structure(ptr, columns[sorted_by_both].astype(np.int32), self.log_states[old_name])
 
-    def components(self, nodes):
+    def components(self, nodes: np.ndarray) -> tuple:
         """Return nodes component by component, where each begins, and a function for the structure of each."""
         # nodes: those that count, ascending
         n_nodes = len(self.log_states)
@@ -74,7 +74,7 @@ class Structure(NamedTuple):
         return listed, starts, part
 
 
-def best_order(structure, most_cells=np.inf, most_steps=np.inf):
+def best_order(structure: Structure, most_cells: float = np.inf, most_steps: float = np.inf) -> tuple:
     """Return the cheapest of several elimination orders of a connected graph, and the number of its table cells.
 
     Candidates are the min-fill order, the same with its ties broken at random (from a fixed seed, so that the result is
@@ -197,22 +197,22 @@ class BucketSizes(NamedTuple):
         return cls(n_states[nodes].astype(float), sizes[::2], sizes[1::2])
 
     @property
-    def tables(self):
+    def tables(self) -> np.ndarray:
         """Cells of both tables."""
         return self.left * _padded(self.own) + self.own * _padded(self.right)
 
     @property
-    def messages(self):
+    def messages(self) -> np.ndarray:
         """Cells of the message."""
         return self.left * _padded(self.right)
 
     @property
-    def workspace(self):
+    def workspace(self) -> np.ndarray:
         """Cells of both tables, and of what is multiplied on the way back."""
         return self.tables + np.maximum(self.right * _padded(self.own), self.own * self.left)
 
     @property
-    def work(self):
+    def work(self) -> np.ndarray:
         """Cells, and the multiplications of the products of tables in cells that take as long."""
         return self.tables + self.messages + self.left * self.own * self.right / _tuning.PRODUCTS_OF_A_CELL
 
@@ -251,7 +251,7 @@ class EliminationPlan:
         """Raise ValueError if the plan takes more than the limits."""
         limits.require(self.width, self.memory[keep])
 
-    def _measure(self):
+    def _measure(self) -> None:
         """Sizes of tables and messages, and the bytes that they take together."""
         sizes = BucketSizes.of(self.n_states, self.nodes, self.side_ptr, self.side_nodes)
         tables, messages = sizes.tables, sizes.messages
@@ -264,7 +264,7 @@ class EliminationPlan:
         self.n_cells = tables + messages
         self._sizes = *sizes, tables, messages
 
-    def _lay_out(self, elimination):
+    def _lay_out(self, elimination: Elimination) -> None:
         """Arrays of buckets, parts and axes, as the kernels have them."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
@@ -322,14 +322,14 @@ class EliminationPlan:
         return self.side_nodes[a:b].tolist(), self.side_nodes[b:c].tolist()
 
 
-def index_type(n_states):
+def index_type(n_states: float) -> np.dtype:
     """Smallest type that numbers states."""
     return np.dtype(np.uint8 if n_states <= 256 else np.int32)
 
 
-def _padded(sizes):
+def _padded(sizes: np.ndarray) -> np.ndarray:
     return -(-sizes // ROWS_PADDED_TO) * ROWS_PADDED_TO
 
 
-def _starts(sizes):
+def _starts(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

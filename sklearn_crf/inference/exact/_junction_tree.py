@@ -23,7 +23,7 @@ _plans: "OrderedDict[bytes, EliminationPlan]" = OrderedDict()
 _lock = Lock()
 
 
-def _renew_lock():
+def _renew_lock() -> None:
     global _lock
     _lock = Lock()
 
@@ -61,13 +61,13 @@ def plan_of(problem, init, limits, keep):
 class Buckets:
     """The buckets of one model."""
 
-    def __init__(self, problem, plan):
+    def __init__(self, problem: Reduction, plan: EliminationPlan) -> None:
         self.problem = problem
         self.plan = plan
         self._values = plan.values(problem.model)
         self._messages = np.empty(plan.n_messages)
 
-    def best(self):
+    def best(self) -> np.ndarray:
         """Labels of the highest score."""
         # returns (N,) int32
         plan = self.plan
@@ -77,7 +77,7 @@ class Buckets:
         self.terms()
         return self._traced(best)
 
-    def _traced(self, best):
+    def _traced(self, best: np.ndarray) -> np.ndarray:
         """Labels that maxima lead to, roots first."""
         # best: states of the nodes of buckets, by the cells of their messages
         plan, problem = self.plan, self.problem
@@ -91,7 +91,7 @@ class Buckets:
             first = first * int(self.plan.n_states[node]) + place[node]
         return first
 
-    def sum_out(self):
+    def sum_out(self) -> np.ndarray:
         """Send the messages of sums."""
         # returns terms: (N,) float64
         plan = self.plan
@@ -110,7 +110,7 @@ class Buckets:
         )
         return self.terms()
 
-    def terms(self):
+    def terms(self) -> np.ndarray:
         """Message of the root of each component and scores of what is decided, at the component's first node."""
         # returns (N,) float64
         plan, problem = self.plan, self.problem
@@ -123,7 +123,7 @@ class Buckets:
             raise Infeasible(message, proven=True)
         return terms
 
-    def marginals(self):
+    def marginals(self) -> tuple:
         """Marginals of nodes and of stored scores, after :meth:`sum_out`, whose tables are used up."""
         # returns unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
         plan, problem = self.plan, self.problem

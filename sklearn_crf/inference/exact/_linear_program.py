@@ -78,7 +78,7 @@ class LinearProgram(Inference):
             # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
             self._check_size(_n_variables(model))
 
-    def _check_size(self, n_variables):
+    def _check_size(self, n_variables: int) -> None:
         if n_variables > self.max_variables:
             raise ValueError(
                 f"model needs {n_variables} variables for LinearProgram, more than max_variables={self.max_variables}."
@@ -127,7 +127,7 @@ def _n_variables(model):
 class _Program:
     """Columns and rows of the linear program: first the nodes', then each piece's."""
 
-    def __init__(self, polytope):
+    def __init__(self, polytope: LocalPolytope) -> None:
         self.polytope = polytope
         self.start = {}
         self.n_variables = 0

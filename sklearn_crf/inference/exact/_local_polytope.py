@@ -214,6 +214,6 @@ class LocalPolytope:
                 n_changes += 1
         return n_changes
 
-    def labels(self, places):
+    def labels(self, places: np.ndarray) -> np.ndarray:
         """States of all nodes from the places of the free ones."""
         return np.array([known[k] for known, k in zip(self.problem.states, places, strict=True)], dtype=np.int32)

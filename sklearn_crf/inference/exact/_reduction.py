@@ -22,7 +22,7 @@ class Reduction:
         self.is_free = self.n_states > 1
 
     @property
-    def free_nodes(self):
+    def free_nodes(self) -> list:
         """Those with more than one allowed state, ascending."""
         return np.flatnonzero(self.is_free).tolist()
 
@@ -35,19 +35,19 @@ class Reduction:
         return [np.flatnonzero(row) for row in self._mask]
 
     @property
-    def state_table(self):
+    def state_table(self) -> np.ndarray:
         """States that are allowed, ascending, (N, K) int32; what is beyond their number means nothing."""
         return np.argsort(~self._mask, axis=1, kind="stable").astype(np.int32)
 
     @cached_property
-    def scopes(self):
+    def scopes(self) -> list:
         """Free nodes of each factor, a list of lists."""
         ptr, scope = self.model.scope_ptr.tolist(), self.model.scope.tolist()
         free = self.is_free.tolist()
         return [[s for s in scope[a:b] if free[s]] for a, b in pairwise(ptr)]
 
     @cached_property
-    def free_scopes(self):
+    def free_scopes(self) -> tuple:
         """Free nodes of each factor, as ptr (n_factors + 1,) int64 and nodes int32."""
         model = self.model
         if self.is_free.all():
@@ -56,7 +56,7 @@ class Reduction:
         return np.concatenate(([0], np.cumsum(kept)))[model.scope_ptr], model.scope[kept]
 
     @cached_property
-    def structure(self):
+    def structure(self) -> tuple:
         """Key of models that differ in their scores alone."""
         model = self.model
         fields = (model.n_states, model.scope, model.scope_ptr, model.table_id, model.table_ptr, model.table_kind)
@@ -65,10 +65,10 @@ class Reduction:
         return (*(field.tobytes() for field in fields), model.table_state.tobytes(), sparse, states)
 
     @property
-    def _has_all_states(self):
+    def _has_all_states(self) -> bool:
         return bool(np.all(self.n_states == self.model.n_states))
 
-    def storage(self):
+    def storage(self) -> tuple:
         """Places of the scores of :meth:`table`."""
         # returns start: for each factor, where its scores start among those that are needed; factors of one table
         # share them where their nodes allow the same states; cells: of each of these its place in ``log_table`` with

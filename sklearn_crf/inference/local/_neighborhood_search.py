@@ -222,7 +222,7 @@ class _Task:
 class _Restart:
     """One restart: the best labels that it knows, and how much of the budget it has used."""
 
-    def __init__(self, task, number, labels=None):
+    def __init__(self, task: _Task, number: int, labels: np.ndarray | None = None) -> None:
         self.task, self.number = task, number
         self.rng = np.random.default_rng([task.seed, number])
         n_nodes, n_columns = task.unary.shape
@@ -241,7 +241,7 @@ class _Restart:
         weight[np.arange(weight.shape[1]) >= self.task.arrays.n_states[:, None]] = 0.0
         return weight.argmax(axis=1).astype(np.int32)
 
-    def solve(self):
+    def solve(self) -> bool:
         """Try to solve the whole model at once, and keep what comes out; whether it is exact."""
         self.largest_table = self.task.region.largest_table
         self._move(self.task.most_states, 0.0)
@@ -250,7 +250,7 @@ class _Restart:
         self.largest_table = self.task.smallest_table + 2
         return whole and self.workspace.n_kept == 0
 
-    def anneal(self):
+    def anneal(self) -> None:
         """Sweeps of Gibbs sampling at falling temperatures, which begin at what a change at random is worth."""
         task = self.task
         affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
@@ -261,7 +261,7 @@ class _Restart:
             self._sweep(self.scale * _tuning.FROZEN**share)
         self._keep()
 
-    def settle(self):
+    def settle(self) -> None:
         """Moves until they gain nothing, and the scale of temperatures from there on."""
         for _ in range(_tuning.N_FIRST_DESCENTS):
             checkpoint()
@@ -295,7 +295,7 @@ class _Restart:
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()
 
-    def climb(self):
+    def climb(self) -> None:
         """Single changes until none gains."""
         while self._sweep(0.0):
             checkpoint()

@@ -90,7 +90,7 @@ class MessagePassing(EdgeMarginals, Inference):
         """How sweeps are made."""
         return choose_schedule(self.schedule, graph)
 
-    def _extrapolates(self):
+    def _extrapolates(self) -> bool:
         """Whether sweeps are extrapolated, which takes a single fixed point."""
         return False
 
@@ -431,7 +431,7 @@ class TRWMessagePassing(MessagePassing):
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
         return make_field(with_edge_weight(model, key, weights), maximum, probabilities)
 
-    def _extrapolates(self):
+    def _extrapolates(self) -> bool:
         return not self.damping and self.schedule not in ("residual", "convergent")
 
     def _decoding_field(self, model, field):

@@ -97,7 +97,7 @@ class Extrapolation:
     # D. G. Anderson. Iterative procedures for nonlinear integral equations. Journal of the ACM 12, 1965.
     # H. F. Walker, P. Ni. Anderson acceleration for fixed-point iterations. SIAM J. Numerical Analysis 49, 2011.
 
-    def __init__(self, form: _Form):
+    def __init__(self, form: _Form) -> None:
         shape = _tuning.SWEEPS_COMBINED, form.values.size
         self._form = form
         self._after, self._changes = np.empty(shape, form.values.dtype), np.empty(shape, form.values.dtype)
@@ -108,7 +108,7 @@ class Extrapolation:
         self._goes_on = True
         form.read(self._before)
 
-    def advance(self):
+    def advance(self) -> None:
         """Look at the messages after a sweep, and change them every few sweeps."""
         if not self._goes_on:
             return

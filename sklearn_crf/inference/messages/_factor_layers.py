@@ -48,12 +48,12 @@ class FactorLayers(NamedTuple):
     child: np.ndarray  # int32
 
     @property
-    def n_factors(self):
+    def n_factors(self) -> int:
         """Number of factors F."""
         return len(self.table)
 
     @property
-    def arity(self):
+    def arity(self) -> np.ndarray:
         """Number of nodes of each factor."""
         return np.diff(self.slot_ptr)
 
@@ -72,7 +72,7 @@ class FactorLayers(NamedTuple):
         kind = np.where((self.kind == SPARSE) & self._is_narrow(weight), _SPARSE_SUMS, self.kind).astype(np.int8)
         return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
 
-    def _is_narrow(self, weight):
+    def _is_narrow(self, weight: np.ndarray) -> np.ndarray:
         """Whether all leaves of a table count."""
         least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
         # NaN, where factors of a table differ in scale, is not.
@@ -117,7 +117,7 @@ class LayeredModel:
         self.layers, self._leaf_cell = _layers_of(model, place)
         self.node_scores = self._node_scores()[self.order]
 
-    def _node_scores(self):
+    def _node_scores(self) -> np.ndarray:
         model = self.model
         scores = np.where(np.arange(self.layers.n_columns) < model.n_states[:, None], 0.0, -np.inf)
         for factors, nodes, a in self._by_state():
@@ -131,19 +131,19 @@ class LayeredModel:
             has = self.model.n_states[nodes] > a
             yield factors[has], nodes[has], a
 
-    def in_order_of_nodes(self, values):
+    def in_order_of_nodes(self, values: np.ndarray) -> np.ndarray:
         """Rows of places as rows of the model's nodes, without padded states."""
         result = np.empty_like(values)
         result[self.order] = values
         return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
 
-    def terms(self, values):
+    def terms(self, values: np.ndarray) -> np.ndarray:
         """Share of each node in ``log_z``, from those of places; constants count for the first node."""
         terms = self.in_order_of_nodes(values)
         terms[:1] += self.constant
         return terms
 
-    def statistics(self, unary, leaves):
+    def statistics(self, unary: np.ndarray, leaves: np.ndarray) -> FactorStatistics:
         """Derivative by the scores of the model."""
         # unary: (N, K), marginals of the model's nodes
         # leaves: (n_leaves,), summed beliefs of joint states, where the paths of ``layers`` end
@@ -160,7 +160,7 @@ class LayeredModel:
         return FactorStatistics(log_table, table_default)
 
 
-def _runs(numbers):
+def _runs(numbers: np.ndarray) -> np.ndarray:
     """Starts of runs of one number, and the end."""
     ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
     return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
@@ -251,7 +251,7 @@ def _prefix_tree(states):
     return sizes, children
 
 
-def _layers_of(model, place):
+def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
     """Layers of the factors of two nodes or more, and for each leaf the cell of its score (-1 - t: default of t)."""
     tables = _Tables(model)
     table_of, arities, slot_node, n_before, child_ptr = [], [], [], [], []
@@ -318,7 +318,7 @@ def _positions(model, tables, ids, number, shape):
     return n_before
 
 
-def _leaf_scores(model, leaf_cell):
+def _leaf_scores(model: FactorGraph, leaf_cell: np.ndarray) -> np.ndarray:
     scores = np.empty(len(leaf_cell))
     stored = leaf_cell >= 0
     scores[stored] = model.log_table[leaf_cell[stored]]

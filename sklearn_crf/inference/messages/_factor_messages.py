@@ -69,11 +69,11 @@ class Reader:
         largest_table = int(np.diff(layers.leaf_ptr).max(initial=0))
         self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table + 1)
 
-    def read(self, messages, cross, beliefs):
+    def read(self, messages: np.ndarray, cross: np.ndarray, beliefs: np.ndarray) -> None:
         """Make ready for a sweep forwards, and for labels."""
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
-    def labels(self, beliefs):
+    def labels(self, beliefs: np.ndarray) -> tuple:
         """Labels node after node, and the model's number of a node at a dead end, or -1."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
@@ -105,7 +105,7 @@ class MessageRun:
         self.moving = layered.components
         self.reader.read(self.messages, self.cross, self.beliefs)
 
-    def iterate(self):
+    def iterate(self) -> float:
         """A sweep forwards and one back; the largest change of a message in them."""
         reader, changes = self.reader, np.zeros(len(self.moving))
         for direction in (1, -1):
@@ -131,7 +131,7 @@ class MessageRun:
         self.bound = float(self.values.sum()) + self.layered.constant
         return float(changes.max(initial=0.0))
 
-    def lower(self):
+    def lower(self) -> float:
         """An iteration; what the bound fell by."""
         before = self.bound
         self.iterate()
@@ -142,11 +142,11 @@ class MessageRun:
         """To warm-start another run."""
         return FactorMessages(self.messages, self.cross[:-1])
 
-    def labels(self):
+    def labels(self) -> np.ndarray:
         """Labels read off the messages."""
         return self.labels_and_dead_end()[0]
 
-    def labels_and_dead_end(self):
+    def labels_and_dead_end(self) -> tuple:
         """Labels, and a node that is left no state by the labels before it, or -1."""
         self.reader.read(self.messages, self.cross, self.beliefs)
         return self.reader.labels(self.beliefs)
@@ -224,7 +224,7 @@ def run_over_forest(layered, temperature, init):
     return run
 
 
-def _bethe_split(layered):
+def _bethe_split(layered: LayeredModel) -> Split:
     layers = layered.layers
     return Split(1.0 - np.diff(layers.node_ptr), np.ones(layers.n_factors), np.zeros(len(layers.slot_node)))
 

@@ -96,7 +96,7 @@ class _MPLPMessages:
     def state(self):
         return FactorMessages(self.messages, np.zeros(0))
 
-    def lower(self):
+    def lower(self) -> float:
         for direction in (1, -1):
             failed = mplp_sweep(
                 self.layers, self.messages, self.totals, self.reader.left, self.reader.right, direction, self.work
@@ -107,6 +107,6 @@ class _MPLPMessages:
         before, self.bound = self.bound, float(self.totals.max(axis=1).sum()) + self.layered.constant
         return before - self.bound
 
-    def labels(self):
+    def labels(self) -> np.ndarray:
         self.reader.read(self.messages, self.reader.no_cross, self.totals)
         return self.reader.labels(self.totals)[0]

@@ -58,7 +58,7 @@ def _components_in_order(graph):
     return order, _rank_of(order), np.stack([ends - sizes, ends], axis=1)[sizes > 1]
 
 
-def _rank_of(order):
+def _rank_of(order: np.ndarray) -> np.ndarray:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank

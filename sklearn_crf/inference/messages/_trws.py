@@ -119,7 +119,7 @@ class _SequentialSweeps:
         self.bound = np.inf
         self.proof = Proof(self.model)
 
-    def iterate(self):
+    def iterate(self) -> float:
         """A pass forwards, one back, and labels; what the bound fell by."""
         bound, found = sequential_iteration(self.field, self.messages, self.share, self.fresh, self.work)
         if bound == -np.inf:
@@ -130,7 +130,7 @@ class _SequentialSweeps:
             self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 
-    def is_certain(self):
+    def is_certain(self) -> bool:
         """The score meets the bound up to rounding."""
         return self.proof.closes(self.score, self.bound)
 

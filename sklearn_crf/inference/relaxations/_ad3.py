@@ -170,7 +170,7 @@ class _AugmentedLagrangian:
         self.n_untouched, self.period = 0, float(_tuning.FIRST_REVIEW)
         problem.offer(self.fractional)
 
-    def iterate(self):
+    def iterate(self) -> float:
         """One round; the larger residual."""
         self.run_ranges(self._solve, len(self.best), smallest_range=_tuning.SMALLEST_RANGE)
         self.bound = min(self.bound, self.constant + float(self.best.sum()))
@@ -188,15 +188,15 @@ class _AugmentedLagrangian:
         self.problem.offer(self.fractional)
         return max(primal, dual)
 
-    def is_certain(self):
+    def is_certain(self) -> bool:
         """The score meets the bound up to rounding."""
         return self.proof.meets(self.problem.score, self.bound)
 
-    def messages(self):
+    def messages(self) -> np.ndarray:
         """Scores that move from each node into the factors, by slot."""
         return self.multipliers + self.share[self.pieces.scope]
 
-    def _solve(self, start, stop):
+    def _solve(self, start: int, stop: int) -> None:
         n_numbers, n_integers = self.pieces.work_size
         solve_factors(
             self.pieces,
@@ -214,7 +214,7 @@ class _AugmentedLagrangian:
             np.empty(n_integers, dtype=np.int32),
         )
 
-    def _review_penalty(self, primal, dual):
+    def _review_penalty(self, primal: float, dual: float) -> None:
         self.n_untouched += 1
         if self.n_untouched < self.period or max(primal, dual) <= _tuning.IMBALANCE * min(primal, dual):
             return

@@ -17,7 +17,7 @@ class BestLabels:
         self.labels = best_alone(model) if init is None else check_labels(model, init)
         self.score = score(model, self.labels)
 
-    def offer(self, labels):
+    def offer(self, labels: np.ndarray) -> None:
         """Look at a candidate, which is not changed."""
         if self.climber is not None:
             labels = self.climber.climb(labels.copy())
@@ -38,10 +38,10 @@ class RecentStates:
     # The last ten iterations or so: older ones belong to other dual variables.
     RATE = 0.1
 
-    def __init__(self, labels, n_columns):
+    def __init__(self, labels: np.ndarray, n_columns: int) -> None:
         self.average = (np.arange(n_columns) == labels[:, None]).astype(np.float64)
 
-    def add(self, nodes, states, weights):
+    def add(self, nodes: np.ndarray, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Move towards the states of this iteration, and return the labels that are then most frequent."""
         # weights: (n,), for each node one in sum; returns (N,) int32
         # nodes, states: (n,), a node may come several times

@@ -88,7 +88,7 @@ class CycleRelaxation(Inference):
     exact_on = "forest"
     max_iter: int = 200
 
-    def _check_model(self, model):
+    def _check_model(self, model: PairwiseModel) -> None:
         super()._check_model(model)
         if model.n_columns > 2:
             raise ValueError(
@@ -172,7 +172,7 @@ def _n_cycles_of_four(graph):
 class _Cuts:
     """The scores of a model of two states by the edges whose ends differ: constant + sum of weight * (1 - 2 cut)."""
 
-    def __init__(self, model):
+    def __init__(self, model: PairwiseModel) -> None:
         graph, tables = model.graph, model.edge_tables().astype(np.float64)
         unary = model.unary.astype(np.float64)
         self.n_nodes, self.forbidden_states = graph.n_nodes, np.isneginf(unary)
@@ -192,7 +192,7 @@ class _Cuts:
             self.graph = Graph(self.n_nodes + 1, np.concatenate((graph.edges, to_root)))
             self.weight = np.concatenate((coupling, field))
 
-    def labels(self, cut):
+    def labels(self, cut: np.ndarray) -> np.ndarray:
         """Labels by the edges of a spanning forest that are surest to be cut or not."""
         n = self.graph.n_nodes
         edges, differ = self.graph.edges, np.rint(cut).astype(np.int32)
@@ -218,7 +218,7 @@ class _Cuts:
 class _CycleProgram:
     """The linear program over the inequalities so far: sets of (edge, 1 in the odd part of its cycle or else -1)."""
 
-    def __init__(self, cuts):
+    def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
         self.rows = set(_short_cycles(cuts))
         largest = float(np.abs(cuts.weight).max(initial=0.0))
@@ -232,7 +232,7 @@ class _CycleProgram:
         self.equal, self.equals = self._forbidden_pairs()
         self.copies = _TwoCopies(cuts.graph)
 
-    def _forbidden_pairs(self):
+    def _forbidden_pairs(self) -> tuple:
         """Equations by which the probability of each forbidden pair of states is zero."""
         pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
         if not len(pairs):
@@ -248,7 +248,7 @@ class _CycleProgram:
         matrix = sp.csr_matrix((signs.ravel(), (rows, columns)), shape=(len(pairs), len(weight)))
         return matrix, -2.0 * ((a == 0) & (b == 0))
 
-    def solve(self):
+    def solve(self) -> tuple:
         """A solution, (E,), and the upper bound on scores of its dual variables."""
         below, limit = _inequalities(self.rows, len(self.cuts.weight))
         cost = self.cuts.weight * self.scale
@@ -286,7 +286,7 @@ class _CycleProgram:
             tight = limit - below @ cut < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
 
-    def add_violated(self, cut):
+    def add_violated(self, cut: np.ndarray) -> bool:
         """Add inequalities that a solution violates, if there are any."""
         fractional = np.abs(cut - np.rint(cut)) > _TOLERANCE
         added = self.copies.violated(cut, np.unique(self.cuts.graph.edges[fractional])) - self.rows
@@ -295,7 +295,7 @@ class _CycleProgram:
         return bool(added)
 
 
-def _inequalities(rows, n_edges):
+def _inequalities(rows: set, n_edges: int) -> tuple:
     """Matrix and limits of the inequalities, None for none."""
     if not rows:
         return None, None
@@ -342,7 +342,7 @@ class _TwoCopies:
     the odd part, and its inequality is violated where it costs less than 1.
     """
 
-    def __init__(self, graph):
+    def __init__(self, graph: Graph) -> None:
         n, (tail, head) = graph.n_nodes, graph.edges.T.astype(np.int64)
         start, end = np.concatenate((tail, tail + n, tail, tail + n)), np.concatenate((head, head + n, head + n, head))
         slot = sp.csr_matrix((np.arange(1, len(start) + 1), (start, end)), shape=(2 * n, 2 * n))
@@ -352,7 +352,7 @@ class _TwoCopies:
             zip(zip(rows.tolist(), self.slot.indices.tolist(), strict=True), self.slot.data.tolist(), strict=True)
         )
 
-    def violated(self, cut, sources):
+    def violated(self, cut: np.ndarray, sources: np.ndarray) -> set:
         """The cheapest cycle through each source, where its inequality is violated."""
         # Zeros would be no edges.
         price = np.concatenate((cut, cut, 1.0 - cut, 1.0 - cut)) + 1e-9

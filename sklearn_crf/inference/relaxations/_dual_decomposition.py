@@ -127,7 +127,7 @@ class _DualSteps(Run):
         """Take a step of the subgradient method."""
         raise NotImplementedError(type(self).__name__)
 
-    def iterate(self, step):
+    def iterate(self, step: float) -> None:
         self.move(step)
         self._evaluate()
         self.best.offer(self.labels[self.turn])
@@ -140,7 +140,7 @@ class _DualSteps(Run):
     def state(self):
         return DualDecompositionState(self.trees, self.x, self.best.labels, self.gap)
 
-    def _evaluate(self):
+    def _evaluate(self) -> None:
         self.labels, value = self.scores.labelings(self.x)
         self.note(value)
 
@@ -148,10 +148,10 @@ class _DualSteps(Run):
 class _AnnealedSteps(_DualSteps):
     """A step is a multiple of the standard deviation of the scores."""
 
-    def first_step(self, least):
+    def first_step(self, least: float) -> float:
         return relative_first_step(self, self.spread * self.model.graph.n_nodes, least)
 
-    def move(self, step):
+    def move(self, step: float) -> None:
         # Each tree has a part of the scores, but the subgradient is that of a whole.
         self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
         self.x = self.scores.project(self.x)

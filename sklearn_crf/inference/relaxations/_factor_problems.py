@@ -39,7 +39,7 @@ class Pieces(NamedTuple):
     largest_arity: int
 
     @property
-    def work_size(self):
+    def work_size(self) -> tuple:
         """Numbers and integers that the kernel needs for itself, one set for each thread."""
         n, arity = self.most_active, self.largest_arity
         return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
@@ -117,7 +117,7 @@ def _pieces(kind, scope, arity, cells, n_states, unary):
     )
 
 
-def _starts(lengths):
+def _starts(lengths: np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
 
@@ -134,10 +134,10 @@ class EdgesProblem:
         self.seen: Any = None
 
     @property
-    def score(self):
+    def score(self) -> float:
         return self.best.score
 
-    def offer(self, fractional):
+    def offer(self, fractional: np.ndarray) -> None:
         labels = fractional.argmax(axis=1).astype(np.int32)
         if not np.array_equal(labels, self.seen):
             self.seen = labels
@@ -146,10 +146,10 @@ class EdgesProblem:
     def offer_labels(self, labels):
         self.best.offer(labels)
 
-    def finished(self, messages, marginals):
+    def finished(self, messages: np.ndarray, marginals: np.ndarray) -> np.ndarray:
         return self.best.labels
 
-    def fractional(self, marginals):
+    def fractional(self, marginals: np.ndarray) -> np.ndarray:
         return marginals
 
 
@@ -215,6 +215,6 @@ class FactorsProblem:
         return found
 
 
-def one_hot(labels, n_columns):
+def one_hot(labels: np.ndarray, n_columns: int) -> np.ndarray:
     """Rows of zeros with a one at the label, float64."""
     return (np.arange(n_columns) == labels[:, None]).astype(np.float64)

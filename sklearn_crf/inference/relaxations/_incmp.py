@@ -142,10 +142,10 @@ class _IncMPMessages(Run):
         self.incident = graph.incidence.ptr, graph.incidence.half_edge
         self._evaluate()
 
-    def first_step(self, least):
+    def first_step(self, least: float) -> float:
         return relative_first_step(self, self.spread * self.model.graph.n_edges, least)
 
-    def iterate(self, step):
+    def iterate(self, step: float) -> None:
         edges = self.model.graph.edges
         step = step * self.spread
         shuffle(self.order, self.random)
@@ -166,7 +166,7 @@ class _IncMPMessages(Run):
     def state(self):
         return IncMPState(self.moved[:, : self.model.n_columns].copy(), self.best.labels, self.gap)
 
-    def _evaluate(self):
+    def _evaluate(self) -> None:
         edges = self.model.graph.edges
         self.note(dual_value(self.field, edges, self.share, self.moved, self.base, self.picked, self.work))
 

@@ -21,7 +21,7 @@ class Regions:
 
     # most_cells: of a cluster; larger ones are not added
 
-    def __init__(self, model: FactorGraph, most_cells: int):
+    def __init__(self, model: FactorGraph, most_cells: int) -> None:
         self.n_states = model.n_states.tolist()
         self.most_cells = most_cells
         self.scopes: list = []
@@ -64,7 +64,7 @@ class Regions:
             self.pair[scope] = self._add(scope, np.zeros(self.n_states[u] * self.n_states[v]), scope)
         return self.pair[scope]
 
-    def _lay_out(self):
+    def _lay_out(self) -> None:
         """Arrays for the kernel, from the lists."""
         self.table_ptr = np.concatenate(([0], np.cumsum([len(table) for table in self.tables]))).astype(np.int64)
         self.values = np.concatenate([*self.tables, np.zeros(0)])

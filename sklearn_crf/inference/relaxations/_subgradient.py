@@ -28,11 +28,11 @@ class AnnealedSteps:
     those before ``least`` are what makes it fall fast.
     """
 
-    def __init__(self, start, least, decay, backoff):
+    def __init__(self, start: float, least: float, decay: float, backoff: float) -> None:
         self.step, self.least, self.decay, self.backoff = start, least, decay, backoff
         self.n_harmonic = int(start <= least)
 
-    def advance(self, fell):
+    def advance(self, fell: bool) -> None:
         """Set the next step; ``fell`` says whether the last one lowered the bound."""
         if self.n_harmonic:
             self.n_harmonic += 1
@@ -71,7 +71,7 @@ class Run(ABC):
         self.proof = Proof(self.model)
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """Difference of the bound and the best score."""
         return self.bound - self.best.score
 
@@ -87,14 +87,14 @@ class Run(ABC):
     def state(self):
         """For a warm start."""
 
-    def note(self, value):
+    def note(self, value: float) -> None:
         """The dual has a new value."""
         if np.isneginf(value):
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         self.present, self.bound = value, min(self.bound, value)
         check_not_below(self.bound, self.least)
 
-    def is_certain(self):
+    def is_certain(self) -> bool:
         """The score meets the bound up to rounding."""
         return self.proof.meets(self.best.score, self.bound)
 
