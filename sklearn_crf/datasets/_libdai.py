@@ -3,21 +3,16 @@
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
-from sklearn_crf.datasets._text import LARGEST, MAX_BYTES, naming, read_numbers_of, write_text
+from sklearn_crf.datasets import _tuning
+from sklearn_crf.datasets._text import LARGEST, naming, read_numbers_of, write_text
 from sklearn_crf.datasets._uai import PathLike, as_factor_graph, log_of, potentials_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
-
-# A table with fewer entries than this share of its joint states is kept as a list of them.
-_SPARSE_SHARE = 0.25
 
 # Numbers of cells are read as float64, which holds integers up to here.
 _MAX_CELLS = 2.0**53
 
-# Nodes that no factor uses take memory too: a file of a few bytes must not ask for gigabytes.
-_MAX_NODES, _MAX_UNUSED = 1_000_000, 10
 
-
-def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
+def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
     """Read a model in libDAI's ``.fg`` format: blocks of nodes, their numbers of states, and non-zero entries.
 
     The first node's state changes fastest there. A node is a number from 0 on; numbers that no factor uses are nodes of
@@ -75,7 +70,7 @@ def read_fg(path: PathLike, *, max_bytes: int = MAX_BYTES) -> FactorGraph:
         blocks.append((scope, _table(entries, shape, f, path)))
     reader.end()
     n_nodes = max(known, default=-1) + 1
-    if n_nodes > max(_MAX_NODES, _MAX_UNUSED * len(known)):
+    if n_nodes > max(_tuning.MAX_NODES, _tuning.MAX_UNUSED * len(known)):
         raise ValueError(
             f"{path} has a variable {n_nodes - 1}, but its factors have {len(known)} variables: renumber them."
         )
@@ -96,7 +91,7 @@ def _table(entries, shape, f, path):
     if len(np.unique(number)) < len(number):
         raise ValueError(f"{path}: factor {f} lists an entry twice.")
     scores = log_of(potentials)
-    if len(entries) < _SPARSE_SHARE * size:
+    if len(entries) < _tuning.SPARSE_SHARE * size:
         states = np.empty((len(number), len(shape)), dtype=np.int64)
         for k, length in enumerate(shape.tolist()):
             number, states[:, k] = np.divmod(number, length)

@@ -7,15 +7,13 @@ import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
 from sklearn_crf._numbers import as_integer, check_choice
+from sklearn_crf.datasets import _tuning
 
 SIZE = 64
 
 # Mean and standard deviation of each component of each class, quoted from memory of Kumar & Hebert (NIPS 2003).
 _BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
 _GAUSSIAN_STD = 0.3
-
-# A hundred thousand copies of each shape take 13 GB.
-_MOST_COPIES = 100_000
 
 
 def make_binary_shapes() -> Any:
@@ -93,7 +91,7 @@ def make_noisy_shapes(
     unknown = [name for name in chosen if name not in base.names]
     if unknown or not chosen:
         raise ValueError(f"shapes must be names out of {base.names}, got {shapes!r}.")
-    n_per_shape = as_integer(n_per_shape, "n_per_shape", lowest=1, highest=_MOST_COPIES)
+    n_per_shape = as_integer(n_per_shape, "n_per_shape", lowest=1, highest=_tuning.MOST_COPIES)
     images = np.stack([base.images[base.names.index(name)] for name in chosen])
     y = np.repeat(images, n_per_shape, axis=0).astype(np.int64)
     x = _with_noise(y, noise, check_random_state(random_state))

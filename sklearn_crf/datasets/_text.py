@@ -12,19 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import MAX_INT32, as_integer
+from sklearn_crf.datasets import _tuning
 from sklearn_crf.datasets._words import read_numbers
-
-# Bytes of text, after decompression, that a file may hold.
-MAX_BYTES = 2**30
 
 LARGEST = float(np.finfo(np.float64).max)
 
 # How files are opened by the ends of their names; others are plain text.
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-
-_CHUNK = 2**20
-# Longest word: no number needs as many characters.
-_LONGEST_WORD = 400
 
 
 class Text(NamedTuple):
@@ -34,7 +28,7 @@ class Text(NamedTuple):
     numbers: "NumberReader"
 
 
-def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
+def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
     """All words of a file; it is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
     The rest of a line after ``comment`` is skipped. Memory grows with the words that were read, whatever the file
@@ -54,7 +48,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=MAX_BYTES) -> Text:
         n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
         line += n_lines
         buffer = buffer[position:]
-        if not is_number or len(buffer) > _LONGEST_WORD:
+        if not is_number or len(buffer) > _tuning.LONGEST_WORD:
             word = buffer[:20].split()[0].decode("ascii", "replace")
             raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.")
         parts.append(values[:n_read].copy())
@@ -84,7 +78,7 @@ def _chunks(path, comment, max_bytes):
     with _opened(path, "rb") as file:
         while True:
             try:
-                chunk = file.read(_CHUNK)
+                chunk = file.read(_tuning.CHUNK)
             except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
                 # Errors of the system have a number, those of damaged data have none.
                 if getattr(error, "errno", None) is not None:
@@ -115,7 +109,7 @@ def _heading(chunks):
     text = b""
     for chunk in chunks:
         text += chunk
-        if text.split() and (len(text.split(None, 1)) > 1 or len(text.lstrip()) > _LONGEST_WORD):
+        if text.split() and (len(text.split(None, 1)) > 1 or len(text.lstrip()) > _tuning.LONGEST_WORD):
             break
     words = text.split(None, 1)
     if not words or not words[0][:1].isalpha():

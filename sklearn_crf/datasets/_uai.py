@@ -7,9 +7,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_reals
+from sklearn_crf.datasets import _tuning
 from sklearn_crf.datasets._text import (
     LARGEST,
-    MAX_BYTES,
     format_suffix,
     lengths_of_lines,
     naming,
@@ -24,15 +24,11 @@ PathLike = str | OsPathLike[str]
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 
 
-# States of one node, and numbers in an array of marginals: files that ask for more are refused.
-_MAX_STATES = 2**20
-_MAX_MARGINALS = 2**27
-
 # Tolerance of rounded probabilities above one, and what rounding each of a sum to two digits leaves.
 _ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
-def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int = MAX_BYTES) -> FactorGraph:
+def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
     """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of factors, then their tables.
 
     A table lists potentials (or conditional probabilities), the last node changing fastest; scores are their
@@ -78,7 +74,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     if heading not in ("MARKOV", "BAYES"):
         raise ValueError(f"{path} is not in UAI format: it must begin with MARKOV or BAYES.")
     n_nodes = reader.integer("the number of variables")
-    n_states = reader.integers(n_nodes, "the numbers of states", lowest=1, highest=_MAX_STATES)
+    n_states = reader.integers(n_nodes, "the numbers of states", lowest=1, highest=_tuning.MAX_STATES)
     n_factors = reader.integer("the number of factors")
     scope, scope_ptr = reader.rows(n_factors, "the scope of factor", 0, n_nodes - 1)
     scope = reader.whole(scope, "scopes")
@@ -186,7 +182,9 @@ def _row(values):
     return " ".join(str(int(value)) for value in values)
 
 
-def read_evidence(path: PathLike, n_nodes: int, *, sample: int | None = None, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def read_evidence(
+    path: PathLike, n_nodes: int, *, sample: int | None = None, max_bytes: int = _tuning.MAX_BYTES
+) -> np.ndarray:
     """Read an evidence file: the number of observed nodes, then pairs of node and state.
 
     Files of the later competitions begin with the number of samples of evidence. Each of these is written in the
@@ -303,7 +301,7 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     write_text(path, _row([len(nodes), *pairs]) + "\n")
 
 
-def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
     """Read a solution of task MAR: for each node its number of states and their probabilities.
 
     Parameters
@@ -344,7 +342,7 @@ def read_marginals(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
     counts = np.diff(ptr)
     _check_distributions(path, probabilities, ptr)
     n_columns = int(counts.max(initial=1))
-    if n_nodes * n_columns > _MAX_MARGINALS:
+    if n_nodes * n_columns > _tuning.MAX_MARGINALS:
         raise ValueError(f"{path} gives {n_nodes} variables of up to {n_columns} states, too many for one array.")
     unary = np.zeros((n_nodes, n_columns))
     unary[np.arange(n_columns) < counts[:, np.newaxis]] = probabilities
@@ -404,7 +402,7 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
     write_text(path, "MAR\n" + " ".join(words) + "\n")
 
 
-def read_labeling(path: PathLike, *, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
     """Read a solution of task MAP (or MPE): the number of nodes, then the state of each.
 
     Parameters
