@@ -131,8 +131,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         is 0.01.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over them,
-        "spa", "mma" and "cd" complete them; "piecewise", "shared_pieces", "pseudolikelihood", "joint_relaxation",
-        "dual_relaxation", "edge_probabilities", "contrastive" and margins reject them.
+        "spa", "mma" and "cd" complete them, and so do margins, in rounds of training; "piecewise", "shared_pieces",
+        "pseudolikelihood", "joint_relaxation", "dual_relaxation", "edge_probabilities" and "contrastive" reject them.
     classes : array-like, optional
         All classes, where some may be missing from the training labels.
     lattice_ndim : int, optional
@@ -195,7 +195,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     n_inference_calls_ : int
         Of margins: inferences in all.
     n_rounds_, n_assignments_ : int
-        Of "contrastive": rounds of generation, and labelings in all sets at the end.
+        Of "contrastive": rounds of generation, and labelings in all sets at the end. Of margins with missing labels
+        ``n_rounds_`` is the number of rounds of completing these; curves and ``duality_gap_`` are then of the best
+        round, whose completed problem is convex, while the whole one has a stationary point there.
     n_generated_, round_starts_ : ndarray of int
         Of "contrastive": labelings that were new in each round, and where in ``loss_curve_`` the sets have grown.
     learning_ : str

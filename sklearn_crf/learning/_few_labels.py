@@ -1,6 +1,7 @@
 """Where few nodes are labelled: lattices at a coarser scale, and the nodes that labels say something about."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -158,6 +159,28 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
     return type(risk)(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
+def labelled_components(batch: Batch) -> Batch | None:
+    """The components with a labelled node, of which those of no such node are independent; None without any."""
+    kept = _reached(batch, None, None)
+    if kept.all():
+        return batch
+    has_labels = np.add.reduceat(kept, batch.node_ptr[:-1]) > 0
+    if not has_labels.any():
+        return None
+    if not isinstance(batch.example.node_features, np.ndarray):
+        # Features that are kept by column cannot be taken apart.
+        weight = np.ones(len(has_labels)) if batch.weight is None else batch.weight
+        return replace(batch, weight=weight * has_labels)
+    part = subgraph(batch, kept)
+    sizes = np.diff(part.node_ptr)[has_labels]
+    return replace(
+        part,
+        members=batch.members[has_labels],
+        node_ptr=np.concatenate(([0], np.cumsum(sizes))),
+        weight=None if batch.weight is None else batch.weight[has_labels],
+    )
+
+
 def _reached(batch, reach, max_nodes):
     """The nodes that labels reach: all that are joined to one, if there are not too many."""
     # returns (N,) bool
@@ -204,4 +227,5 @@ def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
         of(example.n_states, kept),
     )
     node_ptr = np.concatenate(([0], np.cumsum(kept)))[batch.node_ptr]
-    return Batch(part, batch.members, node_ptr, of(batch.labels, kept), batch.weight)
+    node_weight = of(batch.node_weight, kept)
+    return Batch(part, batch.members, node_ptr, of(batch.labels, kept), batch.weight, node_weight)

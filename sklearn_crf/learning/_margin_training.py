@@ -1,6 +1,8 @@
 """Training by margins: a risk of structured hinges in, weights with a duality gap out."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -8,9 +10,10 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import progress_reporter, warn_caller
-from sklearn_crf._threads import ordered_map, thread_count
+from sklearn_crf._threads import map_tasks, ordered_map, thread_count
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.inference import AutoMap, CountingNumbers, Inference
+from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
+from sklearn_crf.learning._few_labels import labelled_components
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
@@ -23,6 +26,7 @@ from sklearn_crf.objectives import (
     ShardedRisk,
     ShardPlanes,
     are_exact_by_kernel,
+    completed_labels,
     plane_oracle,
     risk_in_blocks,
 )
@@ -294,6 +298,7 @@ class MarginRecord:
     gap: float = np.inf  # Of the objective at ``coef``, including what inference could not prove
     calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0
+    n_rounds: int | None = None  # Rounds of completing labels, where some were missing
     rough_end: str | None = None  # Why training ended, where it did so far from the optimum
     interrupted: BaseException | None = None
 
@@ -306,6 +311,11 @@ class MarginRecord:
         """Whether training came to its own end."""
         return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the callback ended training."""
+        return self.found.message == "STOP: by the callback"
+
     def require_gap(self, share: float, rough_end: str) -> None:
         """Say that training ended early, unless the gap is at most a share of the objective."""
         if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
@@ -315,7 +325,8 @@ class MarginRecord:
         """Return the fitted attributes that tell of the training."""
         found = self.found
         checks = found.get("checks", np.arange(1, found.nit + 1))
-        return {
+        of_rounds = {} if self.n_rounds is None else {"n_rounds_": self.n_rounds}
+        return of_rounds | {
             "duality_gap_": self.gap,
             "loss_curve_": found.loss_curve,
             "dual_curve_": found.dual_curve,
@@ -366,18 +377,24 @@ def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: Train
     """Minimise half the squared weights plus C times the structured hinges."""
     # start: (n_coef,), for the bundle method; those that go block by block begin at zero
     train = {"planes": _train_by_planes, "dual": _train_dual}.get(setting.problem, _train_smoothed)
-    name = setting.problem if setting.solver is None else type(setting.solver).__name__
-    with progress_reporter(run.verbose, run.max_iter, name) as show:
-        record = train(risk, start, setting, run, show)
+    with progress_reporter(run.verbose, run.max_iter, _name_of(setting)) as show:
+        return train(risk, start, setting, run, show)
+
+
+def _name_of(setting):
+    return setting.problem if setting.solver is None else type(setting.solver).__name__
+
+
+def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
+    """Warn of a training that did not come to its end, and of weights that are all zero."""
     if not record.found.success and not _is_all_that_auto_proves(record.found, setting.inference):
-        _warn(record.found, name)
+        _warn(record.found, _name_of(setting))
     elif not np.any(record.coef) and record.found.fun > 0:
         warn_caller(
             "Training ended with all weights zero, since hardly any have a lower objective: where no label is likelier "
             "than all others together, margins prefer none. Take TRWCRF or DRFClassifier, which learn probabilities.",
             UserWarning,
         )
-    return record
 
 
 def _train_smoothed(risk, start, setting, run, show):
@@ -467,3 +484,80 @@ def _warn(found, name):
         f"{name} ended with {found.message!r} at a duality gap of {_share_of(found):.2g} of the objective: {remedy}.",
         ConvergenceWarning,
     )
+
+
+# Partly labelled examples -------------------------------------------------------------------------------------------
+
+STILL_FALLING = "STOP: max_rounds reached while completed labels still lowered the objective"
+
+
+def train_by_turns(
+    risk,
+    first: np.ndarray,
+    train: Callable[[EmpiricalRisk, np.ndarray | None], MarginRecord],
+    inference: Inference,
+    max_rounds: int,
+    tol: float,
+) -> MarginRecord:
+    r"""Minimise margins of partly labelled examples, whose missing labels h are completed by turns.
+
+    .. math::
+        \ell_i(w) = \max_{y} \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \max_h \mathrm{score}(y_i, h)
+
+    The cost counts labelled nodes alone. The loss is a difference of convex functions: with h fixed it is a convex
+    bound that touches it at the weights for which h is best. So the objective falls from round to round, to a point
+    that is stationary and may be no global minimum (Yu and Joachims 2009).
+    """
+    # first: (n_coef,), weights that complete the labels of the first round
+    # train(risk, start): learns with complete labels, from the weights of the round before
+    # tol: share of the objective that a round must gain for another one to follow
+    risk = risk.derived(of_labelled_components)
+
+    def learned(coef, start):
+        return train(risk.derived(partial(with_completed_labels, coef=coef, inference=inference)), start)
+
+    best = learned(first, None)
+    n_rounds, n_calls, is_last = 1, best.n_inference_calls, best.is_stopped or not risk.has_unlabelled
+    while not is_last and n_rounds < max_rounds:
+        record = learned(best.coef, best.coef)
+        n_rounds, n_calls = n_rounds + 1, n_calls + record.n_inference_calls
+        gain = best.found.fun - record.found.fun
+        is_last = gain <= tol * abs(record.found.fun) or record.is_stopped
+        best = record if gain > 0 else best
+    if not is_last:
+        best.rough_end = STILL_FALLING
+    best.n_rounds, best.n_inference_calls = n_rounds, n_calls
+    return best
+
+
+def warn_of_rounds(record: MarginRecord) -> None:
+    """Warn where the last round still gained."""
+    if record.rough_end == STILL_FALLING:
+        warn_caller(
+            f"Margins of partly labelled examples stopped after {record.n_rounds} rounds of completing labels, the "
+            "last of which still lowered the objective: increase max_rounds of the learning, or decrease C.",
+            ConvergenceWarning,
+        )
+
+
+def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
+    """Return the risk whose missing labels are the best ones under weights, and cost nothing."""
+
+    def completed(i, n_threads):
+        batch = risk.batches[i]
+        model = risk.potentials.model(coef, batch.example)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            labels, weight = completed_labels(model, batch.labels, batch.node_weight, inference, n_threads)
+        return replace(batch, labels=labels, node_weight=np.ones(len(labels)) if weight is None else weight)
+
+    return _with_batches(risk, map_tasks(completed, range(len(risk.batches)), risk.n_jobs))
+
+
+def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
+    """Return the risk of the components with a labelled node: the loss of others is zero for any weights."""
+    parts = [labelled_components(batch) for batch in risk.batches]
+    return _with_batches(risk, [part for part in parts if part is not None])
+
+
+def _with_batches(risk, batches):
+    return type(risk)(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)

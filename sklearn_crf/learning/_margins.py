@@ -29,6 +29,9 @@ from sklearn_crf.learning._margin_training import (
     OneSlack,
     PlaneSolver,
     train_by_margins,
+    train_by_turns,
+    warn_of_margins,
+    warn_of_rounds,
 )
 from sklearn_crf.learning._relaxations import ENTROPIES, JointRelaxation, Relaxation, Reparameterization
 from sklearn_crf.learning._solvers import LBFGS
@@ -85,6 +88,9 @@ class MarginLearning(Learning):
     intercept_scaling : float, default=1.0
         As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
         free one has no block structure; the larger it is the freer they are.
+    max_rounds : int, default=10
+        Most rounds of training where labels are missing. Each learns with the labels that the weights of the round
+        before complete best; training ends when a round lowers the objective by less than ``tol`` of it.
 
     Attributes
     ----------
@@ -103,10 +109,10 @@ class MarginLearning(Learning):
     _parameter_constraints: ClassVar[dict] = {
         "cost": [StrOptions({"hamming", "weighted"}), "array-like"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "max_rounds": [Interval(Integral, 1, None, closed="left")],
     }
     _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
     name = "margin"
-    needs_labels = True
     takes_bounds = True
     early_stopping = False
     has_distribution = False
@@ -120,6 +126,7 @@ class MarginLearning(Learning):
     entropy = "trw"
     cost: Any = "hamming"
     intercept_scaling: float = 1.0
+    max_rounds: int = 10
 
     # Choices -------------------------------------------------------------------------------------------------------
 
@@ -254,7 +261,20 @@ class MarginLearning(Learning):
             scale=self._scale(risk, run, isinstance(plan.solver, FrankWolfe)),
             lower_bounded=plan.bounded(risk.potentials),
         )
-        record = train_by_margins(risk, make_start("zeros"), setting, run)
+        start = make_start("zeros")
+        if risk.has_unlabelled:
+            tol = _TOL if isinstance(plan.asked_tol, str) else run.tol
+
+            def train(completed, coef):
+                return train_by_margins(completed, start if coef is None else coef, setting, run)
+
+            # Best labels given the known ones need a start that tells labels apart: that of the nodes alone.
+            first = make_start("independent")
+            record = train_by_turns(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
+            warn_of_rounds(record)
+        else:
+            record = train_by_margins(risk, start, setting, run)
+        warn_of_margins(record, setting)
         if isinstance(plan.asked_tol, str):
             # What is near enough to label well may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")

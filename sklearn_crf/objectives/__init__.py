@@ -19,7 +19,7 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
-from sklearn_crf.objectives.margin._loss_augmented import at_temperature, loss_augmented
+from sklearn_crf.objectives.margin._loss_augmented import at_temperature, completed_labels, loss_augmented
 from sklearn_crf.objectives.margin._planes import PlaneOracle, make_blocks, risk_in_blocks
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge

@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf.models import check_labels
 from sklearn_crf.objectives._base import Objective
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
-from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
+from sklearn_crf.objectives.margin._loss_augmented import completed_labels, loss_augmented
 
 
 class StructuredHinge(Objective):
@@ -17,7 +17,7 @@ class StructuredHinge(Objective):
 
     The cost is a sum over nodes, so that the maximisation is the inference's own on a model with the cost added to its
     unary scores, and the loss is that of :class:`SaddlePoint` there. Without cost it is the perceptron's. Unlabelled
-    nodes are rejected: with them the loss is not convex.
+    nodes cost nothing, and have the best labels given the labelled ones: with them the loss is not convex.
 
     Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
 
@@ -47,7 +47,7 @@ class StructuredHinge(Objective):
 
     needs = frozenset({"map"})
     smooth = False
-    missing = "rejected"
+    missing = "completed"
     weighs_nodes = True
 
     def __init__(self, inference, cost):
@@ -107,15 +107,12 @@ class StructuredHinge(Objective):
         return self.inference.map(self.augmented(model, labels, node_weight), n_threads=n_threads)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        labels = self._required_labels(model, labels)
+        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
         return self._saddle_point.loss_statistics(
             self.augmented(model, labels, node_weight), labels, n_threads=n_threads
         )
 
-    def _required_labels(self, model, labels):
+    def _completed(self, model, labels, node_weight, n_threads):
+        """Return labels and weights of costs, by :func:`completed_labels`."""
         labels = check_labels(model, labels, may_miss=True)
-        if np.any(labels < 0):
-            raise ValueError(
-                "the structured hinge needs a label for every node: learning by margins is for full labels."
-            )
-        return labels
+        return completed_labels(model, labels, node_weight, self.inference, n_threads)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.models import FactorGraph, check_labels, union_of_factors, with_unary
+from sklearn_crf.models import FactorGraph, check_labels, clamped, union_of_factors, with_unary
 
 
 def loss_augmented(model, labels, cost, node_weight=None):
@@ -65,6 +65,17 @@ def loss_augmented(model, labels, cost, node_weight=None):
     if isinstance(model, FactorGraph):
         return union_of_factors(model, _factors_of_nodes(model.n_states, added))
     return with_unary(model, model.unary + added.astype(model.dtype, copy=False))
+
+
+def completed_labels(model, labels, node_weight, inference, n_threads=1):
+    """Labels with the best ones given the known where they are missing, and weights of costs: none of those."""
+    # labels: (N,) int32, -1 where missing; node_weight: (N,) or None
+    # returns labels: (N,) int32; node_weight: (N,), or as given where no label is missing
+    known = labels >= 0
+    if known.all():
+        return labels, node_weight
+    found = inference.map(clamped(model, labels), n_threads=n_threads).labels
+    return np.where(known, labels, found), known * (1.0 if node_weight is None else node_weight)
 
 
 def at_temperature(model, temperature):

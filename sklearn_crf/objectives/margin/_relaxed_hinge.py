@@ -65,7 +65,6 @@ class RelaxedHinge(StructuredHinge):
             What each node adds to the cost, and to the score without it; an edge counts for its first node.
         found : Labeling
         """
-        labels = self._required_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
         if is_whole(found):
@@ -83,6 +82,7 @@ class RelaxedHinge(StructuredHinge):
         return statistics, cost if node_weight is None else cost * node_weight, scores, found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
         statistics, cost, scores, found = self.worst_statistics(
             model, labels, node_weight=node_weight, state=state, n_threads=n_threads
         )

@@ -279,7 +279,6 @@ class SlackRescaledHinge(StructuredHinge):
         Labeling
             Its score is the product, and so is its bound.
         """
-        labels = self._required_labels(model, labels)
         # What every state of every node costs.
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
@@ -295,7 +294,7 @@ class SlackRescaledHinge(StructuredHinge):
         return found
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        labels = self._required_labels(model, labels)
+        labels, node_weight = self._completed(model, labels, node_weight, n_threads)
         found = self.most_violated(model, labels, node_weight=node_weight, n_threads=n_threads)
         cost = self.node_cost(found.labels, labels, node_weight)
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())

@@ -16,7 +16,7 @@ from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import disjoint_union
 from sklearn_crf.inference import ICM, BruteForce, GraphCut, conditional_scores
 from sklearn_crf.models import score
-from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, StructuredHinge, make_blocks
+from sklearn_crf.objectives import EmpiricalRisk, PlaneOracle, SlackRescaledHinge, StructuredHinge, make_blocks
 from sklearn_crf.optimize import bmrm, cutting_plane, frank_wolfe, one_slack, subgradient
 from sklearn_crf.optimize._bundle import maximize_on_simplex
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
@@ -70,10 +70,28 @@ def test_what_inference_cannot_prove_is_in_the_gap():
     assert StructuredHinge(ICM(), cost).loss_statistics(model, labels).gap == np.inf
 
 
-def test_unlabelled_nodes_are_rejected():
-    model = random_model("chain", 2)
-    with pytest.raises(ValueError, match="label for every node"):
-        StructuredHinge(BruteForce(), 1 - np.eye(2)).loss_statistics(model, np.full(6, -1, dtype=np.int32))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", [StructuredHinge, SlackRescaledHinge])
+def test_unlabelled_nodes_are_completed_and_cost_nothing(kind, weighted):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        model, cost = random_model("cycle", 3, seed=seed), random_cost(3, rng)
+        labels = random_labels(model, rng)
+        labels[rng.permutation(5)[:2]] = -1
+        known = labels >= 0
+        node_weight = rng.random(5) if weighted else None
+        weight = np.ones(5) if node_weight is None else node_weight
+        loss = kind(BruteForce(), cost).loss_statistics(model, labels, node_weight=node_weight)
+        labelings = list(product(range(3), repeat=5))
+        scores = np.array([score(model, y) for y in labelings])
+        costs = np.array([(weight * cost[np.array(y), labels])[known].sum() for y in labelings])
+        agree = np.array([np.all(np.array(y)[known] == labels[known]) for y in labelings])
+        truth = scores[agree].max()
+        gains = scores - truth
+        expected = np.max(costs + gains if kind is StructuredHinge else costs * (1 + gains))
+        assert_allclose(loss.terms.sum(), expected, atol=1e-10)
+        nothing = kind(BruteForce(), cost).loss_statistics(model, np.full(5, -1, dtype=np.int32))
+        assert_allclose(nothing.terms.sum(), 0.0, atol=1e-10)
 
 
 @given(name=st.sampled_from(SMALL), seed=st.integers(0, 10_000))
