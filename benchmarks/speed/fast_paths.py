@@ -92,7 +92,7 @@ def with_sets(encoded, labels, batches, potentials):
 
 
 RISKS = {
-    "sparse chains": lambda: sparse_chains(Likelihood(TreeInference())),
+    "chains": lambda: sparse_chains(Likelihood(TreeInference())),
     "nodes given neighbours": lambda: pictures(lambda *_: Pseudolikelihood(), 3),
     "nodes without edges": plain_rows,
     "minimum cuts of lattices": lambda: pictures(hinge, 2),

@@ -178,7 +178,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     best_iter_ : int or None
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     training_path_ : str
-        The fast path that evaluated the objective, such as "sparse chains"; "general" where none is for the data. At
+        The fast path that evaluated the objective, such as "chains"; "general" where none is for the data. At
         weights where a path declines, such as those whose scores range too widely, the general way evaluates.
     duality_gap_ : float
         Upper bound on the suboptimality of the objective, of margins and of "spa" with ``solver="bundle"``; NaN

@@ -36,7 +36,7 @@ OBJECTIVES = ("likelihood", "pseudolikelihood", "piecewise", "saddle point", "hi
 
 # Data for which each path is.
 DATA_OF = {
-    "sparse chains": {"layout": "sparse chains", "objective": "likelihood"},
+    "chains": {"layout": "sparse chains", "objective": "likelihood"},
     "nodes given neighbours": {"layout": "lattices", "objective": "pseudolikelihood"},
     "nodes without edges": {"layout": "nodes", "objective": "likelihood"},
     "minimum cuts of lattices": {"layout": "lattices", "objective": "hinge", "n_classes": 2, "form": "potts"},
@@ -169,9 +169,8 @@ def _with_sets(rng, potentials, batch):
 def pieces(request, monkeypatch):
     """Cut and join data at other sizes than usual, so that small examples are in several pieces."""
     if request.param:
-        monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 60)
-        monkeypatch.setattr(_pass_over_chains, "_FEWEST_TOGETHER", 1)
-        monkeypatch.setattr(_pass_over_chains, "_ENTRIES_OF_A_WEIGHT", 0.1)
+        monkeypatch.setattr(_pass_over_chains, "_LEAST_OF_A_BLOCK", 1)
+        monkeypatch.setattr(_pass_over_chains, "_MOST_KEPT", 60)
         monkeypatch.setattr(_pass_over_nodes, "_MOST_NODES", 7)
         monkeypatch.setattr(_pass_over_nodes, "_LONGEST_ROW", 0)
         monkeypatch.setattr(_contrastive_sets, "_FEW_ASSIGNMENTS", 0)
@@ -226,6 +225,14 @@ def assert_contract(problem):
                     assert_alike(found, expected, problem.dtype)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_chains_with_dense_features(seed, pieces):
+    problem = problem_of(seed, layout="chains", objective="likelihood", missing=False)
+    assert problem.paths() == [_pass_over_chains.PassOverChains]
+    assert values_of(problem.paths()[0], problem, problem.weights(), None) is not None
+    assert_contract(problem)
+
+
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", PLANES, ids=lambda kind: kind.name)
 def test_planes_equal_the_general_ones(kind, seed):
@@ -260,7 +267,7 @@ def test_the_best_path_that_does_not_decline_evaluates(name):
 
 
 def test_the_general_way_evaluates_where_all_decline():
-    problem = problem_of(0, dtype=np.float64, missing=False, forbids=False, **DATA_OF["sparse chains"])
+    problem = problem_of(0, dtype=np.float64, missing=False, forbids=False, **DATA_OF["chains"])
     coef = problem.weights(1e4)
     chains, pooled = (path(problem.risk()).value_grad(problem.risk(), coef, None) for path in problem.paths())
     assert chains is None

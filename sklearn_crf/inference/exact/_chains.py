@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import out_of_turn, own_workspace
+from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.kernels.exact.chains import best_labels, chain_likelihood
+from sklearn_crf.kernels.chains.inference import best_labels, chain_marginals
 
 # Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with some to spare for their products.
 WIDEST_RANGE = 600.0
@@ -16,8 +16,6 @@ _LEAST_SUM = np.exp(-300.0)
 
 # Numbers in the longest vector of any processor.
 _LANES = 4
-
-_NO_LABELS = np.zeros(0, dtype=np.int32)
 
 
 class Transitions(NamedTuple):
@@ -39,34 +37,28 @@ class Transitions(NamedTuple):
         if not np.isfinite(least) or not 2 * (best - least) < WIDEST_RANGE:
             return None
         n_states = len(table)
-        factor, transposed = np.zeros((2, n_states, _padded(n_states)))
+        factor, transposed = np.zeros((2, n_states, padded(n_states)))
         factor[:, :n_states] = np.exp(table - best)
         transposed[:, :n_states] = factor[:, :n_states].T
         widest = WIDEST_RANGE - 2 * (best - least)
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
-    def statistics(self, unary: np.ndarray, ptr: np.ndarray, labels: np.ndarray, posterior: np.ndarray) -> tuple | None:
-        """Statistics of the table, and terms and likeliest states of nodes; None where scores range too widely.
-
-        Without labels those of the marginals, with labels those of the loss.
-        """
-        # unary, posterior: (N, K), which may be the same
-        pairs, counts = np.zeros_like(self.factor), np.zeros_like(self.scores)
-        found = self._pass_over(unary, ptr, labels, posterior, pairs, counts)
-        return None if found is None else ((pairs * self.factor)[:, : len(counts)] - counts, *found)
+    def statistics(self, unary: np.ndarray, ptr: np.ndarray, posterior: np.ndarray) -> tuple | None:
+        """Marginals of the table, and terms of log Z of nodes; None where scores range too widely."""
+        # posterior: (N, K), written to, which may be unary
+        pairs, terms = np.zeros_like(self.factor), np.empty(len(unary))
+        predicted = self._pass_over(unary, ptr, posterior, pairs, terms)
+        return None if predicted is None else ((pairs * self.factor)[:, : len(self.scores)], terms)
 
     def node_marginals(self, unary, ptr):
         """Marginals of nodes alone, (N, K); None where scores range too widely."""
         posterior = np.empty_like(unary)
-        pairs, counts = self._nothing()
-        found = self._pass_over(unary, ptr, _NO_LABELS, posterior, pairs, counts, np.empty(0))
-        return None if found is None else posterior
+        predicted = self._pass_over(unary, ptr, posterior, self.factor[:0].copy(), np.empty(0))
+        return None if predicted is None else posterior
 
     def labels(self, unary, ptr):
         """Likeliest state of each node, (N,) int32; None where scores range too widely."""
-        pairs, counts = self._nothing()
-        found = self._pass_over(unary, ptr, _NO_LABELS, unary[:0].copy(), pairs, counts, np.empty(0))
-        return None if found is None else found[1]
+        return self._pass_over(unary, ptr, unary[:0].copy(), self.factor[:0].copy(), np.empty(0))
 
     def allowed_labels(self, unary, ptr, labels, gain_of):
         """Labels of the most gain among those that the table allows; chains whose labels it allows keep them."""
@@ -87,21 +79,13 @@ class Transitions(NamedTuple):
         labels[nodes] = constraints.labels(gain, ends)
         return labels
 
-    def workspace(self, longest):
-        """That of the kernels of chains of up to so many nodes."""
-        return _workspace(3 * longest + 2, self.factor)
-
-    def _nothing(self):
-        """Statistics of the table that are not asked for."""
-        return self.factor[:0].copy(), self.scores[:0].copy()
-
-    def _pass_over(self, unary, ptr, labels, posterior, pairs, counts, terms=None):
-        terms = np.empty(len(unary)) if terms is None else terms
+    def _pass_over(self, unary, ptr, posterior, pairs, terms):
+        """Return likeliest states of nodes, (N,) int32; None where scores range too widely."""
+        # posterior, pairs, terms: written to, without rows where they are not asked for
         predicted = np.empty(len(unary), dtype=np.int32)
-        work = self.workspace(int(np.diff(ptr).max()))
         with out_of_turn():
-            fits = chain_likelihood(unary, ptr, *self, labels, posterior, pairs, counts, terms, predicted, work)
-        return (terms, predicted) if fits else None
+            fits = chain_marginals(unary, ptr, *self, posterior, pairs, terms, predicted)
+        return predicted if fits else None
 
 
 class BestTransitions(NamedTuple):
@@ -116,27 +100,21 @@ class BestTransitions(NamedTuple):
         best, n_states = table.max(), len(table)
         if not np.isfinite(best):
             return None
-        factor = np.full((n_states, _padded(n_states)), -np.inf, dtype=table.dtype)
+        factor = np.full((n_states, padded(n_states)), -np.inf, dtype=table.dtype)
         factor[:, :n_states] = table.T - best
         return cls(table, factor)
 
     def labels(self, unary, ptr):
         """The best labeling, (N,) int32; None where there is none."""
         labels = np.empty(len(unary), dtype=np.int32)
-        work = _workspace(int(np.diff(ptr).max()) + 2, self.factor)
         with out_of_turn():
-            fits = best_labels(unary, ptr, *self, labels, work)
+            fits = best_labels(unary, ptr, *self, labels)
         return labels if fits else None
 
 
-def _padded(n_states):
+def padded(n_states):
+    """Return the least number of entries of whole vectors."""
     return -(-n_states // _LANES) * _LANES
-
-
-def _workspace(n_rows: int, factor: np.ndarray) -> np.ndarray:
-    """Rows as a factor has."""
-    width = factor.shape[1]
-    return own_workspace(n_rows * width, factor.dtype).reshape(n_rows, width)
 
 
 def chains_of(model):
@@ -181,8 +159,8 @@ def marginals_of_chains(model):
     if transitions is None:
         return None
     posterior = np.empty_like(model.unary)
-    found = transitions.statistics(model.unary, ptr, _NO_LABELS, posterior)
+    found = transitions.statistics(model.unary, ptr, posterior)
     if found is None:
         return None
-    tables, terms, _ = found
+    tables, terms = found
     return Marginals(posterior, tables[None, None], float(terms.sum()), terms, bound="exact", n_iter=1)

@@ -1,234 +1,290 @@
-"""The likelihood of labelled chains that share one table: no model of a batch, and one kernel for all of its loss."""
+"""The likelihood of labelled chains that share one table: one kernel call an evaluation, without models of batches."""
 
-from functools import partial
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks, own_workspace, thread_count
-from sklearn_crf.inference.exact._chains import Transitions, chain_ptr
-from sklearn_crf.kernels.learning.chain_risk import risk_of_chains
-from sklearn_crf.kernels.learning.feature_pairs import pair_gradient
+from sklearn_crf._threads import cached_property, thread_count
+from sklearn_crf.encoding import tie_constant_edges
+from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, padded
+from sklearn_crf.kernels.chains.risk import risk_of_chains
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.objectives._example_weights import weight_of_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
-from sklearn_crf.potentials import SparsePotentials
+from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
-# Numbers in the statistics of batches that threads share and that are kept until they are pulled back (1 MB).
-_KEPT_TOGETHER = 2**17
-# Least batches in such a group.
-_FEWEST_TOGETHER = 4
+# Blocks that work is cut into, whatever the number of threads, where they do not get too small: sixteen threads have
+# eight each. Their least and most numbers of scores: a block takes longer than to hand it over, and stays in a cache.
+_N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
-# Ranges of features that threads share.
-_N_RANGES = 8
+# Numbers in the derivatives of blocks that are kept until threads pull them back, by ranges of features (32 MB).
+_MOST_KEPT = 2**22
 
-# Most parts of the batches with a gradient of their own, and entries of their features for each weight and part: adding
-# up gradients then takes some hundredths of the time.
-_MOST_PARTS, _ENTRIES_OF_A_WEIGHT = 8, 3
+# Of features with weights for more than one of so many columns, whole rows of weights are quicker than pairs.
+_COLUMNS_OF_A_PAIR = 3
 
+# Ranges of features for each thread: one that is held up leaves the rest to others.
+_RANGES_OF_A_THREAD = 2
 
-class _Chains(NamedTuple):
-    """The chains of a batch."""
-
-    features: tuple  # arrays of FeatureColumns
-    bounds: list  # entries of them where each range of features begins, and their number
-    ptr: np.ndarray  # first node of each chain and the number of nodes
-    longest: int
-    labels: np.ndarray
-    weight: np.ndarray  # of each chain, none where all are one
+# Those of ChainPanel: first and last block, number of columns of sparse features, and up to four addresses of features.
+_FIELDS_OF_A_PANEL = 7
 
 
 class PassOverChains:
-    """Risk and gradient of the likelihood of labelled chains with sparse features, of all batches in one pass.
+    """Risk and gradient of the likelihood of labelled chains with dense or sparse features, by one call of a kernel.
 
-    Scores of a batch become its statistics where they are, and stay in the cache until features have read them: one
-    call of a kernel, unless threads share the features.
+    Chains are cut into blocks. What belongs to a block stays in the cache from its scores to its gradient.
     """
 
-    name = "sparse chains"
+    name = "chains"
 
     def __init__(self, risk):
-        potentials, n_jobs = risk.potentials, risk.n_jobs
-        starts = [start for start, _ in potentials.shared_ranges([batch.example for batch in risk.batches])]
+        potentials, batches = risk.potentials, risk.batches
+        pointers = [chain_ptr(batch.example.graph) for batch in batches]
+        cuts = _cuts_of_blocks(pointers, potentials.n_classes)
         self._potentials = potentials
-        self._chains = chains = [_chains(batch, starts) for batch in risk.batches]
-        self._pairs = potentials.pairs.ptr, potentials.pairs.column
+        self._ptr = _joined(pointers)
+        self._labels = np.concatenate([batch.labels for batch in batches]).astype(np.int32, copy=False)
+        self._weight = np.empty(0)
+        if any(batch.weight is not None for batch in batches):
+            each = zip(batches, pointers, strict=True)
+            self._weight = np.concatenate([weight_of_nodes(batch)[ptr[:-1]] for batch, ptr in each])
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
-        # Features add up the batches of a part in their order, whatever the groups.
-        sizes = [len(each.labels) * potentials.n_classes for each in chains]
-        n_threads, n_entries = thread_count(n_jobs), sum(len(each.features[2]) for each in chains)
-        self._parts = _alike(sizes, _n_parts(n_entries, potentials.n_coef, len(chains)))
-        self._groups = [[i] for i in range(len(chains))] if n_threads == 1 else _groups(sizes)
-        kept_at_once = self._groups if len(self._parts) == 1 else [[i] for i in range(len(chains))]
-        most = max(sum(len(chains[i].labels) for i in group) for group in kept_at_once)
-        n_kept = 1 if n_threads == 1 else len(self._parts)
-        self._kept = np.empty((n_kept, most, potentials.n_classes))
-        self._gradients = np.empty((n_kept, potentials.n_coef if len(self._parts) > 1 else 0))
+        starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
+        # First and last chain of each block.
+        self._blocks = np.array(
+            [ends for own, start in zip(cuts, starts, strict=False) for ends in pairwise(own + start)]
+        )
+        first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
+        kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
+        self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
+        # Where the sums of a block end: loss and errors, by intercepts, by pairs, counts of pairs, by dense features.
+        n_classes = potentials.n_classes
+        sizes = 2, potentials.n_columns, n_classes * padded(n_classes), n_classes**2, self._features.n_sums
+        self._bounds = np.cumsum(sizes).tolist()
+        self._partial = np.empty((len(self._blocks), self._bounds[-1]))
+        self._no_intercept = np.zeros(potentials.n_columns)
 
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether the examples are labelled chains that share one table, and inference is exact on them."""
         if type(objective) is not Likelihood or objective.exact_on is None:
             return False
-        if not isinstance(potentials, SparsePotentials) or potentials.takes_sparse_edges:
+        if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
         # The kernel expects sums of zero where pairs are forbidden.
-        if types != (1, 1, 1) or (potentials.forbidden_ends is not None and potentials.forbidden is None):
+        ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
+        if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False
-        return potentials.n_columns == potentials.n_classes and all(map(_are_labelled_chains, batches))
+        return any(batch.example.graph.n_edges for batch in batches) and all(
+            _are_labelled_chains(batch, potentials.by_columns) for batch in batches
+        )
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches or of some, or None if scores range too widely."""
-        n_jobs = risk.n_jobs
-        weights = self._potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
-        tables = self._potentials.form.expand(weights.edge_coef)
-        transitions = Transitions.of(self._potentials.forbid_pairs(tables)[0, 0])
+        potentials = self._potentials
+        weights = potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
+        tables = potentials.form.expand(weights.edge_coef)
+        transitions = Transitions.of(potentials.forbid_pairs(tables)[0, 0])
         if transitions is None:
             return None
-        gradient = np.zeros(self._potentials.n_coef)
-        if members is None and len(self._parts) > 1:
-            found = self._sum_of_parts(gradient, weights, transitions, n_jobs)
-        else:
-            groups = self._groups if members is None else [[i] for i in members]
-            found = self._sum_of_groups(groups, self._kept[0], gradient, weights, transitions, n_jobs)
-        if found is None:
-            return None
-        tables, loss, n_errors = found
-        self._potentials.unpack(gradient).edge_coef[...] = self._potentials.form.adjoint(tables)
-        return RiskValue(loss, gradient, n_errors, converged=True, n_nonsubmodular=0)
-
-    def _sum_of_parts(self, gradient, weights, transitions, n_jobs):
-        """Statistics of tables, loss and weight of wrong labels of all parts, whose gradients are added up in order."""
-
-        def part(i, n_threads):
-            own, kept = gradient, self._kept[i % len(self._kept)]
-            if i:
-                own = self._gradients[i % len(self._gradients)]
-                own.fill(0.0)
-            batches = [[k] for k in self._parts[i]]
-            return own, self._sum_of_groups(batches, kept, own, weights, transitions, 1)
-
-        total = np.zeros_like(transitions.scores), 0.0, 0.0
-        # One thread adds up each part before the next one.
-        lots = [[i] for i in range(len(self._parts))] if len(self._kept) == 1 else [range(len(self._parts))]
-        for lot in lots:
-            for own, found in map_tasks(part, lot, n_jobs):
-                if found is None:
-                    return None
-                if own is not gradient:
-                    np.add(gradient, own, out=gradient)
-                total = tuple(a + b for a, b in zip(total, found, strict=True))
-        return total
-
-    def _sum_of_groups(self, groups, kept, gradient, weights, transitions, n_jobs):
-        """The same of groups of batches, one after the other; adds the gradient of all weights but those of tables."""
-        parts = self._potentials.unpack(gradient)
-        shared = _mapped if thread_count(n_jobs) == 1 else partial(map_tasks, n_jobs=n_jobs)
-        tables, loss, n_errors = np.zeros_like(transitions.scores), 0.0, 0.0
-        for group in groups:
-            blocks = self._blocks(group, kept)
-            # One thread reads all statistics once, while they are in the cache.
-            alone = shared is _mapped
-            losses = partial(
-                self._losses, weights=weights, transitions=transitions, coef=parts.coef[: None if alone else 0]
-            )
-            found = shared(losses, blocks)
-            if any(each is None for each in found):
-                return None
-            for table, of_nodes, wrong, by_intercept in found:
-                if self._potentials.fit_intercept:
-                    parts.intercept[0] += by_intercept
-                tables += table
-                loss += of_nodes
-                n_errors += wrong
-            if not alone:
-                shared(partial(self._pull, blocks=blocks, coef=parts.coef), pairwise(range(_N_RANGES + 1)))
-        return tables, loss, n_errors
-
-    def _blocks(self, group, kept):
-        """Batches, each with its part of the array of what is kept."""
-        chains = [self._chains[i] for i in group]
-        bounds = np.cumsum([0, *(len(each.labels) for each in chains)])
-        return [(each, kept[slice(*ends)]) for each, ends in zip(chains, pairwise(bounds), strict=True)]
-
-    def _losses(self, block, weights, transitions, coef, n_threads):
-        """Statistics of tables, loss, weight of wrong labels and gradient by intercepts of a batch, besides nodes'."""
-        # coef: derivatives by the weights of features, added to unless there are none
-        chains, statistics = block
-        n_nodes, n_classes = statistics.shape
-        pairs, counts = np.zeros_like(transitions.factor), np.zeros_like(transitions.scores)
-        by_intercept, columns = own_workspace(n_classes), own_workspace(n_classes)
-        intercept = weights.intercept[0] if self._potentials.fit_intercept else np.zeros(n_classes)
-        found = risk_of_chains(
-            *chains.features,
-            *self._pairs,
-            weights.coef,
-            intercept,
-            chains.ptr,
+        n_threads = thread_count(risk.n_jobs)
+        panels, *shared = self._features.shared(n_threads)
+        panels = np.concatenate(panels if members is None else [panels[i] for i in members])
+        gradient, total = np.zeros(potentials.n_coef), np.empty(self._bounds[-1])
+        parts = potentials.unpack(gradient)
+        fits = risk_of_chains(
+            *self._features.arguments(weights.coef),
+            weights.intercept[0] if potentials.fit_intercept else self._no_intercept,
             *transitions,
             self._ends,
-            chains.labels,
-            chains.weight,
-            statistics,
-            pairs,
-            counts,
-            by_intercept,
-            coef,
-            own_workspace(n_nodes),
-            own_workspace(n_nodes, np.int32),
-            transitions.workspace(chains.longest),
-            columns,
+            self._ptr,
+            self._labels,
+            self._weight,
+            self._blocks,
+            panels,
+            *shared,
+            parts.coef.reshape(-1),
+            self._partial,
+            total,
+            n_threads,
         )
-        if found is None:
+        if not fits:
             return None
-        table = (pairs * transitions.factor)[:, :n_classes] - counts
-        return table, *found, by_intercept
-
-    def _pull(self, ranges, blocks, coef, n_threads):
-        """The part of the gradient that belongs to some ranges of features."""
-        first, last = ranges
-        work = own_workspace(self._potentials.n_columns)
-        for chains, statistics in blocks:
-            bounds = chains.bounds[first], chains.bounds[last]
-            pair_gradient(*chains.features, *bounds, *self._pairs, statistics, coef, work)
-
-
-def _mapped(function, tasks):
-    """Results of tasks by this thread; of many short ones to ask for the number of threads takes long."""
-    return [function(task, n_threads=1) for task in tasks]
+        ends, n_classes = self._bounds, potentials.n_classes
+        if potentials.fit_intercept:
+            parts.intercept[0] = total[ends[0] : ends[1]]
+        if ends[3] < ends[4]:
+            parts.coef[0] = total[ends[3] :].reshape(parts.coef[0].shape)
+        table = total[ends[1] : ends[2]].reshape(n_classes, -1) * transitions.factor
+        table = table[:, :n_classes] - total[ends[2] : ends[3]].reshape(n_classes, n_classes)
+        parts.edge_coef[...] = potentials.form.adjoint(table[np.newaxis, np.newaxis])
+        return RiskValue(float(total[0]), gradient, float(total[1]), converged=True, n_nonsubmodular=0)
 
 
-def _n_parts(n_entries, n_coef, n_batches):
-    """Parts of the batches with a gradient of their own: one, or so many that 2, 4 or 8 threads have as much to do."""
-    return 2 ** int(np.log2(min(1 + n_entries // (_ENTRIES_OF_A_WEIGHT * n_coef), _MOST_PARTS, n_batches)))
+class _InPlace:
+    """Features that the kernel reads at their addresses. Copies, which may be in other processes, find their own."""
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name not in ("_panels", "_cut", "_shared")}
 
 
-def _groups(sizes):
-    """Consecutive batches whose statistics are kept together, about as many in each group."""
-    return _alike(sizes, max(1, min(round(sum(sizes) / _KEPT_TOGETHER), len(sizes) // _FEWEST_TOGETHER)))
+class _Rows(_InPlace):
+    """Dense features of the nodes of batches, where they are: a copy would take as much memory."""
+
+    def __init__(self, potentials, examples, first_nodes):
+        self._arrays = [np.ascontiguousarray(example.node_features) for example in examples]
+        self._first_nodes = first_nodes
+        self.n_sums = potentials.n_columns * potentials.n_features
+
+    @cached_property
+    def _panels(self):
+        panels, n_blocks = [], 0
+        for rows, first in zip(self._arrays, self._first_nodes, strict=True):
+            own = np.zeros((len(first) - 1, _FIELDS_OF_A_PANEL), dtype=np.int64)
+            own[:, 0] = np.arange(n_blocks, n_blocks := n_blocks + len(own))
+            own[:, 1] = own[:, 0] + 1
+            own[:, 3] = _address(rows) + first[:-1] * rows.strides[0]
+            panels.append(own)
+        return panels
+
+    def arguments(self, weights):
+        """Return what the kernel reads of weights."""
+        none, no_rows = np.zeros(0, dtype=np.int32), np.zeros((2, 0, 0))
+        return weights[0].astype(self._arrays[0].dtype), np.zeros(0, dtype=np.int64), none, np.zeros(0), none, no_rows
+
+    def shared(self, n_threads):
+        """Return panels of batches, and workspace that threads share, which rows need not."""
+        return self._panels, np.zeros(0), 0, np.zeros(0, dtype=np.int32)
 
 
-def _alike(sizes, n_groups):
-    """Consecutive batches in groups of about the same size."""
-    number = np.minimum((np.cumsum(sizes) - 1) * n_groups // sum(sizes), n_groups - 1)
-    return [np.flatnonzero(number == k).tolist() for k in np.unique(number)]
+class _Columns(_InPlace):
+    """Sparse features of the nodes of batches, by column: of batches for one thread, and of blocks for more."""
+
+    n_sums = 0
+
+    def __init__(self, potentials, examples, first_nodes):
+        self._pairs, self._first_nodes = potentials.pairs, first_nodes
+        self._columns = [potentials.prepared(example).node_features for example in examples]
+        n_columns = self._pairs.n_columns
+        self._stride = 1 if n_columns == 1 else padded(n_columns)
+        has_row = _COLUMNS_OF_A_PAIR * np.diff(self._pairs.ptr) > n_columns
+        number = np.cumsum(has_row, dtype=np.int32)
+        self._row_of = np.where(has_row, number - 1, np.int32(-1))
+        self._rows = np.empty((2, number[-1] + 1, self._stride))
+
+    def arguments(self, weights):
+        """Return what the kernel reads of weights."""
+        dense, pairs = np.zeros((0, 0), dtype=self._columns[0].dtype), self._pairs
+        return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
+
+    def shared(self, n_threads):
+        """Return panels of batches, workspace for derivatives of nodes, how many of these, and ends of ranges."""
+        if n_threads not in self._shared:
+            self._shared[n_threads] = self._of_one_thread() if n_threads == 1 else self._of_threads(n_threads)
+        return self._shared[n_threads]
+
+    @cached_property
+    def _shared(self):
+        return {}
+
+    def _of_one_thread(self):
+        panels, n_blocks = [], 0
+        for columns, first in zip(self._columns, self._first_nodes, strict=True):
+            panels.append(
+                _panels(columns, [0, len(columns.feature)], [n_blocks, n_blocks := n_blocks + len(first) - 1])
+            )
+        largest = max(int(first[-1]) for first in self._first_nodes)
+        return panels, np.empty(largest * self._stride), largest, np.zeros(1, dtype=np.int32)
+
+    @cached_property
+    def _cut(self):
+        """Columns of the blocks of each batch, which keep the arrays, and panels of them."""
+        found, panels, n_blocks = [], [], 0
+        for columns, first in zip(self._columns, self._first_nodes, strict=True):
+            cut, starts = _cut_columns(columns, first)
+            found.append(cut)
+            panels.append(_panels(cut, starts, range(n_blocks, (n_blocks := n_blocks + len(first) - 1) + 1)))
+        return found, panels
+
+    def _of_threads(self, n_threads):
+        sizes = np.concatenate([np.diff(first) for first in self._first_nodes])
+        most_kept = int(max(sizes.max(), min(sizes.sum(), _MOST_KEPT // self._stride)))
+        entries = np.zeros(len(self._row_of))
+        for columns in self._columns:
+            entries[columns.feature] += np.diff(columns.ptr)
+        n_ranges, ends = _RANGES_OF_A_THREAD * n_threads, np.cumsum(entries)
+        wanted = np.arange(1, n_ranges + 1) * (ends[-1] / n_ranges)
+        range_ends = np.searchsorted(ends, wanted).astype(np.int32)
+        return self._cut[1], np.empty(most_kept * self._stride), most_kept, range_ends
 
 
-def _are_labelled_chains(batch):
+def _are_labelled_chains(batch, by_columns):
+    """Return whether a batch holds chains of labelled nodes without features of edges."""
     example = batch.example
-    if example.has_factors or example.edge_features is not None or example.n_states is not None:
+    if example.has_factors or example.n_states is not None or np.min(batch.labels, initial=0) < 0:
         return False
-    return np.min(batch.labels, initial=0) >= 0 and chain_ptr(example.graph) is not None
+    if not isinstance(example.node_features, np.ndarray) and not by_columns:
+        return False
+    return chain_ptr(example.graph) is not None and tie_constant_edges(example).edge_features is None
 
 
-def _chains(batch, starts):
-    features, ptr = batch.example.node_features, chain_ptr(batch.example.graph)
-    bounds = [*np.searchsorted(features.feature, starts).tolist(), len(features.feature)]
-    weight = np.empty(0)
-    if batch.weight is not None:
-        weight = weight_of_nodes(batch)[ptr[:-1]]
-    labels = np.ascontiguousarray(batch.labels, dtype=np.int32)
-    return _Chains(features.arrays, bounds, ptr, int(np.diff(ptr).max()), labels, weight)
+def _cuts_of_blocks(pointers, n_classes):
+    """Return the chains of each batch where blocks begin, and the number of chains."""
+    n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
+    size = min(max(n_numbers / _N_BLOCKS, _LEAST_OF_A_BLOCK), _MOST_OF_A_BLOCK)
+    cuts = []
+    for ptr in pointers:
+        n_blocks = int(-(-ptr[-1] * n_classes // size))
+        # A chain is never cut, so that there may be fewer.
+        wanted = ptr[-1] * np.arange(n_blocks + 1) / n_blocks
+        cuts.append(np.unique(np.searchsorted(ptr, wanted)))
+    return cuts
+
+
+def _joined(pointers):
+    """Return pointers, which begin with 0 each, as those of all parts side by side."""
+    starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
+    parts = [ptr[:-1].astype(np.int64) + start for ptr, start in zip(pointers, starts, strict=False)]
+    return np.append(np.concatenate(parts), starts[-1])
+
+
+def _address(array):
+    return array.__array_interface__["data"][0]
+
+
+def _panels(columns, starts, blocks):
+    """Return the panels of columns from each start to the next one, with the numbers of their blocks."""
+    first, last = np.array(starts[:-1]), np.array(starts[1:])
+    own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
+    own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first
+    own[:, 3] = _address(columns.feature) + columns.feature.itemsize * first
+    own[:, 4] = _address(columns.ptr) + columns.ptr.itemsize * first
+    own[:, 5] = _address(columns.node)
+    own[:, 6] = _address(columns.value) if len(columns.value) else 0
+    return own
+
+
+def _cut_columns(columns, first_node):
+    """Return columns of features for each range of nodes, one after the other, and where each range begins in them."""
+    # first_node: (n + 1,) of the ranges; returns: FeatureColumns and (n + 1,)
+    n_parts = len(first_node) - 1
+    part_of_node = np.repeat(np.arange(n_parts).astype(np.min_scalar_type(n_parts)), np.diff(first_node))
+    part = part_of_node[columns.node]
+    order = np.argsort(part, kind="stable")
+    part, node = part[order], columns.node[order]
+    feature = np.repeat(columns.feature, np.diff(columns.ptr))[order]
+    is_first = np.ones(len(node), dtype=bool)
+    is_first[1:] = (feature[1:] != feature[:-1]) | (part[1:] != part[:-1])
+    ptr = np.append(np.flatnonzero(is_first), len(node)).astype(np.int32)
+    cut = replace(
+        columns,
+        feature=feature[ptr[:-1]],
+        ptr=ptr,
+        node=node - first_node[part].astype(np.int32),
+        value=columns.value[order] if len(columns.value) else columns.value,
+    )
+    return cut, np.searchsorted(part[ptr[:-1]], np.arange(n_parts + 1))

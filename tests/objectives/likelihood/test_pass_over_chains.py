@@ -1,5 +1,7 @@
-"""The pass over sparse labelled chains: the range of its scores, parts and groups of batches."""
+"""The pass over labelled chains: the range of its scores, its blocks, and the same bits for any number of threads."""
 
+import pickle
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,14 @@ from sklearn_crf.inference import MeanField, TreeInference
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood
 from sklearn_crf.objectives.likelihood import _pass_over_chains
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
-from sklearn_crf.potentials import FeaturePairs, SparsePotentials, pairwise_form, with_feature_columns
+from sklearn_crf.potentials import (
+    FeaturePairs,
+    LinearPotentials,
+    SparsePotentials,
+    feature_columns,
+    pairwise_form,
+    with_feature_columns,
+)
 
 N_FEATURES = 30
 
@@ -78,34 +87,92 @@ def test_labels_that_are_forbidden_are_left_to_models():
     assert by_path_alone(risk, np.zeros(potentials.n_coef)) is None
 
 
-@pytest.mark.parametrize("n_parts", [2, 4])
-def test_parts_with_a_gradient_each(n_parts, monkeypatch):
-    batches = batches_of(3, n_sentences=40, weighted=True)
-    potentials = potentials_of(3)
+def chains(n_chains, is_sparse, dtype=np.float64):
+    """Batches of weighted chains of five classes, of up to sixty nodes, and potentials for them."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 60, n_chains)
+    X = [rng.normal(size=(n, N_FEATURES)).astype(dtype) for n in lengths]
+    X = [sp.csr_matrix(np.where(x > 1, x, 0)) for x in X] if is_sparse else X
+    encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    labels = encode_y([rng.integers(5, size=n) for n in lengths], encoded).labels
+    prepare = (lambda example: with_feature_columns(example, 1)) if is_sparse else None
+    batches = make_batches(encoded, labels, rng.choice([0.5, 2.0], n_chains), max_nodes=1000, prepare=prepare)
+    if is_sparse:
+        return batches, potentials_of(5)
+    return batches, LinearPotentials(N_FEATURES, 5, pairwise_form("full", 5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_threads_do_not_change_a_bit(is_sparse, dtype, monkeypatch):
+    monkeypatch.setattr(_pass_over_chains, "_MOST_KEPT", 2**14)
+    batches, potentials = chains(300, is_sparse, dtype)
     coef = np.random.default_rng(0).normal(size=potentials.n_coef)
-    whole = FastRisk(Likelihood(TreeInference()), potentials, batches).value_grad(coef)
-    monkeypatch.setattr(_pass_over_chains, "_n_parts", lambda *sizes: n_parts)
-    assert_equal_risks(*both_ways(potentials, batches, coef))
-    first, *others = (
-        FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n).value_grad(coef) for n in (1, 2, 3)
-    )
-    assert_allclose(first.gradient, whole.gradient, rtol=1e-12, atol=1e-11)
-    for other in others:
-        assert first.value == other.value
-        assert_array_equal(first.gradient, other.gradient)
-    # Calls do not share what they return.
-    risk = FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=2)
+    objective = Likelihood(TreeInference())
+    risks = [FastRisk(objective, potentials, batches, n_jobs=n) for n in (1, 2, 3, 16)]
+    assert {risk.path for risk in risks} == {PassOverChains.name}
+    for members in (None, [3, 1]):
+        first, *others = [risk.value_grad(coef, members) for risk in risks]
+        for other in others:
+            assert first.value == other.value
+            assert first.n_errors == other.n_errors
+            assert_array_equal(first.gradient, other.gradient)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_calls_do_not_share_what_they_return(n_jobs):
+    batches, potentials = chains(100, True)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n_jobs)
     kept = risk.value_grad(coef).gradient
+    before = kept.copy()
     risk.value_grad(2 * coef)
-    assert_array_equal(kept, first.gradient)
+    assert_array_equal(kept, before)
+    assert_array_equal(risk.value_grad(coef).gradient, before)
 
 
-def test_parts_are_for_many_entries_of_each_weight():
-    assert _pass_over_chains._n_parts(1000, 1000, 50) == 1
-    assert _pass_over_chains._n_parts(6000, 1000, 50) == 2
-    assert _pass_over_chains._n_parts(9000, 1000, 50) == 4
-    assert _pass_over_chains._n_parts(10**6, 1000, 50) == 8
-    assert _pass_over_chains._n_parts(10**6, 1000, 3) == 2
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("copied", [deepcopy, lambda path: pickle.loads(pickle.dumps(path))])
+def test_copies_read_their_own_features(is_sparse, copied):
+    batches, potentials = chains(60, is_sparse)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    for n_jobs in (1, 2):
+        risk = FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n_jobs)
+        path = PassOverChains(risk)
+        expected = path.value_grad(risk, coef, None)
+        copy = copied(path)
+        assert not set(np.ravel(copy._features.shared(n_jobs)[0][0][:, 3])) & set(
+            path._features.shared(n_jobs)[0][0][:, 3]
+        )
+        assert_array_equal(copy.value_grad(risk, coef, None).gradient, expected.gradient)
+
+
+def test_many_chains_are_cut_into_blocks_for_many_threads():
+    batches, potentials = chains(4000, False)
+    n_blocks = len(PassOverChains(FastRisk(Likelihood(TreeInference()), potentials, batches))._blocks)
+    assert n_blocks >= 8 * 16
+    batches, potentials = chains(3, False)
+    assert len(PassOverChains(FastRisk(Likelihood(TreeInference()), potentials, batches))._blocks) == 1
+
+
+def test_features_that_never_occur_have_no_gradient():
+    batches, potentials = chains(20, True)
+    nothing = [replace(b, example=b.example._with(node_features=empty(b.example.node_features))) for b in batches]
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    found, expected = both_ways(potentials, nothing, coef)
+    assert_equal_risks(found, expected)
+    assert not potentials.unpack(found.gradient).coef.any()
+
+
+def empty(features):
+    """The same nodes without features."""
+    return feature_columns(sp.csr_matrix(features.shape, dtype=features.dtype))
+
+
+def test_two_classes_may_share_a_column():
+    batches = batches_of(2)
+    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, pairwise_form("full", 2))
+    assert_equal_risks(*both_ways(potentials, batches, np.random.default_rng(0).normal(size=potentials.n_coef)))
 
 
 @pytest.mark.parametrize("part", ["nodes", "edges"])
@@ -134,16 +201,7 @@ def test_anything_else_has_no_pass():
             SparsePotentials(FeaturePairs.all(60, 3), 30, 3, pairwise_form("full", 3), n_node_types=2),
             batches,
         ),
-        "two classes": (SparsePotentials(FeaturePairs.all(30, 1), 30, 2, pairwise_form("full", 2)), batches_of(2)),
     }
     for potentials, others in cases.values():
         assert not PassOverChains.applies(Likelihood(TreeInference()), potentials, others)
     assert not PassOverChains.applies(Likelihood(MeanField()), potentials_of(3), batches)
-
-
-def test_groups_have_enough_batches_for_threads(monkeypatch):
-    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 10)
-    assert _pass_over_chains._groups([10] * 9) == [[0, 1, 2, 3], [4, 5, 6, 7, 8]]
-    assert _pass_over_chains._groups([10] * 3) == [[0, 1, 2]]
-    monkeypatch.setattr(_pass_over_chains, "_KEPT_TOGETHER", 1000)
-    assert _pass_over_chains._groups([10] * 9) == [list(range(9))]

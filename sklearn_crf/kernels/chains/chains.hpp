@@ -1,0 +1,287 @@
+// Forward and backward along chains that share one table of scores of neighbours.
+//
+// What belongs to one chain stays in the cache from its scores to its statistics. Sums are of probabilities, normalised
+// at every node, in double precision whatever that of the scores. Where pairs are forbidden, a chain whose probabilities
+// would underflow is done again by sums of scores.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#ifndef restrict
+#define restrict __restrict
+#endif
+#include "rows.h"
+
+namespace crf {
+
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A table of scores of neighbours, and what its rows are multiplied with.
+struct Transitions {
+    i64 n_states, width;  // width: states padded to whole vectors
+    const double* table;  // (K, K)
+    const double* factor;  // (K, W) exp of the scores below the best one, padded by zeros
+    const double* transposed;  // (K, W) the same of the table from right to left
+    double best;
+    double widest;  // range of scores of a node up to which no probability underflows
+    double least;  // where pairs are forbidden: what sums that are not zero must be for that, too; else 0
+};
+
+// Chains side by side, and what is asked for: a null pointer is not asked for.
+template <class Real>
+struct Chains {
+    i64 n_chains;
+    const i64* ptr;  // (n_chains + 1,) first node of each
+    i64 stride;  // numbers from a node to the next one in unary and posterior
+    const Real* unary;  // (N, K), of node ptr[0] and those after it, and so are all others
+    const i32* labels = nullptr;  // (N,)
+    const double* weight = nullptr;  // (n_chains,) of the pairs of each; null for ones
+    Real* posterior = nullptr;  // (N, K) probabilities, less one at the label
+    double* pairs = nullptr;  // (K, W) probabilities of neighbours over factor, added to
+    double* counts = nullptr;  // (K, K) pairs of labels, added to
+    double* terms = nullptr;  // (N,) negative log-likelihood of labels given those before; without labels, terms of log Z
+    i32* predicted;  // (N,) most probable state
+};
+
+// Numbers of workspace for chains of up to so many nodes.
+inline i64 pass_workspace(i64 longest, i64 width) { return (3 * longest + 2) * width; }
+
+template <class Real>
+class ChainPass {
+public:
+    ChainPass(const Transitions& transitions, const Chains<Real>& chains, i64 longest, double* work)
+        : t(transitions), c(chains), K(t.n_states), W(t.width), forward(work), own(work + longest * W),
+          backwards(own + longest * W), product(backwards + longest * W) {}
+
+    // False, and nothing of use, where scores range too widely. Where pairs are forbidden scores may range as they like,
+    // and false says that labels or all labelings are forbidden.
+    bool run() {
+        for (i64 i = 0; i < c.n_chains; ++i) {
+            const i64 first = c.ptr[i] - c.ptr[0], n = c.ptr[i + 1] - c.ptr[i];
+            const double weight = c.weight ? c.weight[i] : 1.0;
+            bool fits = true;
+            for (i64 s = 0; s < n; ++s) {
+                double best;
+                fits &= below_best(c.unary + (first + s) * c.stride, own + s * W, &best);
+                if (c.terms && !add_label(first, s, best, weight)) return false;
+            }
+            if (fits && n == 1 && !c.terms && !c.posterior && !c.pairs) {
+                c.predicted[first] = first_of_best(own);
+                continue;
+            }
+            fits = fits && forwards(first, n) && backward(n);
+            if (fits) statistics(first, n, weight);
+            else if (!(t.least > 0) || !in_scores(first, n, weight)) return false;
+        }
+        return true;
+    }
+
+private:
+    const Transitions& t;
+    const Chains<Real>& c;
+    const i64 K, W;
+    double *const forward, *const own, *const backwards, *const product;
+
+    // Scores below the best one of a node, -inf in the padding; false where they range too widely.
+    bool below_best(const Real* scores, double* row, double* best) const {
+        Real top = scores[0], least = scores[0];
+        for (i64 a = 1; a < K; ++a) {
+            top = scores[a] > top ? scores[a] : top;
+            least = scores[a] < least ? scores[a] : least;
+        }
+        if (t.least > 0 && double(least) == -kInfinity) {
+            // Sums of zero are expected.
+            least = top;
+            for (i64 a = 0; a < K; ++a)
+                if (scores[a] < least && double(scores[a]) > -kInfinity) least = scores[a];
+        }
+        for (i64 a = 0; a < K; ++a) row[a] = double(scores[a]) - double(top);
+        for (i64 a = K; a < W; ++a) row[a] = -kInfinity;
+        *best = top;
+        return double(top) - double(least) <= t.widest;  // false for NaN and infinity too
+    }
+
+    // The scores of a label and its pair; false where they are forbidden.
+    bool add_label(i64 first, i64 s, double best, double weight) const {
+        double& term = c.terms[first + s];
+        term = s ? best + t.best : best;
+        if (!c.labels) return true;
+        const i32* label = c.labels + first + s;
+        term -= c.unary[(first + s) * c.stride + *label];
+        if (s) {
+            term -= t.table[label[-1] * K + *label];
+            c.counts[label[-1] * K + *label] += weight;
+        }
+        return term < kInfinity;
+    }
+
+    i32 first_of_best(const double* row) const {
+        const double top = row_max_double(row, W);
+        i32 a = 0;
+        while (row[a] < top) ++a;
+        return a;
+    }
+
+    // Whether every sum is zero or so large, and as far from infinity.
+    bool are_sound(const double* row) const {
+        bool sound = true;
+        for (i64 a = 0; a < W; ++a) sound &= row[a] == 0 || (t.least <= row[a] && row[a] <= 1 / t.least);
+        return sound;
+    }
+
+    bool forwards(i64 first, i64 n) const {
+        bool fits = true;
+        exponentiate_all_double(own, n * W);
+        for (i64 s = 0; s < n; ++s) {
+            double *alpha = forward + s * W, *here = own + s * W;
+            if (s) sum_product_double(t.factor, alpha - W, K, W, alpha);
+            for (i64 a = 0; a < W; ++a) alpha[a] = s ? alpha[a] * here[a] : here[a];
+            const double total = row_sum_double(alpha, W);
+            row_scale_double(alpha, 1 / total, W);
+            row_scale_double(here, 1 / total, W);
+            if (t.least > 0) fits &= are_sound(alpha);
+            if (c.terms) c.terms[first + s] += std::log(total);
+        }
+        return fits;
+    }
+
+    bool backward(i64 n) const {
+        bool fits = true;
+        for (i64 a = 0; a < W; ++a) backwards[(n - 1) * W + a] = 1.0;
+        for (i64 s = n - 1; s > 0; --s) {
+            double* row = backwards + s * W;
+            for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
+            sum_product_double(t.transposed, product, K, W, row - W);
+            if (t.least > 0) fits &= are_sound(row - W);
+        }
+        return fits;
+    }
+
+    void statistics(i64 first, i64 n, double weight) const {
+        for (i64 s = n - 1; s >= 0; --s) {
+            const double *alpha = forward + s * W, *row = backwards + s * W;
+            for (i64 a = 0; a < W; ++a) product[a] = alpha[a] * row[a];
+            c.predicted[first + s] = first_of_best(product);
+            if (c.posterior) {
+                Real* out = c.posterior + (first + s) * c.stride;
+                for (i64 a = 0; a < K; ++a) out[a] = Real(product[a]);
+                if (c.labels) out[c.labels[first + s]] -= 1;
+            }
+            if (s && c.pairs) {
+                for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
+                add_outer_double(alpha - W, weight, product, K, W, c.pairs);
+            }
+        }
+    }
+
+    // log sum exp of scores, -inf of nothing but -inf
+    double log_sum(const double* row) const {
+        double top = -kInfinity, total = 0;
+        for (i64 a = 0; a < K; ++a) top = row[a] > top ? row[a] : top;
+        if (top == -kInfinity) return top;
+        for (i64 a = 0; a < K; ++a) total += std::exp(row[a] - top);
+        return top + std::log(total);
+    }
+
+    // The same of one chain by sums of scores, which cannot underflow; false where no labeling is allowed.
+    bool in_scores(i64 first, i64 n, double weight) const {
+        const double largest = sizeof(Real) == 4 ? 1e18 : 1e100;  // models hold no larger scores
+        const Real* unary = c.unary + first * c.stride;
+        for (i64 s = 0; s < n; ++s) {
+            for (i64 b = 0; b < K; ++b) {
+                const double score = unary[s * c.stride + b];
+                if (!(std::fabs(score) <= largest || score == -kInfinity)) return false;
+                own[s * W + b] = forward[s * W + b] = score;
+                for (i64 a = 0; a < K && s; ++a) product[a] = forward[(s - 1) * W + a] + t.table[a * K + b];
+                if (s) forward[s * W + b] += log_sum(product);
+            }
+            const double total = log_sum(forward + s * W);
+            if (total == -kInfinity) return false;
+            for (i64 b = 0; b < K; ++b) {
+                forward[s * W + b] -= total;
+                own[s * W + b] -= total;
+            }
+            if (!c.terms) continue;
+            double& term = c.terms[first + s];
+            term = total;
+            if (c.labels) {
+                const i32* label = c.labels + first + s;
+                term -= unary[s * c.stride + *label];
+                if (s) term -= t.table[label[-1] * K + *label];
+            }
+        }
+        for (i64 s = n - 1; s >= 0; --s)
+            for (i64 a = 0; a < K; ++a) {
+                const i64 next = (s + 1) * W;
+                for (i64 b = 0; b < K && s < n - 1; ++b)
+                    product[b] = t.table[a * K + b] + own[next + b] + backwards[next + b];
+                backwards[s * W + a] = s < n - 1 ? log_sum(product) : 0;
+            }
+        for (i64 s = 0; s < n; ++s) statistics_of_scores(first, s, weight);
+        return true;
+    }
+
+    void statistics_of_scores(i64 first, i64 s, double weight) const {
+        double top = -kInfinity;
+        i32& winner = c.predicted[first + s] = 0;
+        Real* out = c.posterior ? c.posterior + (first + s) * c.stride : nullptr;
+        for (i64 a = 0; a < K; ++a) {
+            const double score = forward[s * W + a] + backwards[s * W + a];
+            if (score > top) {
+                top = score;
+                winner = i32(a);
+            }
+            if (out) out[a] = Real(std::exp(score));
+        }
+        if (out && c.labels) out[c.labels[first + s]] -= 1;
+        if (!s || !c.pairs) return;
+        for (i64 a = 0; a < K; ++a)
+            for (i64 b = 0; b < K; ++b)
+                // What a pair weighs by its own score is multiplied in later.
+                if (t.table[a * K + b] > -kInfinity)
+                    c.pairs[a * W + b] += weight * std::exp(t.best + forward[(s - 1) * W + a] + own[s * W + b] +
+                                                            backwards[s * W + b]);
+    }
+};
+
+inline void max_sum_row(const float* t, const float* x, i64 n, i64 W, float* out) { max_sum_float(t, x, n, W, out); }
+inline void max_sum_row(const double* t, const double* x, i64 n, i64 W, double* out) { max_sum_double(t, x, n, W, out); }
+inline bool put_below_best(float* fresh, float* kept, i64 W) { return replace_scores_float(fresh, kept, W, -1) >= 0; }
+inline bool put_below_best(double* fresh, double* kept, i64 W) { return replace_scores_double(fresh, kept, W, -1) >= 0; }
+
+// The best labeling of a chain; false, and nothing of use, if there is none.
+template <class Real>
+bool best_labels_of_chain(const Real* unary, i64 n, i64 K, i64 W, const Real* table, const Real* factor, i32* labels,
+                          Real* work) {
+    Real *cavity = work, *fresh = work + W, *messages = work + 2 * W;  // to each node but the last, from the next one
+    bool fits = true;
+    for (i64 a = K; a < W; ++a) cavity[a] = Real(-kInfinity);
+    for (i64 s = n - 1; s > 0; --s) {
+        for (i64 a = 0; a < K; ++a) cavity[a] = s < n - 1 ? unary[s * K + a] + messages[s * W + a] : unary[s * K + a];
+        max_sum_row(factor, cavity, K, W, fresh);
+        fits &= put_below_best(fresh, messages + (s - 1) * W, W);
+    }
+    for (i64 s = 0; s < n; ++s) {
+        double top = -kInfinity;
+        labels[s] = 0;
+        for (i64 a = 0; a < K; ++a) {
+            double score = unary[s * K + a];
+            if (s) score += table[labels[s - 1] * K + a];
+            if (s < n - 1) score += messages[s * W + a];
+            if (score > top) {
+                top = score;
+                labels[s] = i32(a);
+            }
+        }
+        fits &= top > -kInfinity;
+    }
+    return fits;
+}
+
+}  // namespace crf

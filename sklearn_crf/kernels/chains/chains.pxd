@@ -1,0 +1,47 @@
+"""Chains that share one table of scores of neighbours, in C++."""
+
+from libc.stdint cimport int32_t, int64_t
+from libcpp cimport bool as bool_t
+
+cdef extern from "chains.hpp" namespace "crf" nogil:
+    cdef cppclass Transitions:
+        int64_t n_states, width
+        const double* table
+        const double* factor
+        const double* transposed
+        double best, widest, least
+
+    cdef cppclass Chains[Real]:
+        Chains()
+        int64_t n_chains
+        const int64_t* ptr
+        int64_t stride
+        const Real* unary
+        const int32_t* labels
+        const double* weight
+        Real* posterior
+        double* pairs
+        double* counts
+        double* terms
+        int32_t* predicted
+
+    cdef cppclass ChainPass[Real]:
+        ChainPass(const Transitions&, const Chains[Real]&, int64_t, double*)
+        bool_t run()
+
+    int64_t pass_workspace(int64_t longest, int64_t width)
+    bool_t best_labels_of_chain[Real](
+        const Real*, int64_t, int64_t, int64_t, const Real*, const Real*, int32_t*, Real*
+    )
+
+
+cdef inline Transitions transitions_of(
+    const double[:, ::1] table, const double[:, ::1] factor, const double[:, ::1] transposed, double best,
+    double widest, double least
+) noexcept nogil:
+    """The table in the forms that passes read."""
+    cdef Transitions made
+    made.n_states, made.width = factor.shape[0], factor.shape[1]
+    made.table, made.factor, made.transposed = &table[0, 0], &factor[0, 0], &transposed[0, 0]
+    made.best, made.widest, made.least = best, widest, least
+    return made
