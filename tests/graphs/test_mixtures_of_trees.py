@@ -101,7 +101,7 @@ def test_a_gain_that_is_no_number_is_the_least():
     mixture = ComponentTrees.covering(graph)
     gain = np.where(rng.random(graph.n_edges) < 0.3, np.nan, rng.normal(size=graph.n_edges))
     with np.errstate(invalid="ignore"):
-        steepest = cheapest_tree(graph, -gain, None)
+        steepest = cheapest_tree(graph, -gain, ())
         mixture.grown(mixture.even_weights(), gain)
-    assert_array_equal(steepest, cheapest_tree(graph, np.nan_to_num(-gain, nan=1e3), None))
+    assert_array_equal(steepest, cheapest_tree(graph, np.nan_to_num(-gain, nan=1e3), ()))
     assert steepest.sum() == graph.n_nodes - 1
