@@ -76,15 +76,7 @@ def _path_edges(path, number, graph):
     return tree
 
 
-def covering_trees(
-    graph: Graph,
-    rule: str | int = "minimal",
-    *,
-    min_ratio: float = 0.9,
-    tol: float = 0.1,
-    max_trees: int = 1000,
-    random_state: Any = 0,
-) -> SpanningTrees:
+def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: Any = 0) -> SpanningTrees:
     r"""Spanning trees that cover all edges, by the greedy algorithm COVERINGTREES.
 
     Each further tree is the spanning tree whose edges were in the fewest trees so far. That is the conditional
@@ -110,7 +102,7 @@ def covering_trees(
     counts = np.zeros(graph.n_edges, dtype=np.int64)
     while True:
         tree = cheapest_tree(graph, counts, rng.random_sample(graph.n_edges))
-        if rule == "uniform" and trees and _is_even(counts, tree, len(trees), min_ratio, tol, max_trees):
+        if rule == "uniform" and trees and _is_even(counts, tree, len(trees)):
             break
         trees.append(tree)
         counts += tree
@@ -124,16 +116,18 @@ def covering_trees(
     return SpanningTrees.trusted(graph, np.array(trees))
 
 
-def _is_even(counts, next_tree, n_trees, min_ratio, tol, max_trees):
+def _is_even(counts, next_tree, n_trees):
     """Whether counts / n_trees are even enough, or as even as they can be; every edge must be covered."""
     if not counts.all():
         return False
-    if not len(counts) or n_trees >= max_trees or counts.min() >= min_ratio * counts.max():
+    if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:
+        return True
+    if counts.min() >= _tuning.EVEN_RATIO * counts.max():
         return True
     # gap = <gradient, v - next tree> bounds |v - v*|^2 from above, since the objective is |v - u|^2 and the sums
     # of v and of a tree are the same.
     gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
-    return gap <= (tol * counts.mean() / n_trees) ** 2 * len(counts)
+    return gap <= (_tuning.EVEN_TOL * counts.mean() / n_trees) ** 2 * len(counts)
 
 
 def covering_probabilities(graph: Graph) -> np.ndarray:

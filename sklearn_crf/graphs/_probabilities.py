@@ -1,7 +1,5 @@
 """Edge probabilities of spanning trees, without the trees."""
 
-from numbers import Real
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
@@ -13,8 +11,11 @@ from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.kernels.graphs.polytope import find_violation
 from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
 
+# Error of probabilities, and of their sums relative to these, that is rounding.
+_ROUNDING = 1e-8
 
-def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol: float = 1e-8) -> None:
+
+def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> None:
     r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
 
     That is, unless some distribution over spanning trees (forests, on a disconnected graph) has them. The polytope
@@ -30,17 +31,15 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol
     flows are in integers.
     """
     # edge_probabilities: (E,)
-    if not (isinstance(tol, Real) and 0 <= tol < 1):
-        raise ValueError(f"tol must be a number of at least 0 and below 1, got {tol!r}.")
     probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
     if probability.shape != (graph.n_edges,):
         raise ValueError(f"edge_probabilities must have shape ({graph.n_edges},), got {probability.shape}.")
-    outside = ~((probability >= -tol) & (probability <= 1 + tol))
+    outside = ~((probability >= -_ROUNDING) & (probability <= 1 + _ROUNDING))
     if outside.any():
         e = int(np.argmax(outside))
         raise ValueError(f"edge_probabilities[{e}] must be a number from 0 to 1, got {probability[e]:.6g}.")
-    _check_sums(graph, probability, tol)
-    node = _violated_node(graph, np.clip(probability, 0, 1), tol)
+    _check_sums(graph, probability)
+    node = _violated_node(graph, np.clip(probability, 0, 1))
     if node >= 0:
         raise ValueError(
             f"edge_probabilities belong to no distribution over trees: inside a set of nodes around node {node} "
@@ -48,11 +47,11 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike, *, tol
         )
 
 
-def _check_sums(graph, probability, tol):
+def _check_sums(graph, probability):
     component = graph.component
     total = np.bincount(component[graph.edges[:, 0]], weights=probability, minlength=graph.n_components)
     expected = np.bincount(component, minlength=graph.n_components) - 1
-    wrong = np.abs(total - expected) > tol * np.maximum(expected, 1)
+    wrong = np.abs(total - expected) > _ROUNDING * np.maximum(expected, 1)
     if wrong.any():
         c = int(np.argmax(wrong))
         raise ValueError(
@@ -61,7 +60,7 @@ def _check_sums(graph, probability, tol):
         )
 
 
-def _violated_node(graph, probability, tol):
+def _violated_node(graph, probability):
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     # Sums over all nodes must fit into 62 bits.
     unit = 2 ** (60 - int(np.ceil(np.log2(n_nodes + 2))))
@@ -72,7 +71,7 @@ def _violated_node(graph, probability, tol):
         half_edge,
         _depth_first(graph),
         graph.component,
-        np.floor(probability * (unit / (1 + tol))).astype(np.int64),
+        np.floor(probability * (unit / (1 + _ROUNDING))).astype(np.int64),
         unit,
         np.empty(2 * n_edges, dtype=np.int64),
         np.empty(n_nodes, dtype=np.int64),

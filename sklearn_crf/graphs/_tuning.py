@@ -13,3 +13,8 @@ MAX_OFFSETS = 3**10
 
 # Most results of algorithms that a graph keeps: more save time where algorithms take turns on a graph, and take memory.
 MAX_KEPT = 8
+
+# Trees are even once the least edge probability is this part of the largest, or once probabilities are as near to the
+# most even ones as this part of their mean, or there are so many trees. More trees make bounds a little closer, and
+# take longer to find and to use.
+EVEN_RATIO, EVEN_TOL, MOST_EVEN_TREES = 0.9, 0.1, 1000

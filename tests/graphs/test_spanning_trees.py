@@ -11,6 +11,7 @@ from model_strategies import TOPOLOGIES, cycle
 from sklearn_crf.graphs import (
     Graph,
     SpanningTrees,
+    _tuning,
     check_edge_probabilities,
     covering_probabilities,
     covering_trees,
@@ -222,20 +223,26 @@ def test_covering_trees_on_all_topologies(topology):
 
 
 @pytest.mark.parametrize("graph", [lattice((15, 15)), complete(10), lattice((4, 5, 6))], ids=repr)
-def test_uniform_trees_reach_the_ratio(graph):
+def test_uniform_trees_reach_the_ratio(graph, monkeypatch):
     probability = covering_trees(graph, "uniform").edge_probabilities
     assert probability.min() >= 0.9 * probability.max()
-    closer = covering_trees(graph, "uniform", min_ratio=0.95, tol=0).edge_probabilities
+    monkeypatch.setattr(_tuning, "EVEN_RATIO", 0.95)
+    monkeypatch.setattr(_tuning, "EVEN_TOL", 0.0)
+    closer = covering_trees(graph, "uniform").edge_probabilities
     assert closer.min() >= 0.95 * closer.max()
 
 
-def test_uniform_trees_stop_where_the_ratio_cannot_be_reached():
+def test_uniform_trees_stop_where_the_ratio_cannot_be_reached(monkeypatch):
     graph = barbell(6)
-    found = covering_trees(graph, "uniform", tol=0.02, max_trees=10000)
+    monkeypatch.setattr(_tuning, "EVEN_TOL", 0.02)
+    monkeypatch.setattr(_tuning, "MOST_EVEN_TREES", 10000)
+    found = covering_trees(graph, "uniform")
     assert found.n_trees < 10000
     # The most even ones: a third in both complete graphs (5 of 15 edges), one on the bridge.
     np.testing.assert_allclose(found.edge_probabilities, [1 / 3] * 30 + [1], atol=0.02)
-    assert covering_trees(lattice((9, 9), 2), "uniform", tol=0, max_trees=25).n_trees == 25
+    monkeypatch.setattr(_tuning, "EVEN_TOL", 0.0)
+    monkeypatch.setattr(_tuning, "MOST_EVEN_TREES", 25)
+    assert covering_trees(lattice((9, 9), 2), "uniform").n_trees == 25
 
 
 def test_minimal_sets_are_small():
