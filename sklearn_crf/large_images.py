@@ -15,7 +15,7 @@ from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
 from sklearn_crf.rtf._base import FieldEstimator
-from sklearn_crf.rtf._tiled import predict_field_in_tiles
+from sklearn_crf.rtf._prediction import predict_field_in_tiles
 
 __all__ = ["predict_in_tiles"]
 

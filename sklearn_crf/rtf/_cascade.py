@@ -2,21 +2,29 @@
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
+from sklearn_crf.inference import convergence_left_to_caller
+from sklearn_crf.optimize import minimize_pqn
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._data import TreeData, solver_of
-from sklearn_crf.rtf._joint import JointTraining
+from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._options import Cascade
 from sklearn_crf.rtf._plan import FieldOptions, FieldPlan
+from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._prediction import FittedField, restored_values
-from sklearn_crf.rtf._training import Trained, train
+from sklearn_crf.rtf._rounds import random_rectangles
+from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._training import Trained, TreeField, held_out_images, train
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, n_masks
 from sklearn_crf.rtf.images._corruption import corrupted_image
 from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean
 from sklearn_crf.rtf.images._input import Reading
-from sklearn_crf.rtf.images._units import InputSample
 
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
@@ -181,3 +189,264 @@ def _in_layout_of(X, images):
     """Images as one array, or an array of objects where X is a list."""
     is_list = isinstance(X, list | tuple) or np.asarray(X).dtype == object
     return object_array(images) if is_list else np.stack(images)
+
+
+def channel_gradient(potentials, coef, image, linear, channels):
+    """Derivative by some channels of an image from the derivative by ``h`` of its field; trees are left as they are."""
+    # linear: (N, D); channels: list of int; returns (..., len(channels))
+    shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
+    out = np.zeros((*shape, len(channels)))
+    parts = zip(potentials.types, potentials.unpack(coef), potentials.whitening, image.leaves, strict=True)
+    for kind, part, white, leaf in parts:
+        seen = list(range(n_channels)) if kind.channels is None else list(kind.channels)
+        used = [k for k, channel in enumerate(channels) if channel in seen]
+        if not used or not len(leaf):
+            continue
+        model, slope = part.weight @ white, np.concatenate(at_ends(linear, kind, shape), axis=1)
+        for number, pixels in enumerate(kind.ends(shape)):
+            columns = [1 + number * len(seen) + seen.index(channels[k]) for k in used]
+            found = np.einsum("fm,fmc->fc", slope, model[:, :, columns][leaf])
+            own = out[pixels]
+            own[..., used] += found.reshape(*own.shape[:-1], len(used))
+    return out
+
+
+class Stage(NamedTuple):
+    """One field of a cascade on some images."""
+
+    potentials: RegressionTreePotentials
+    images: list  # FieldImage each
+    channels: list | None  # channels of the prediction of the field before; None for the first
+    mean: np.ndarray  # (D,), what that prediction is shifted by and multiplied with to be these channels
+    scale: np.ndarray  # (D,)
+
+
+class CascadeRisk:
+    r"""Mean loss of the last field of a cascade as a function of the parameters of all.
+
+    .. math::
+        u^{(k)} = J_k^{-1} h_k(x, u^{(k - 1)}), \qquad
+        \frac{\partial \ell}{\partial h_k} = c^{(k)} = J_k^{-1} \frac{\partial \ell}{\partial u^{(k)}}, \qquad
+        \frac{\partial \ell}{\partial u^{(k - 1)}} = \Big( \frac{\partial h_k}{\partial u^{(k - 1)}} \Big)^\top c^{(k)}
+
+    The leaves of factors are those of the images that are given, and do not move with the predictions.
+    """
+
+    # objective: PredictionLoss
+    # stages: list of Stage
+    # targets: list of (N, D)
+    # weights: list of (N,) or None
+
+    def __init__(self, objective, stages, targets, weights, n_jobs=None):
+        self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
+        # Weights of pixels, targets and starts of the solves are those of the last field.
+        self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
+        self._starts: list[list] = [[(None, None)] * len(targets) for _ in stages[:-1]]
+        self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
+
+    def parts(self, coef):
+        """The parameters of each field."""
+        return np.split(coef, self._ends)
+
+    def value(self, coef):
+        """Mean loss."""
+        return self.value_grad(coef)[0]
+
+    def value_grad(self, coef):
+        """Mean loss, and its derivative."""
+
+        def group(members, n_threads):
+            value, gradient = 0.0, np.zeros(len(coef))
+            for i in range(*members):
+                own = self._of_image(self.parts(coef), i, n_threads)
+                value, gradient = value + own[0], gradient + own[1]
+            return value, gradient
+
+        found = map_tasks(group, fixed_ranges(len(self.last.images), tuned.LEAST_GROUPS), self.n_jobs)
+        return sum(value for value, _ in found), np.sum([gradient for _, gradient in found], axis=0)
+
+    def _of_image(self, coefs, i, n_threads):
+        images, models, means = list[FieldImage](), [], list[np.ndarray]()
+        with convergence_left_to_caller():
+            for k, stage in enumerate(self.stages[:-1]):
+                images.append(self._seeing(stage, i, means, images))
+                models.append(stage.potentials.model(coefs[k], images[k], n_threads))
+                found = self.objective.solved(models[k], _start(images[k]), self._starts[k][i][0], n_threads)
+                means.append(found.x)
+        last = self.stages[-1]
+        images.append(self._seeing(last, i, means, images))
+        parameters = last.potentials.at(coefs[-1], images[-1].features.dtype)
+        loss = self.last.loss_of(parameters, images[-1], i, n_threads)
+        gradients, linear = [last.potentials.pullback(images[-1], loss.statistics)], loss.statistics.linear
+        for k in range(len(self.stages) - 2, -1, -1):
+            after = self.stages[k + 1]
+            slope = channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
+            slope = after.scale * slope.reshape(means[k].shape)
+            known = _known(images[k])
+            slope = slope if known is None else np.where(known, 0.0, slope)
+            adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
+            self._starts[k][i] = means[k], adjoint.x
+            statistics = statistics_of_mean(means[k], adjoint)
+            linear = statistics.linear
+            gradients.append(self.stages[k].potentials.pullback(images[k], statistics))
+        return loss.value, np.concatenate(gradients[::-1])
+
+    def _seeing(self, stage, i, means, images):
+        """The image of a field with the prediction of the one before."""
+        image = stage.images[i]
+        if stage.channels is None:
+            return image
+        values, known = stage.mean + stage.scale * means[-1].astype(np.float64), _known(images[-1])
+        if known is not None:
+            values = np.where(known, stage.mean + stage.scale * images[-1].observation.start, values)
+        features = image.features.copy()
+        features[..., stage.channels] = values.reshape(*features.shape[:-1], -1)
+        chosen = {kind.channels: kind for kind in stage.potentials.types if kind.channels is not None}
+        return replace(image, features=features, chosen={key: kind.seen(features) for key, kind in chosen.items()})
+
+
+def _start(image):
+    return None if image.observation is None else image.observation.start
+
+
+def _known(image):
+    """Mask (N, D) of the values that predictions keep, None if there are none."""
+    own = image.observation
+    return None if own is None or own.diagonal is None else own.diagonal > 0
+
+
+class _Data(NamedTuple):
+    """A cascade on the data of one round."""
+
+    risk: CascadeRisk
+    fields: list  # TreeField of each stage
+    whitening: list  # of each stage
+    targets: list
+    weights: list | None
+
+    @property
+    def coef(self):
+        """Parameters of all fields."""
+        return np.concatenate([field.coef for field in self.fields])
+
+
+class JointTraining:
+    """Fields of a cascade, and the images that they are trained on together."""
+
+    # stages: options of each field
+    # fitted: attributes of each field
+    # seen: for a number of a round and the attributes, the input of each field, and the degradations
+
+    def __init__(self, stages, fitted, seen, y, sample_weight, seed):
+        self.stages, self.fitted, self.seen = stages, fitted, seen
+        self.y, self.sample_weight, self.seed = y, sample_weight, seed
+        self.n_jobs = stages[-1].n_jobs
+
+    def run(self, n_rounds):
+        """Train; returns the loss before, and after each round, of held-out images where there are such."""
+        best, curve = self.fitted, []
+        with single_threaded_blas(), kept_threads(self.n_jobs):
+            for number in range(n_rounds + 1):
+                curve.append(self._judged())
+                if curve[-1] < min(curve[:-1], default=np.inf):
+                    best = self.fitted
+                if number < n_rounds:
+                    self._round(number)
+        self.fitted = best
+        return np.array(curve)
+
+    def _judged(self):
+        data, _ = self._data(0, is_training=False)
+        return data.risk.objective.reported * data.risk.value(data.coef)
+
+    def _round(self, number):
+        data, plan = self._data(1 + number, is_training=True)
+        rng = np.random.RandomState((self.seed + number) % 2**32)
+        bounds = plan.bounds
+        scalings, pulls = [], []
+        for stage, field in zip(data.risk.stages, data.fields, strict=True):
+            of_data = stage.images, data.targets, data.weights, self.n_jobs
+            own = FieldRisk(data.risk.objective, field.potentials, *of_data)
+            scalings.append(LeafScaling(own, rng))
+            is_split = max(field.potentials.n_leaves) > 1
+            pulls.append(Shrinkage(own, field.coef, plan.shrinkage, rng) if plan.shrinkage and is_split else None)
+
+        def each(name, x, *arguments):
+            parts = zip(scalings, data.risk.parts(x), strict=True)
+            return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
+
+        def value_grad(x):
+            coef = each("unscaled", x)
+            value, gradient = data.risk.value_grad(coef)
+            parts = zip(pulls, data.risk.parts(coef), data.risk.parts(gradient), strict=True)
+            for pull, own, slope in parts:
+                if pull is not None:
+                    more, of_pull = pull.value_grad(own)
+                    value, slope[:] = value + more, slope + of_pull
+            return value / data.risk.objective.unit, each("gradient", gradient) / data.risk.objective.unit
+
+        found = minimize_pqn(
+            value_grad,
+            each("scaled", data.coef),
+            project=lambda x: each("project", x, bounds),
+            max_iter=plan.max_iter,
+            tol=plan.tol,
+            # Values are computed in float32.
+            precision=4 * float(np.finfo(np.float32).eps),
+        )
+        coefs = data.risk.parts(each("unscaled", found.x))
+        found = []
+        for fitted, field, coef, white in zip(self.fitted, data.fields, coefs, data.whitening, strict=True):
+            coef = field.potentials.project(coef, bounds)
+            found.append(fitted | field._replace(coef=coef).attributes(white))
+        self.fitted = found
+
+    def _data(self, number, *, is_training):
+        """The cascade on images of a round, on parts of those to train on or on those held out, and the last plan."""
+        inputs, degradations = self.seen(number, self.fitted)
+        data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
+        options, last = data[-1]
+        if last.encoded.lattice_ndim == 0:
+            raise ValueError("joint training of a cascade needs images, volumes or chains, got plain samples.")
+        plan = FieldPlan.of(options, last)
+        kept, held_out = held_out_images(plan, last.images, np.random.RandomState(plan.seed))
+        choice = kept if is_training or held_out is None else held_out
+        rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
+        cuts, made = None, []
+        for fitted, (_, own) in zip(self.fitted, data, strict=True):
+            rounds = own.images.rounds(choice, plan.max_samples, None, self.seed, self.n_jobs)
+            rounds.bank = fitted["filter_bank_"]
+            n_pixels = sum(map(prod, rounds.pairs.shapes))
+            if plan.max_samples is not None and n_pixels > plan.max_samples and is_training:
+                cuts = cuts or random_rectangles(rounds.pairs.shapes, plan.max_samples, rounds.pairs.step, rng)
+                made.append(rounds.rectangles(cuts, 0))
+            else:
+                made.append(rounds.whole_images(0))
+        return self._on(made, plan, rng), plan
+
+    def _read(self, stage, fitted, X, degradations):
+        """Options that go on from a field of the cascade, and its data."""
+        targets = replace(stage.targets, corruption=None, former=fitted)
+        options = replace(stage, targets=targets, reading=stage.reading.knowing(fitted))
+        read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)
+        return options, TreeData.of(targets, read)
+
+    def _on(self, made, plan, rng):
+        fields, whitening, stages = [], [], list[Stage]()
+        mean, scale = plan.common.mean, plan.common.scale
+        n_values = len(mean)
+        for fitted, data in zip(self.fitted, made, strict=True):
+            types = FittedField.of(fitted).types
+            white = whitening_of_types(data, types, rng, self.n_jobs)
+            field = TreeField.restored(types, white, n_values, fitted)
+            images = field.images(data, self.n_jobs)
+            end = images[0].features.shape[-1] - n_masks(fitted["missing_channels_"])
+            channels = None if not stages else list(range(end - n_values, end))
+            fields.append(field)
+            whitening.append(white)
+            units = ChannelUnits.of(fitted, fitted["n_features_in_"])
+            centre, unit = (part[-n_values:] for part in units)
+            stages.append(Stage(field.potentials, images, channels, (mean - centre) * unit, scale * unit))
+        targets, weights = made[-1].targets, made[-1].weights
+        risk = CascadeRisk(plan.objective, stages, targets, weights, self.n_jobs)
+        return _Data(risk, fields, whitening, targets, weights)

@@ -21,6 +21,7 @@ from sklearn_crf.rtf._deviations import scores_of_classes
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._rounds import ImagesHere, Pairs
 from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
 from sklearn_crf.rtf.images._corruption import corrupting
 from sklearn_crf.rtf.images._degradation import (
     Degradations,
@@ -30,7 +31,6 @@ from sklearn_crf.rtf.images._degradation import (
     degrading,
     read_clean,
 )
-from sklearn_crf.rtf.images._gaps import are_kept
 from sklearn_crf.rtf.images._input import (
     Planes,
     Reading,
@@ -39,7 +39,6 @@ from sklearn_crf.rtf.images._input import (
     require_one_reading,
     require_size,
 )
-from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import (
     LOSSES,
     degree_of_loss,

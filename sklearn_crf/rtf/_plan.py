@@ -10,8 +10,8 @@ import numpy as np
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._data import OF_IMAGES, Common, Targets, TreeData, solver_of
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
+from sklearn_crf.rtf.images._channels import ChannelUnits
 from sklearn_crf.rtf.images._input import Reading
-from sklearn_crf.rtf.images._units import ChannelUnits
 
 
 @dataclass(frozen=True)

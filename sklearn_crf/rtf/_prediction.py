@@ -1,9 +1,10 @@
-"""Means of a trained regression tree field, on planes of any size."""
+"""Means of a trained regression tree field: of planes of any size, or tile by tile of an image larger than memory."""
 
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered, require_range
 from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, plane_graph, put_back
-from sklearn_crf.rtf.images._units import ChannelUnits
 
 # Types of the arrays of a tree, and the columns of its tests that hold offsets, by their number.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
@@ -257,25 +258,6 @@ def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
 
 
-def filtered(filter_bank, features, n_jobs):
-    """Responses to a fitted bank, followed by the channels that it was not fitted to."""
-    # features: list of (H, W, F), or of volumes (D, H, W, F), whose slices are filtered; returns list of (H, W, B)
-    # A copy, since tiles on several threads share the bank.
-    own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
-    slices = [plane[..., :n] for volume in features for plane in slices_of(volume)]
-    responses = iter(own.transform(slices))
-    found = [next(responses) if x.ndim == 3 else np.stack([next(responses) for _ in x]) for x in features]
-    return [
-        np.concatenate([new, x[..., n:]], axis=-1) if x.shape[-1] > n else new
-        for new, x in zip(found, features, strict=True)
-    ]
-
-
-def slices_of(plane):
-    """The slices (H, W, F) of a volume; a plane is its own."""
-    return [plane] if plane.ndim == 3 else list(plane)
-
-
 def in_units(model, mean, scale):
     r"""The field of :math:`m + s u`, where ``model`` is that of u: :math:`J / s^2`, :math:`J m / s^2 + h / s`."""
     doubled = GaussianModel(
@@ -367,3 +349,128 @@ def scored_pixels(y, predicted, sample_weight, is_missing):
 def is_unknown(values):
     """Where values are missing."""
     return np.isnan(values.astype(float))
+
+
+class TiledField(NamedTuple):
+    """Values that were predicted tile by tile, next to those of the whole image."""
+
+    # Norm of the residual of the linear system as a share of that of its right-hand side
+    residual: float
+    # Bound on the root mean square difference from the mean of the whole, in units of y, before clipping
+    difference: float
+    # Most pixels whose label can differ; 0 for values
+    n_open: int
+    margins: np.ndarray
+
+
+class TiledTask(NamedTuple):
+    """What the tiles of an image are predicted with."""
+
+    name: str  # of the estimator, in messages
+    fitted: Mapping  # attributes of the estimator
+    solver: Any
+    inference: Any  # the parameter
+    finished: Callable  # from values (N, D) in units of y or of codes to predictions and distances to other labels
+    n_jobs: int | None
+    dtype: np.dtype  # of predictions
+    shape: tuple = ()  # of the prediction of a pixel
+    is_degraded: bool = False
+
+    def check(self, image: np.ndarray) -> None:
+        """Raise if a prediction needs all of an image at once."""
+        for what, has in (("cascade", "stages_" in self.fitted), ("degradation", self.is_degraded)):
+            if has:
+                raise ValueError(f"{self.name} with {what} looks at all of an image: call predict.")
+        if not isinstance(self.solver, ConjugateGradient):
+            raise ValueError(f"inference={self.inference!r} solves all of an image at once: call predict.")
+        if self.fitted.get("n_node_types_", 1) > 1:
+            raise ValueError(f"{self.name} was fitted to types of nodes, which an image does not have.")
+        if len(self.fitted["missing_channels_"]):
+            raise ValueError(f"{self.name} for images with missing pixels looks at all of one: call predict.")
+        if self.fitted["lattice_ndim_"] == 3:
+            raise ValueError(f"{self.name} was fitted on volumes: call predict.")
+        if image.shape[2] != (expected := self.fitted["n_features_in_"]):
+            raise ValueError(f"image has {image.shape[2]} channels, but the field was fitted to {expected}.")
+        require_range(self.fitted, InputSample.of([image]))
+
+
+def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margin) -> TiledField:
+    r"""Predict a large image into ``out``.
+
+    With u the mean that was found, :math:`u^*` the exact one, and :math:`J_F` the precisions of factors,
+
+    .. math::
+        \|u - u^*\| \le \|h - J u\| / \lambda, \qquad
+        \lambda = \min_s \sum_{F \ni s} \lambda_{\min}(J_F) \le \lambda_{\min}(J).
+
+    Labels of so many pixels can differ as have, together, no larger squared distances to another label.
+    """
+    # out: (H, W) or (H, W, D), sliced; tiles: list of Rectangle
+    task.check(image)
+    shape = out.shape[:2]
+    with TemporaryFile() as file:
+        plane = _Planes(task, image, shape, file)
+        found = mean_in_tiles(
+            plane.model,
+            shape,
+            task.solver,
+            n_jobs=task.n_jobs,
+            reach=plane.field.reach,
+            period=plane.field.period,
+            margin=margin,
+            max_margin=max_margin,
+            tiles=tiles,
+            mean=plane.storage,
+        )
+        error = task.fitted["target_scale_"] * found.residual * found.norm / min(plane.least)
+        n_open = plane.write(found.mean, out, tiles, error)
+    size = shape[0] * shape[1] * found.mean.shape[2]
+    return TiledField(found.residual, float(error / np.sqrt(size)), n_open, np.array(found.margins))
+
+
+class _Planes:
+    """An image and the mean of its field, of which only windows are in memory."""
+
+    def __init__(self, task, image, shape, file):
+        self.task, self.image, self.shape, self.file = task, image, shape, file
+        self.field, self.units = FittedField.of(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
+        # Bounds on the least eigenvalue, one of each window
+        self.least = []
+
+    def storage(self, n_values, dtype):
+        """An array for the mean, in a file where it is large."""
+        shape = (*self.shape, n_values)
+        if np.prod(shape) <= tuned.VALUES_IN_MEMORY:
+            return np.zeros(shape, dtype=dtype)
+        return np.memmap(self.file, dtype=dtype, mode="w+", shape=shape)
+
+    def model(self, window, n_threads):
+        """Field of a window."""
+        features = np.ascontiguousarray(self.units.seen(self.image[window.slices]))
+        if not np.isfinite(features).all():
+            raise ValueError(
+                f"image contains NaN or infinity in rows {window.top} to {window.bottom - 1} and columns "
+                f"{window.left} to {window.right - 1}."
+            )
+        model, certain = self.field.model_and_eigenvalues(features, n_threads)
+        # Pixels next to where the window was cut off lack factors that the plane has.
+        near = self.field.reach
+        inner = certain[
+            near * (window.top > 0) : window.shape[0] - near * (window.bottom < self.shape[0]),
+            near * (window.left > 0) : window.shape[1] - near * (window.right < self.shape[1]),
+        ]
+        self.least.append(float(inner.min()))
+        return model
+
+    def write(self, mean, out, tiles, error):
+        """Write what is predicted, and count the pixels whose label can differ by an error of the values."""
+        near = []
+        for tile in tiles:
+            values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])
+            predicted, distance = self.task.finished(*unscaled(self.task.fitted, [values]))
+            out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
+            if distance is not None:
+                near.append(distance[distance <= error])
+        # How many distances there can be whose squares sum up to no more than that of an error.
+        squares = np.cumsum(np.sort(np.concatenate(near)) ** 2) if near else np.zeros(0)
+        return int(np.searchsorted(squares, error**2, side="right"))

@@ -22,6 +22,7 @@ from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._prediction import (
     FittedField,
+    TiledTask,
     clipped,
     deviation,
     in_layout,
@@ -31,7 +32,6 @@ from sklearn_crf.rtf._prediction import (
     samples_of,
     scored_pixels,
 )
-from sklearn_crf.rtf._tiled import TiledTask
 from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images._channels import Channels, require_channels
 from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from

@@ -13,7 +13,7 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, MOST_CHANNELS, bank_in_units, default_bank
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._prediction import filtered, slices_of
+from sklearn_crf.rtf.images._channels import filtered, slices_of
 from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 
 

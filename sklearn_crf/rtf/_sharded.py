@@ -16,8 +16,8 @@ from sklearn_crf.rtf._data import Common, Targets, TreeData
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import FieldOptions
 from sklearn_crf.rtf._rounds import random_rectangles, round_of
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData
-from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 
 def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> TreeData:

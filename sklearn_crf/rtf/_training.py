@@ -23,7 +23,7 @@ from sklearn_crf.rtf._rounds import (
 )
 from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
-from sklearn_crf.rtf.images._gaps import n_masks
+from sklearn_crf.rtf.images._channels import n_masks
 from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
 
 

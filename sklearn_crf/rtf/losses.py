@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
 from sklearn_crf.rtf._information import WINDOW, similarity
-from sklearn_crf.rtf.images._units import decimal_unit, is_held
+from sklearn_crf.rtf.images._channels import decimal_unit, is_held
 
 __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 from sklearn_crf import RegressionTreeField, Shards
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.rtf import Blur, Cascade, FieldSolver, GaussianNoise, MissingPixels
-from sklearn_crf.rtf._joint import CascadeRisk, Stage, channel_gradient
+from sklearn_crf.rtf._cascade import CascadeRisk, Stage, channel_gradient
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import Observation

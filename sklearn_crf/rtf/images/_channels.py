@@ -1,10 +1,350 @@
-"""Images without an axis of channels, and colours that are restored one by one."""
+"""Channels of images: their units and range, missing pixels, responses of filters, and colours restored one by one."""
 
+from copy import copy
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.ndimage import gaussian_filter
 
 from sklearn_crf.encoding import object_array
+from sklearn_crf.rtf import _tuning as tuned
+
+# float32 has 24 binary digits. A channel is centred where its level would take more than a quarter of them from what
+# differs between pixels.
+_LARGEST_LEVEL = 2.0**6
+
+# Where it may not be centred, float32 has lost a channel of so high a level.
+_LEVEL_LOST = 2.0**20
+
+# Channels keep their unit where fourth powers of usual values, and sums of these, lie within the range of float32.
+_MOST_DOUBLINGS = 24
+
+# Usual values of images are brought near those of bytes, from 16 to 256, by a power of two: trees compare images with
+# what filters make of them in other units, and should find the same in images of any range. Where float32 does not hold
+# a unit, it is left for one that differs by a power of ten, as units do: numbers are then nearly the same in all.
+_LEAST_DOUBLINGS, _DOUBLINGS, _TOP = 5, 4, 256.0
+
+# Largest values, as multiples of usual ones or in their unit, whose squares can be summed in float32.
+_LARGEST_VALUE = 2.0**48
+
+
+class ChannelUnits(NamedTuple):
+    """``z = (x - centre) * scale`` of each channel of X, which is what a field sees."""
+
+    centre: np.ndarray  # (C,)
+    scale: np.ndarray  # (C,)
+
+    @classmethod
+    def of(cls, attributes, n_channels):
+        """Those of a fitted estimator, as a dict of its attributes; models of older versions have none."""
+        of_user = {"channel_centre_": np.zeros(n_channels), "channel_scale_": np.ones(n_channels)}
+        found = of_user | attributes
+        return cls(found["channel_centre_"], found["channel_scale_"])
+
+    @property
+    def are_of_user(self):
+        """Whether X is seen as it is."""
+        return not self.centre.any() and bool(np.all(self.scale == 1))
+
+    def seen(self, image):
+        """An image of X as float32 in these units; NaN stays."""
+        # image: (..., C)
+        if self.are_of_user:
+            return np.asarray(image, dtype=np.float32)
+        n_channels = image.shape[-1]
+        if not self.centre.any() and np.asarray(image).dtype == np.float32:
+            return image * self.scale[:n_channels].astype(np.float32)
+        with np.errstate(over="ignore"):
+            centred = np.asarray(image, dtype=np.float64) - self.centre[:n_channels]
+            return (centred * self.scale[:n_channels]).astype(np.float32)
+
+    def given(self, plane):
+        """The inverse of :meth:`seen` for the first channels of a plane."""
+        if self.are_of_user or not plane.shape[-1]:
+            return plane
+        n_channels = plane.shape[-1]
+        return plane / self.scale[:n_channels] + self.centre[:n_channels]
+
+    def shift(self, gain):
+        """What a linear map that multiplies constants by a gain has to be shifted by in these units."""
+        return (gain - 1) * self.centre * self.scale
+
+    def of_targets(self, mean, scale):
+        """Mean (D,) and scale of values of y in the units of the first D channels."""
+        centre, unit = np.zeros(len(mean)), np.ones(len(mean))
+        centre[: len(self.centre)], unit[: len(self.scale)] = self.centre[: len(mean)], self.scale[: len(mean)]
+        return (mean - centre) * unit, scale * float(self.scale[0])
+
+
+class InputSample(NamedTuple):
+    """Some values of each channel of X, in the units of the user."""
+
+    values: np.ndarray  # (n, C) float64, NaN where missing
+    dtype: str
+
+    @classmethod
+    def of(cls, images):
+        """Values of some pixels of images, (..., C) each; none where these hold no numbers."""
+        if not len(images) or not np.size(images[0]):
+            return cls(np.zeros((0, 0)), "")
+        dtype = np.asarray(images[0]).dtype
+        chosen = images[:: -(-len(images) // (tuned.VALUES_OF_CHANNEL // tuned.LEAST_VALUES_OF_IMAGE))]
+        most = max(tuned.LEAST_VALUES_OF_IMAGE, tuned.VALUES_OF_CHANNEL // len(chosen))
+        parts = []
+        for image in map(np.asarray, chosen):
+            pixels = image.reshape(-1, image.shape[-1]) if image.ndim else image.reshape(1, 1)
+            # An odd step does not stay in some columns.
+            step = -(-len(pixels) // most) | 1
+            parts.append(pixels[::step] if len(pixels) > most else pixels)
+        if any(part.dtype.kind not in "biuf" or part.shape[1] != parts[0].shape[1] for part in parts):
+            return cls(np.zeros((0, parts[0].shape[1])), dtype.str)
+        values = np.concatenate(parts).astype(np.float64)
+        return cls(np.where(np.isfinite(values), values, np.nan), dtype.str)
+
+    @classmethod
+    def joined(cls, parts):
+        """The values of several parts."""
+        return cls(np.concatenate([part.values for part in parts]), parts[0].dtype)
+
+    @property
+    def kind(self):
+        """float32, or float64 if float32 does not hold the images."""
+        units = ChannelUnits.of(self.attributes(), self.values.shape[1])
+        return np.float32 if units.are_of_user else np.float64
+
+    def attributes(self, is_image=False, is_centred=True):
+        """Fitted attributes: units, range and type of the channels."""
+        # is_image: whether values are brought near those of bytes; is_centred: whether channels may be shifted
+        n_channels = self.values.shape[1]
+        columns = [_described(column[~np.isnan(column)]) for column in self.values.T]
+        level, reach, low, high = np.array(columns).reshape(n_channels, 4).T
+        far = (reach > 0) & (np.abs(level) > _LARGEST_LEVEL * reach)
+        if not is_centred:
+            lost = (reach > 0) & (np.abs(level) > _LEVEL_LOST * reach)
+            far[:] = False
+        if not is_centred and lost.any():
+            c = np.flatnonzero(lost)[0]
+            raise ValueError(
+                f"precision_channels needs channels whose values are not far from 0 beside their spread, but channel "
+                f"{c} of X has values near {level[c]:.3g} that differ by some {reach[c]:.3g}: subtract its level."
+            )
+        centre = np.where(far, level, 0.0)
+        scale = _scales(np.where(far, reach, np.maximum(np.abs(level), reach)), is_image)
+        return {
+            "channel_centre_": centre,
+            "channel_scale_": scale,
+            "channel_range_": np.stack([low, high], axis=1),
+            "input_dtype_": self.dtype,
+        }
+
+
+def _described(values):
+    """Median, usual distance from it, and range without the outermost values."""
+    if not len(values):
+        return 0.0, 0.0, 0.0, 0.0
+    level = np.median(values)
+    with np.errstate(over="ignore"):
+        distance = np.abs(values - level)
+    distance = distance[distance > 0]
+    low, high = np.quantile(values, (0.005, 0.995), method="nearest")
+    if low == high:
+        low, high = values.min(), values.max()
+    return level, np.median(distance) if len(distance) else 0.0, low, high
+
+
+def is_held(size):
+    """Whether float32 holds values of a size, and their powers."""
+    return np.abs(np.frexp(size)[1]) <= _MOST_DOUBLINGS
+
+
+def decimal_unit(size, top):
+    """Power of ten that brings values of a size to at most ``top``, and above a tenth of it."""
+    return 10.0 ** np.floor(np.log10(top) - np.log10(size))
+
+
+def _scales(size, is_image):
+    """Factors that bring channels of usual values of a size into range: one for all if one will do."""
+    # size: (C,), 0 where nothing is known
+    known = size > 0
+    size = np.where(known, size, 1.0)
+    if not known.any() or (is_held(size).all() and not is_image):
+        return np.ones(len(size))
+    top = size[known].max()
+    if is_held(top):
+        steps = (np.frexp(top)[1] - _LEAST_DOUBLINGS) // _DOUBLINGS * _DOUBLINGS
+        common = np.ldexp(1.0, -steps)
+    else:
+        common = decimal_unit(top, _TOP)
+    if is_held(common * size)[known].all():
+        return np.full(len(size), common)
+    return np.where(is_held(size), 1.0, decimal_unit(size, _TOP))
+
+
+def require_held(plane, name):
+    """Raise if a plane of X holds values that float32 cannot add the squares of."""
+    largest = max(-float(plane.min(initial=0.0)), float(plane.max(initial=0.0)))
+    if largest > _LARGEST_VALUE:
+        channel = np.argmax(np.abs(plane)) % plane.shape[-1]
+        raise ValueError(
+            f"{name} holds values in channel {channel} so far from the usual ones that float32 cannot hold both: make "
+            "NaN of what is missing, or clip them."
+        )
+
+
+def require_range(attributes, sample):
+    """Raise if all channels of X that vary have another unit, or lie far outside of the range that they had in fit."""
+    seen = attributes.get("channel_range_")
+    if seen is None or not len(sample.values):
+        return
+    wrong = []
+    for (low, high), column in zip(seen, sample.values.T, strict=True):
+        values = column[~np.isnan(column)]
+        width = high - low
+        if not width > 0 or not len(values):
+            continue
+        outside = np.median(np.maximum(low - values, values - high)) > tuned.WIDTHS_OUTSIDE * width
+        usual = np.quantile(np.abs(values), tuned.QUANTILE_OF_RANGE)
+        near = usual < tuned.SHARE_OF_RANGE * width and values.min() < values.max()
+        if outside or ((near and sample.dtype != attributes["input_dtype_"]) or (near and sample.dtype[1] == "f")):
+            wrong.append((low, high, values.min(), values.max()))
+        elif values.min() < values.max():
+            return
+    if wrong:
+        low, high, least, largest = wrong[0]
+        raise ValueError(
+            f"X has values from {least:.3g} to {largest:.3g}, but had values from {low:.3g} to {high:.3g} in fit: "
+            "pass images in the units of fit."
+        )
+
+
+def missing_values(image):
+    """Mask (..., C) of the NaN of an image or volume, None if there is no NaN."""
+    image = np.asarray(image)
+    if image.dtype.kind != "f":
+        return None
+    is_missing = np.isnan(image)
+    return is_missing if is_missing.any() else None
+
+
+def without_gaps(image):
+    """The image with missing values replaced by a thin plate through the known values."""
+    # image: (H, W, C) or (D, H, W, C); returns the same
+    image = np.asarray(image)
+    is_known = ~np.isnan(image)
+    out = np.where(is_known, image, 0).astype(np.float32)
+    for c in range(image.shape[-1]):
+        gaps = ~is_known[..., c]
+        if gaps.any() and not gaps.all():
+            _fill(out[..., c], gaps)
+    return out
+
+
+def _fill(plane, gaps):
+    # Small numbers keep more digits.
+    level = plane[~gaps].mean(dtype=np.float64)
+    values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
+    _bend(values, gaps)
+    plane[gaps] = level + values[gaps]
+
+
+def _spread_into(values, gaps):
+    """Values with gaps filled by Gaussian means of the known values around them, wider and wider."""
+    # values: (H, W) or (D, H, W), 0 in gaps; gaps: the same
+    known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
+    scale = tuned.GAP_SCALES[0]
+    while left.any() and scale < 2 * max(values.shape):
+        mass = gaussian_filter(weight, scale, truncate=3)
+        near = left & (mass > tuned.LEAST_MASS)
+        values[near] = gaussian_filter(known, scale, truncate=3)[near] / mass[near]
+        left &= ~near
+        scale *= tuned.GAP_SCALES[1]
+    return values
+
+
+def _bend(values, gaps):
+    r"""Make the values in gaps, in place, those of least :math:`\int \sum_{ab} f_{ab}^2` over pairs of axes."""
+    # values: (H, W) or (D, H, W); gaps: the same
+    residual = np.where(gaps, -_plate_gradient(values), 0)
+    direction, square = residual.copy(), _square(residual)
+    least = tuned.PLATE_TOL**2 * square
+    for _ in range(tuned.PLATE_STEPS):
+        if square <= least:
+            return
+        product = np.where(gaps, _plate_gradient(direction), 0)
+        step = np.float32(square / np.sum(direction * product, dtype=np.float64))
+        values += step * direction
+        residual -= step * product
+        former, square = square, _square(residual)
+        direction = residual + np.float32(square / former) * direction
+
+
+def _square(values):
+    return float(np.sum(values * values, dtype=np.float64))
+
+
+def _plate_gradient(values):
+    """Half of the derivative of the bending energy."""
+    out = np.zeros_like(values)
+    for axis in range(values.ndim):
+        plane, own = np.moveaxis(values, axis, 0), np.moveaxis(out, axis, 0)
+        bend = plane[2:] - 2 * plane[1:-1] + plane[:-2]
+        own[2:] += bend
+        own[1:-1] -= 2 * bend
+        own[:-2] += bend
+    for pair in combinations(range(values.ndim), 2):
+        plane, own = np.moveaxis(values, pair, (0, 1)), np.moveaxis(out, pair, (0, 1))
+        twist = 2 * (plane[1:, 1:] - plane[1:, :-1] - plane[:-1, 1:] + plane[:-1, :-1])
+        own[1:, 1:] += twist
+        own[1:, :-1] -= twist
+        own[:-1, 1:] -= twist
+        own[:-1, :-1] += twist
+    return out
+
+
+# Channels that say where a channel was known.
+_MASKS = 2
+
+
+def with_masks(plane, missing, channels):
+    """The plane without gaps, and for some channels: 1 where the channel was known; share of known pixels around."""
+    # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
+    known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
+    if missing is not None:
+        known -= missing[..., list(channels)]
+    around = gaussian_filter(known, [tuned.NEAR] * (plane.ndim - 1) + [0], mode="nearest")
+    return np.concatenate([plane, known, around], axis=-1)
+
+
+def n_masks(missing):
+    """Number of channels that tell where channels are missing."""
+    return _MASKS * len(missing)
+
+
+def known_values(plane, missing, n_values):
+    """Mask (..., D) of the values that a plane with masks was given, for the first D channels."""
+    # plane: (..., C + 2 n)
+    known = np.ones((*plane.shape[:-1], n_values), dtype=bool)
+    first = plane.shape[-1] - n_masks(missing)
+    for k, channel in enumerate(missing):
+        if channel < n_values:
+            known[..., channel] = plane[..., first + k] > 0
+    return known
+
+
+def are_kept(planes, targets, missing, units):
+    """Whether what is known of the first channels of X is the target itself, as where pixels were only removed."""
+    # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: of the channels of X
+    for plane, target in zip(planes, targets, strict=False):
+        n_values = target.shape[1]
+        if not missing or plane.shape[-1] - n_masks(missing) < n_values or not set(range(n_values)) & set(missing):
+            return False
+        known = known_values(plane, missing, n_values).reshape(target.shape)
+        value = plane[..., :n_values].reshape(target.shape)
+        if np.any(known & ~np.isnan(target) & (value != units.seen(target))):
+            return False
+    return True
+
 
 # Lengths of a last axis that is more likely of colours than of columns.
 COLOURS = 3, 4
@@ -105,3 +445,22 @@ def require_channels(X, n_features, lattice_ndim):
             f"X has {shape[2]} features, but RegressionTreeField is expecting 1 features as input. It restores colours "
             "one by one: np.stack([field.predict(X[..., [c]]) for c in range(3)], axis=-1)."
         )
+
+
+def filtered(filter_bank, features, n_jobs):
+    """Responses to a fitted bank, followed by the channels that it was not fitted to."""
+    # features: list of (H, W, F), or of volumes (D, H, W, F), whose slices are filtered; returns list of (H, W, B)
+    # A copy, since tiles on several threads share the bank.
+    own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
+    slices = [plane[..., :n] for volume in features for plane in slices_of(volume)]
+    responses = iter(own.transform(slices))
+    found = [next(responses) if x.ndim == 3 else np.stack([next(responses) for _ in x]) for x in features]
+    return [
+        np.concatenate([new, x[..., n:]], axis=-1) if x.shape[-1] > n else new
+        for new, x in zip(found, features, strict=True)
+    ]
+
+
+def slices_of(plane):
+    """The slices (H, W, F) of a volume; a plane is its own."""
+    return [plane] if plane.ndim == 3 else list(plane)

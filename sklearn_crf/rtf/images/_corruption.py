@@ -9,8 +9,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
-from sklearn_crf.rtf.images._units import InputSample
+from sklearn_crf.rtf.images._channels import InputSample, missing_values, with_masks, without_gaps
 
 
 class _Range(Options):

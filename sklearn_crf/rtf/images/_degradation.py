@@ -13,10 +13,8 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._channels import of_clean_images
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, known_values, of_clean_images
 from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_within
-from sklearn_crf.rtf.images._gaps import known_values
-from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
 
 
 class Degradation(Options):

@@ -15,9 +15,16 @@ from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_a
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import Window
-from sklearn_crf.rtf.images._channels import COLOURS
-from sklearn_crf.rtf.images._gaps import missing_values, with_masks, without_gaps
-from sklearn_crf.rtf.images._units import ChannelUnits, InputSample, require_held, require_range
+from sklearn_crf.rtf.images._channels import (
+    COLOURS,
+    ChannelUnits,
+    InputSample,
+    missing_values,
+    require_held,
+    require_range,
+    with_masks,
+    without_gaps,
+)
 
 
 class TrainingData(NamedTuple):

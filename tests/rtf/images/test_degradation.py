@@ -20,8 +20,8 @@ from sklearn_crf.rtf import Blur, Downsampling, FieldSolver, GaussianNoise
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits
 from sklearn_crf.rtf.images._degradation import Observation
-from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import loss_function
 
 UNITS = ChannelUnits.of({}, 1)

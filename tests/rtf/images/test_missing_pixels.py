@@ -11,9 +11,8 @@ from sklearn_crf.rtf import FieldSolver, MissingPixels
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits, with_masks, without_gaps
 from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
-from sklearn_crf.rtf.images._gaps import with_masks, without_gaps
-from sklearn_crf.rtf.images._units import ChannelUnits
 from sklearn_crf.rtf.losses import mse
 
 QUICK = {"max_depth": 1, "max_iter": 6, "filter_bank": None, "random_state": 0, "solver": FieldSolver(shrinkage=0.0)}

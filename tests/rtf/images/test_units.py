@@ -22,7 +22,7 @@ from sklearn_crf.rtf import (
     Splits,
     Window,
 )
-from sklearn_crf.rtf.images._units import ChannelUnits, InputSample
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning", "error:overflow", "error:invalid value", "error:divide by zero"
