@@ -291,7 +291,9 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             bandwidths=_object_of(self.bandwidths, BANDWIDTHS),
             inference=self._inference,
             C=float(self.C),
-            **{name: getattr(self, name) for name in ("max_iter", "tol", "max_memory", "n_jobs", "verbose")},
+            tol=self.tol,
+            max_memory=self.max_memory,
+            **DensePlan.limits(self),
         )
         _check_data(data, plan)
         return plan

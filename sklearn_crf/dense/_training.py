@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
+from sklearn_crf._parameters import FitLimits
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
@@ -20,8 +21,8 @@ from sklearn_crf.models import DenseModel
 from sklearn_crf.optimize import minimize_lbfgs
 
 
-@dataclass(frozen=True, eq=False)
-class DensePlan:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DensePlan(FitLimits):
     """How a dense field is trained: all parameters, resolved."""
 
     kernels: tuple[GaussianKernel, ...]  # with the bandwidths that a search starts from
@@ -32,11 +33,8 @@ class DensePlan:
     bandwidths: Any  # rule that chooses them, or None
     inference: DenseMeanField
     C: float
-    max_iter: int
     tol: float
     max_memory: float
-    n_jobs: int | None
-    verbose: int
 
 
 class TrainedField(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import RandomState
 
+from sklearn_crf._parameters import FitLimits
 from sklearn_crf.inference import (
     AutoMap,
     AutoMarginals,
@@ -58,8 +59,8 @@ class Facts(NamedTuple):
         }
 
 
-@dataclass(frozen=True, eq=False)
-class FitPlan:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitPlan(FitLimits):
     """Every parameter of a fit, resolved; what depends on the training examples once :meth:`on` has seen them."""
 
     asked: Any  # Learning, by the parameters of the estimator
@@ -69,11 +70,8 @@ class FitPlan:
     C: float
     edge_C: float | None  # That of the penalty on the weights of edges and factors; None is C
     asked_tol: float | str
-    max_iter: int
     rng: RandomState
     seed: int  # Of the random numbers of the examples
-    n_jobs: int | None
-    verbose: int
     keeps_interrupted: bool
     is_associative: bool  # Whether weights of edges must not be negative
     learning: Any  # Learning that suits the examples

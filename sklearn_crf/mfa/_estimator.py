@@ -344,7 +344,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         check_features(data.samples.X, data.constant, family.prior.noise_floor, self.objective == "joint")
         init, seeds = self._init(data.present, len(data.constant)), self._seeds()
         seeds = seeds if isinstance(init, str) else seeds[:1]
-        return MixturePlan(family, factor, solver, init, seeds, self.max_iter, self.tol, self.n_jobs)
+        limits = MixturePlan.limits(self)
+        return MixturePlan(family=family, factor=factor, solver=solver, init=init, seeds=seeds, tol=self.tol, **limits)
 
     def _family(self):
         sizes = self.n_components, self.n_factors, self.noise
@@ -369,14 +370,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     @contextmanager
     def _reported(self, X, y, data, plan):
         """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
-        if not self.verbose and not hasattr(self, "_skl_callbacks"):
+        if not plan.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations
             return
         n_iterations = len(plan.seeds) * plan.max_iter
         lock = threading.Lock()
         with (
             fit_callbacks(self, X, y, n_iterations) as iteration,
-            progress_reporter(self.verbose, n_iterations, type(self).__name__) as report,
+            progress_reporter(plan.verbose, n_iterations, type(self).__name__) as report,
         ):
 
             def on_iteration(loss, params):

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._parameters import FitLimits
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, MixtureSolver
@@ -36,8 +37,8 @@ def planned_family(n_components, n_factors, noise, *, objective, alpha, priors):
     return MixtureFamily(n_components, n_factors, noise, criterion, PriorPrecisions.of(priors, factor)), factor
 
 
-@dataclass(frozen=True, eq=False)
-class MixturePlan:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixturePlan(FitLimits):
     """How a mixture is trained: all parameters, resolved."""
 
     family: MixtureFamily
@@ -45,9 +46,7 @@ class MixturePlan:
     solver: MixtureSolver | None  # None where single passes are made
     init: str | dict | MixtureParameters
     seeds: list[int]  # of the restarts
-    max_iter: int
     tol: float
-    n_jobs: int | None
 
 
 def chosen_solver(solver, objective, has_missing):

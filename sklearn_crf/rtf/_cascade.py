@@ -12,10 +12,9 @@ from sklearn_crf.encoding import number_of_examples, object_array, validate_samp
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.optimize import minimize_pqn
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._data import TreeData, solver_of
 from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._options import Cascade
-from sklearn_crf.rtf._plan import FieldOptions, FieldPlan
+from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData, solver_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._prediction import FittedField, restored_values
 from sklearn_crf.rtf._rounds import random_rectangles
@@ -362,14 +361,14 @@ class JointTraining:
     def _round(self, number):
         data, plan = self._data(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
-        bounds = plan.bounds
+        bounds, strength = plan.bounds, plan.solver.shrinkage
         scalings, pulls = [], []
         for stage, field in zip(data.risk.stages, data.fields, strict=True):
             of_data = stage.images, data.targets, data.weights, self.n_jobs
             own = FieldRisk(data.risk.objective, field.potentials, *of_data)
             scalings.append(LeafScaling(own, rng))
             is_split = max(field.potentials.n_leaves) > 1
-            pulls.append(Shrinkage(own, field.coef, plan.shrinkage, rng) if plan.shrinkage and is_split else None)
+            pulls.append(Shrinkage(own, field.coef, strength, rng) if strength and is_split else None)
 
         def each(name, x, *arguments):
             parts = zip(scalings, data.risk.parts(x), strict=True)
@@ -414,11 +413,11 @@ class JointTraining:
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
         cuts, made = None, []
         for fitted, (_, own) in zip(self.fitted, data, strict=True):
-            rounds = own.images.rounds(choice, plan.max_samples, None, self.seed, self.n_jobs)
+            rounds = own.images.rounds(choice, plan.solver.max_samples, None, self.seed, self.n_jobs)
             rounds.bank = fitted["filter_bank_"]
             n_pixels = sum(map(prod, rounds.pairs.shapes))
-            if plan.max_samples is not None and n_pixels > plan.max_samples and is_training:
-                cuts = cuts or random_rectangles(rounds.pairs.shapes, plan.max_samples, rounds.pairs.step, rng)
+            if plan.solver.max_samples is not None and n_pixels > plan.solver.max_samples and is_training:
+                cuts = cuts or random_rectangles(rounds.pairs.shapes, plan.solver.max_samples, rounds.pairs.step, rng)
                 made.append(rounds.rectangles(cuts, 0))
             else:
                 made.append(rounds.whole_images(0))

@@ -20,7 +20,7 @@ from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.models import GaussianModel, PairwiseModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._codes import SCORES, ClassCodes
-from sklearn_crf.rtf._data import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
+from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
 from sklearn_crf.rtf._prediction import FittedField, TiledTask, models_of, samples_of, scored_pixels, unscaled
 from sklearn_crf.rtf.images._input import put_back, put_samples_back
 

@@ -1,17 +1,459 @@
-"""The plan of a fit: every parameter of a tree field, resolved once for the data at hand."""
+"""What is known before training: targets and the loss of a field, and the plan in which all parameters are resolved."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 
+from sklearn_crf._parameters import FitLimits
+from sklearn_crf.encoding import (
+    EncodedLabels,
+    class_weights,
+    encode_y,
+    found_labels,
+    sorted_classes,
+    validate_sample_weight,
+)
+from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._data import OF_IMAGES, Common, Targets, TreeData, solver_of
+from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
+from sklearn_crf.rtf._deviations import scores_of_classes
+from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
-from sklearn_crf.rtf.images._channels import ChannelUnits
-from sklearn_crf.rtf.images._input import Reading
+from sklearn_crf.rtf._rounds import ImagesHere, Pairs
+from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
+from sklearn_crf.rtf.images._corruption import corrupting
+from sklearn_crf.rtf.images._degradation import (
+    Degradations,
+    KnownValues,
+    Observation,
+    check_degraded_fit,
+    degrading,
+    read_clean,
+)
+from sklearn_crf.rtf.images._input import (
+    Planes,
+    Reading,
+    TargetMoments,
+    read_targets,
+    require_one_reading,
+    require_size,
+)
+from sklearn_crf.rtf.losses import (
+    LOSSES,
+    LOSSES_OF_CODES,
+    WEIGHTED,
+    WEIGHTED_OF_CODES,
+    degree_of_loss,
+    loss_function,
+    multinomial_of_codes,
+    of_mean_square,
+    unit_for_loss,
+    unit_of_loss,
+)
+
+# Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
+LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
+
+# Losses of values: all but those of labels.
+LOSSES_OF_VALUES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
+
+# Solvers by name, as functions of the residual to stop at.
+SOLVERS: dict[str, Callable] = {
+    "auto": ConjugateGradient,
+    "conjugate_gradient": ConjugateGradient,
+    "direct": lambda tol: GaussianDirect(covariance=False),
+    "bp": lambda tol: GaussianBP(),
+}
+
+
+def solver_of(inference, tol):
+    """What finds means of fields: by the name of the parameter ``inference``, with a residual to stop at, or itself."""
+    return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
+
+
+def is_likelihood(loss) -> bool:
+    """Whether a loss is of the model, not of its prediction."""
+    return isinstance(loss, str) and loss in LIKELIHOODS
+
+
+class ReadImages(NamedTuple):
+    """Images and targets of a fit, or of a part of them, as planes."""
+
+    planes: Planes
+    targets: list  # (N, D) each, in the units of the user
+    weights: list | None  # (N,) each
+    layout: dict  # attributes that describe y
+    corrupted: Callable | None = None
+    missing: tuple = ()  # channels of X that may be NaN
+    degradations: Degradations | None = None
+    keeps_known: bool = False  # whether what is known of the first channels of X is the target itself
+
+
+class Common(NamedTuple):
+    """What the targets of all images share."""
+
+    mean: np.ndarray  # (D,)
+    scale: float  # targets times scale plus mean are those of the user
+    attributes: dict  # fitted attributes that describe y
+
+
+class TreeData(NamedTuple):
+    """The data of a fit: images here or in shards, and what they have in common."""
+
+    images: Any  # ImagesHere or ShardedImages, with targets of mean 0 and variance 1
+    encoded: Any  # Encoded or Outline of X
+    offsets: np.ndarray
+    units: ChannelUnits  # of the channels of X
+    missing: tuple  # channels of X that may be NaN
+    common: Common
+
+    @classmethod
+    def of(cls, targets: "ValueTargets | LabelTargets", read: ReadImages) -> "TreeData":
+        """The data of images in memory."""
+        planes, common = read.planes, targets.common([targets.found(read)])
+        return cls(targets.images(read, common), planes.encoded, planes.offsets, planes.units, read.missing, common)
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Base of the kinds of targets."""
+
+    # former: fitted attributes of the last call of fit, which training goes on from
+
+    name: str  # of the estimator, in messages
+    loss: str | Callable
+    inference: Any
+    former: Any = None  # Mapping
+
+    takes_examples: ClassVar[bool] = False
+    losses_with_weights: ClassVar[dict] = WEIGHTED
+
+    @property
+    def are_predicted(self) -> bool:
+        """Whether the loss is of predictions, not of the model."""
+        return not is_likelihood(self.loss)
+
+    def check(self) -> None:
+        """Raise InvalidParameterError for parameters that are not valid."""
+
+    def weights(self, planes, sample_weight):
+        """Weights of pixels by example."""
+        weight = validate_sample_weight(sample_weight, planes.encoded.n_examples)
+        if weight is None:
+            return None
+        if planes.encoded.layout != "nodes":
+            return [np.full(plane[..., 0].size, w) for plane, w in zip(planes.features, weight, strict=True)]
+        takes_weights = isinstance(self.loss, str) and self.loss in self.losses_with_weights
+        if self.are_predicted and np.ptp(weight) and not takes_weights:
+            raise ValueError(
+                f"sample_weight of plain samples needs a loss that is a sum over samples, such as 'mse' or "
+                f"'pseudolikelihood', got {self.loss!r}."
+            )
+        return [weight]
+
+    def without_missing(self, planes, gaps, weights):
+        """Weights that are 0 where the term of a pixel in the pseudolikelihood needs a missing target."""
+        if self.loss == "likelihood":
+            raise ValueError(
+                "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' where values or labels are missing."
+            )
+        found = []
+        for i, (gap, plane) in enumerate(zip(gaps, planes.features, strict=True)):
+            gap = gap.reshape(plane.shape[:-1])
+            touched = gap.copy()
+            for kind in factor_templates(planes.offsets)[1:]:
+                first, second = kind.ends(gap.shape)
+                touched[first] |= gap[second]
+                touched[second] |= gap[first]
+            found.append(np.where(touched.ravel(), 0.0, 1.0 if weights is None else weights[i]))
+        if not any(own.any() for own in found):
+            raise ValueError(
+                "loss='pseudolikelihood' needs pixels of y whose neighbours are known too, and there are none: use "
+                "loss='mse'."
+            )
+        return found
+
+    def scale_of(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
+        """Return the mean (D,) and the scale of the targets of all parts, those of the last fit for a warm start."""
+        if self.former is not None:
+            return self.former["target_mean_"], self.former["target_scale_"]
+        return reduce(TargetMoments.joined, moments).centre_and_scale()
+
+    def images(self, read: ReadImages, common: Common) -> ImagesHere:
+        """Return the images with targets of mean 0 and variance 1."""
+        mean, scale, attributes = common
+        scaled, weights = [((t - mean) / scale).astype(np.float32) for t in read.targets], read.weights
+        if not self.are_predicted and any(np.isnan(t).any() for t in scaled):
+            gaps = [np.isnan(t).any(axis=1) for t in scaled]
+            weights = self.without_missing(read.planes, gaps, weights)
+            scaled = [np.nan_to_num(t) for t in scaled]
+        observe, choices, units = None, None, read.planes.units
+        if read.degradations is not None:
+            observe = partial(Observation.of, mean=mean, scale=scale, units=units)
+            choices = read.degradations.choices
+        elif attributes.get("keeps_known_", False):
+            observe = KnownValues(read.missing, mean, scale, units).observation
+        return ImagesHere(
+            Pairs(read.planes.features, scaled, weights, choices), read.planes.graph_of, read.corrupted, observe
+        )
+
+    def objective(self, common: Common) -> Any:
+        """Return what is minimised."""
+        if not self.are_predicted:
+            return LIKELIHOODS[str(self.loss)]()
+        weighted = self.losses_with_weights.get(self.loss) if isinstance(self.loss, str) else None
+        return PredictionLoss(weighted_loss=weighted, **self.prediction_loss(common))
+
+    def prediction_loss(self, common: Common) -> dict[str, Any]:
+        """Return the options of a loss of predictions."""
+        raise NotImplementedError(type(self).__name__)
+
+    def learned(self, objective, field, data, attributes, n_jobs) -> dict:
+        """Attributes that are learned from the predictions of a trained field for training images."""
+        # data: function without arguments; attributes: those that are known
+        return {}
+
+
+@dataclass(frozen=True)
+class ValueTargets(_Targets):
+    """Values, of images that may be made worse."""
+
+    corruption: Any = None
+    degradation: Any = None
+    gaps: tuple | None = None  # channels that a corruption leaves gaps in, where they are known
+
+    are_scores: ClassVar[bool] = False
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether fields have the terms of observations."""
+        return self.degradation is not None
+
+    @property
+    def are_drawn(self) -> bool:
+        """Whether X is made worse anew in every round."""
+        return self.corruption is not None or self.is_degraded
+
+    def check(self) -> None:
+        if hasattr(self.corruption, "check"):
+            self.corruption.check()
+        if self.degradation is not None:
+            check_degraded_fit(self.degradation, self.corruption, None if self.are_predicted else self.loss)
+
+    def read_given(self, reading: Reading, X, y, sample_weight) -> ReadImages:
+        """Read images as they are given, and their values."""
+        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
+        return self.read(reading, X, y, sample_weight, is_grey, degradations)
+
+    def survey(self, reading: Reading, X, y, sample_weight):
+        """Planes of the images of a shard, the channels that a corruption leaves gaps in, and labels."""
+        if y is not None and isinstance(self.degradation, list | tuple):
+            raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
+        read = self.read_given(reading, X, y, sample_weight)
+        return read.planes, read.missing if self.corruption is not None else (), []
+
+    def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "ValueTargets":
+        """The targets with what is known of all shards."""
+        return replace(self, gaps=gaps)
+
+    def read(self, reading: Reading, X, y, sample_weight, is_grey=False, degradations=None) -> ReadImages:
+        """Read images on the lattice of y, and their values."""
+        if reading.window.lattice_ndim is None:
+            require_one_reading(X, y)
+        is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
+        planes = reading.planes(X, is_clean=is_clean)
+        ndim, found = planes.encoded.lattice_ndim, planes.missing
+        corrupted = tried = None
+        describe = partial(reading.described_channels, ndim=ndim)
+        if self.corruption is not None:
+            corrupted, found, tried, planes = corrupting(self.corruption, planes, is_grey, describe, self.gaps)
+        targets, has_channels = read_targets(planes, y, missing=ndim > 0)
+        if degradations is not None:
+            corrupted, planes = degrading(planes, degradations, targets[0].shape[1], describe)
+        dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
+        layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
+        weights = self.weights(planes, sample_weight)
+        kept = are_kept(tried or planes.features, targets, found, planes.units)
+        return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
+
+    def found(self, read: ReadImages):
+        """Description of the images of one part, which :meth:`common` joins with those of the others."""
+        values = np.concatenate(read.targets)
+        moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
+        return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
+
+    def common(self, found: Sequence) -> Common:
+        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
+        self._check_former(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
+        mean, scale = self.scale_of(moments)
+        ends = np.array((np.min(extremes), np.max(extremes)))
+        require_size(ends)
+        return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
+
+    def _check_former(self, n_values, has_channels, offsets):
+        """Raise ValueError where training cannot go on from the last fit."""
+        former = self.former
+        if former is None:
+            return
+        same = n_values == len(former["target_mean_"]) and has_channels == former["_has_channels"]
+        if not same or not np.array_equal(offsets, former["offsets_"]):
+            raise ValueError("warm_start needs targets of as many channels and the window of the last call of fit.")
+
+    def prediction_loss(self, common: Common) -> dict[str, Any]:
+        low, high = common.attributes["target_range_"].tolist()
+        unit = unit_for_loss(self.loss, common.scale)
+        mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
+        return {
+            "loss_function": loss_function(self.loss, data_range),
+            # What is observed of degraded images takes most of the norm that residuals are compared with.
+            "solver": solver_of(self.inference, 1e-5 if self.is_degraded else 1e-4),
+            "offset": mean,
+            "scale": scale,
+            "of_mean_square": of_mean_square(self.loss, data_range),
+            "unit": unit_of_loss(self.loss, scale, data_range),
+            "reported": unit ** -degree_of_loss(self.loss),
+        }
+
+
+@dataclass(frozen=True)
+class LabelTargets(_Targets):
+    """Codes of labels."""
+
+    encoding: str = "orthonormal"
+    cost: Any = None
+    classes: Any = None
+    class_weight: Any = None
+    missing_label: Any = None
+
+    takes_examples: ClassVar[bool] = True
+    is_degraded: ClassVar[bool] = False
+    are_drawn: ClassVar[bool] = False
+    losses_with_weights: ClassVar[dict] = WEIGHTED_OF_CODES
+
+    @property
+    def are_scores(self) -> bool:
+        """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""
+        return self.loss in SCORES
+
+    def coding(self, n_classes: int, weight=None) -> ClassCodes:
+        """How values stand for classes."""
+        cost = checked_cost(self.cost, n_classes, self.classes, str(self.loss))
+        return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
+
+    def labels(self, planes: Planes, y) -> EncodedLabels:
+        """Numbers of the classes of pixels."""
+        return encode_y(y, planes.encoded, missing_label=self.missing_label, classes=self.classes)
+
+    def read_given(self, reading: Reading, X, y, sample_weight) -> ReadImages:
+        """Read images, and the codes of their labels."""
+        planes = reading.planes(X)
+        labels = self.labels(planes, y)
+        n_classes = len(labels.classes_)
+        if self.loss == "logistic" and n_classes > 2:
+            raise ValueError(f"loss='logistic' takes two classes, got {n_classes}: use 'multinomial'.")
+        if self.former is not None and not np.array_equal(labels.classes_, self.former["classes_"]):
+            raise ValueError(f"warm_start needs the classes of the last call of fit, got {labels.classes_.tolist()}.")
+        columns, codes = _by_example(labels), self.coding(n_classes).table
+        # A missing label has the code of the first class, and no weight.
+        targets = [codes[np.maximum(own, 0)] for own in columns]
+        weights = self.weights(planes, sample_weight)
+        of_class = None if self.class_weight is None else class_weights(self.class_weight, labels, weights)
+        is_joint = self.loss == "likelihood" and len(planes.offsets) > 0
+        weights = self._pixel_weights(planes, columns, of_class, is_joint, weights)
+        decision = {"decision_weight_": of_class if is_joint else None}
+        layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | decision | planes.channels
+        return ReadImages(planes, targets, weights, layout, missing=planes.missing)
+
+    def _pixel_weights(self, planes, columns, of_class, is_joint, weights):
+        """Weights of pixels by example and class, 0 where the label is missing."""
+        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is no sum over its pixels
+        gaps = [own < 0 for own in columns]
+        is_complete = not any(gap.any() for gap in gaps)
+        if is_complete and of_class is None:
+            return weights
+        if all(gap.all() for gap in gaps):
+            raise ValueError("y has no label that is not missing.")
+        if weights is None:
+            weights = [np.ones(len(own)) for own in columns]
+        if of_class is not None:
+            of_nodes = [of_class[np.maximum(own, 0)] for own in columns]
+            of_nodes = [np.full(len(own), own.mean()) for own in of_nodes] if is_joint else of_nodes
+            weights = [weight * own for weight, own in zip(weights, of_nodes, strict=True)]
+        if not is_complete and not self.are_predicted:
+            return self.without_missing(planes, gaps, weights)
+        weights = [np.where(gap, 0.0, w) for gap, w in zip(gaps, weights, strict=True)]
+        if not any(own.any() for own in weights):
+            raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
+        return weights
+
+    def counts(self, reading: Reading, X, y, sample_weight):
+        """Weight of the labelled pixels of each of the classes, (n_classes,)."""
+        planes = reading.planes(X)
+        labels, weights = self.labels(planes, y), self.weights(planes, sample_weight)
+        found = np.zeros(len(labels.classes_))
+        for i, own in enumerate(_by_example(labels)):
+            known = own >= 0
+            found += np.bincount(own[known], None if weights is None else weights[i][known], len(found))
+        return found
+
+    def survey(self, reading: Reading, X, y, sample_weight):
+        """Planes of the images of a shard, channels with gaps, and labels, none if all classes are named."""
+        planes = reading.planes(X)
+        labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
+        return planes, (), labels
+
+    def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "LabelTargets":
+        """The targets with the classes of all shards and their weights."""
+        # counted: function of targets that returns the counts of all shards
+        targets = replace(self, classes=sorted_classes(labels, self.classes))
+        if self.class_weight is None:
+            return targets
+        counts = [counted(targets)] if isinstance(self.class_weight, str) else None
+        of_classes = EncodedLabels([np.arange(len(targets.classes))], targets.classes, counts)
+        weights = class_weights(self.class_weight, of_classes)
+        return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
+
+    def found(self, read: ReadImages):
+        """Description of the images of one part, which :meth:`common` joins with those of the others."""
+        return TargetMoments.of(read.targets, read.weights), read.layout
+
+    def common(self, found: Sequence) -> Common:
+        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        moments, layouts = zip(*found, strict=True)
+        mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.scale_of(moments)
+        return Common(mean, scale, layouts[0])
+
+    def prediction_loss(self, common: Common) -> dict[str, Any]:
+        return {
+            "loss_function": LOSSES_OF_CODES[str(self.loss)],
+            "solver": solver_of(self.inference, 1e-4),
+            "offset": common.mean,
+            "scale": common.scale,
+            "of_mean_square": of_mean_square(self.loss),
+            "unit": unit_of_loss(self.loss, common.scale, 1.0),
+            "of_mean": multinomial_of_codes if self.loss == "multinomial" else None,
+        }
+
+    def learned(self, objective, field, data, attributes, n_jobs) -> dict:
+        if not self.are_scores:
+            return {}
+        n_classes = len(attributes["classes_"])
+        return {"evidence_scores_": scores_of_classes(objective, field, data(), n_classes, n_jobs)}
+
+
+def _by_example(labels):
+    """Numbers of the classes of each example, of plain rows together."""
+    return labels.labels if isinstance(labels.labels, list) else [labels.labels]
+
+
+Targets = ValueTargets | LabelTargets
 
 
 @dataclass(frozen=True)
@@ -33,8 +475,8 @@ class FieldOptions:
     n_unfiltered: int = 0
 
 
-@dataclass(frozen=True)
-class FieldPlan:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FieldPlan(FitLimits):
     """Every parameter of a fit, resolved."""
 
     targets: Targets
@@ -43,46 +485,35 @@ class FieldPlan:
     offsets: np.ndarray  # (n_offsets, 2), or (n_offsets, 3) of volumes
     lattice_ndim: int
     units: ChannelUnits  # of the channels of X
-    missing: tuple  # channels of X that may be NaN
+    missing: tuple[int, ...]  # channels of X that may be NaN
     n_filtered: int  # first channels of X, which filters see
     n_node_types: int
     filter_bank: Any
     window: Window
     is_observed: bool  # whether fields have the terms of observations
     split: Splits
-    method: str
-    bounds: tuple  # of the eigenvalues of precisions
-    max_iter: int
+    solver: FieldSolver  # without "auto" but for ridge, which goes by the number of leaves
     has_given_max_iter: bool  # whether it is no choice of the package that training may stop at
-    tol: float
-    ridge: float | None  # None goes by the number of leaves
-    shrinkage: float
-    max_samples: int | None
-    early_stopping: bool
     must_stop_early: bool  # whether it is an error if nothing can be held out
-    validation_fraction: float
+    tol: float
     depth: int | None  # of the trees of pixels; None goes by the number of parameters
     n_values: int  # values of y
     seed: int
-    n_jobs: int | None
-    verbose: int
 
     @classmethod
     def of(cls, options: FieldOptions, data: TreeData) -> "FieldPlan":
         """Resolve all parameters for some data."""
-        targets, solver, common = options.targets, options.solver, data.common
-        if solver.ridge != "auto" and not targets.are_scores:
+        targets, asked, common = options.targets, options.solver, data.common
+        if asked.ridge != "auto" and not targets.are_scores:
             raise ValueError(
                 f"ridge of FieldSolver needs a loss of scores, 'multinomial' or 'logistic', got loss={targets.loss!r}."
             )
         ndim, n_pixels = data.encoded.lattice_ndim, sum(map(prod, data.images.shapes))
-        if ndim == 3 and isinstance(targets.loss, str) and targets.loss in OF_IMAGES:
+        if ndim == 3 and isinstance(targets.loss, str) and targets.loss in ("ssim", "iw_ssim"):
             raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
         # Losses of predictions need no more than parts of images, with few iterations on each.
         in_parts = ndim >= 2 and targets.are_predicted
         is_enough = targets.are_predicted and n_pixels >= tuned.LEAST_TO_HOLD_OUT[ndim]
-        of_round = tuned.PIXELS_OF_ROUND if in_parts else None
-        max_samples: Any = of_round if solver.max_samples == "auto" else solver.max_samples
         iterations = 8 if in_parts else 20 if targets.are_predicted else 50
         of_options = ("targets", "filter_bank", "split", "tol", "seed", "n_jobs", "verbose")
         of_data = ("common", "offsets", "units", "missing")
@@ -91,37 +522,32 @@ class FieldPlan:
             **{name: getattr(data, name) for name in of_data},
             objective=targets.objective(common),
             lattice_ndim=ndim,
+            window=options.reading.window,
             n_node_types=common.attributes.get("n_node_types_", 1),
             n_filtered=data.encoded.n_features - options.n_unfiltered,
-            window=options.reading.window,
             is_observed=common.attributes.get("keeps_known_", False) or targets.is_degraded,
-            method=solver.method,
-            bounds=tuple(solver.eigenvalue_bounds),
+            solver=_resolved_solver(asked, options.split, n_pixels, in_parts, is_enough),
             max_iter=iterations if options.max_iter == "auto" else int(options.max_iter),
             has_given_max_iter=options.max_iter != "auto",
-            ridge=None if solver.ridge == "auto" else float(solver.ridge),
-            shrinkage=_shrinkage(options, n_pixels, max_samples, in_parts or is_enough),
-            max_samples=max_samples,
-            early_stopping=is_enough if solver.early_stopping == "auto" else bool(solver.early_stopping),
-            must_stop_early=solver.early_stopping != "auto",
-            validation_fraction=solver.validation_fraction,
+            must_stop_early=asked.early_stopping != "auto",
             depth=_depth(options, n_pixels, in_parts, is_enough),
             n_values=n_pixels * len(common.mean),
         )
 
     @property
-    def former(self) -> Mapping | None:
+    def former(self) -> Mapping[str, Any] | None:
         """Fitted attributes of the field that training goes on from."""
         return self.targets.former
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Bounds of the eigenvalues of precisions."""
+        return self.solver.eigenvalue_bounds
 
     @property
     def is_table(self) -> bool:
         """Whether X holds plain samples."""
         return self.lattice_ndim == 0
-
-    def solver(self, tol: float) -> Any:
-        """What finds means of fields, with a residual to stop at."""
-        return solver_of(self.targets.inference, tol)
 
     def depth_for(self, n_coef: int) -> int:
         """Depth of the trees of pixels, for a number of parameters of a field of single leaves."""
@@ -138,7 +564,8 @@ class FieldPlan:
 
     def ridge_for(self, depth: int) -> float:
         """Penalty on scores: by default the number of leaves that the data can bear."""
-        return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if self.ridge is None else self.ridge
+        ridge: Any = self.solver.ridge
+        return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if ridge == "auto" else ridge
 
     def report(self, rounds: list, value: float, n_leaves: list) -> None:
         """Print the course of training after a round."""
@@ -147,13 +574,18 @@ class FieldPlan:
             print(f"[{self.targets.name}] {progress}, leaves {n_leaves}")
 
 
-def _shrinkage(options, n_pixels, max_samples, is_drawn):
-    """Pull of leaves to their parents."""
-    if options.solver.shrinkage != "auto":
-        return options.solver.shrinkage
-    seen = n_pixels if max_samples is None else min(n_pixels, max_samples)
-    # Leaves of trees that are grown first have no trained parents.
-    return tuned.SHRINKAGE * seen if is_drawn and options.split.criterion != "residual" else 0.0
+def _resolved_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool) -> FieldSolver:
+    """Return the solver with values in place of "auto", but for ridge."""
+    found, given = clone(asked), asked.max_samples
+    found.max_samples = (tuned.PIXELS_OF_ROUND if in_parts else None) if given == "auto" else given
+    found.early_stopping = is_enough if asked.early_stopping == "auto" else bool(asked.early_stopping)
+    found.eigenvalue_bounds = tuple(asked.eigenvalue_bounds)
+    if asked.shrinkage == "auto":
+        seen = n_pixels if found.max_samples is None else min(n_pixels, found.max_samples)
+        # Leaves of trees that are grown first have no trained parents.
+        is_drawn = (in_parts or is_enough) and split.criterion != "residual"
+        found.shrinkage = tuned.SHRINKAGE * seen if is_drawn else 0.0
+    return found
 
 
 def _depth(options, n_pixels, in_parts, is_enough):

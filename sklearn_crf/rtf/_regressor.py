@@ -17,9 +17,9 @@ from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
-from sklearn_crf.rtf._data import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
+from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._prediction import (
     FittedField,
     TiledTask,

@@ -12,9 +12,8 @@ from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.distributed import KeptObjects, Shards, on_worker, refuse_labels, require_one_vector_level
 from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
-from sklearn_crf.rtf._data import Common, Targets, TreeData
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
-from sklearn_crf.rtf._plan import FieldOptions
+from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
 from sklearn_crf.rtf._rounds import random_rectangles, round_of
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData

@@ -14,6 +14,7 @@ from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channel
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, stacks_of
+from sklearn_crf.rtf._plan import solver_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._rounds import (
     fitted_bank,
@@ -261,12 +262,12 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
     risk.converged, coef, stopped, unit = True, field.coef, False, objective.unit
-    minimize: Callable = minimize_spg if plan.method == "spg" else minimize_pqn
+    minimize: Callable = minimize_spg if plan.solver.method == "spg" else minimize_pqn
     scaling = LeafScaling(risk, rng)
 
     # The leaves that training starts from have no parents to shrink to.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
-    pull = Shrinkage(risk, coef, plan.shrinkage, rng) if plan.shrinkage and is_split else None
+    pull = Shrinkage(risk, coef, plan.solver.shrinkage, rng) if plan.solver.shrinkage and is_split else None
 
     def value_grad(x):
         own = scaling.unscaled(x)
@@ -314,7 +315,7 @@ def train(data, plan, callbacks):
     rng = np.random.RandomState(plan.seed)
     kept, held_out = held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    rounds = data.images.rounds(kept, plan.max_samples, _sampling(plan), seed, plan.n_jobs)
+    rounds = data.images.rounds(kept, plan.solver.max_samples, _sampling(plan), seed, plan.n_jobs)
     # What is held out has no part in choosing filters.
     inputs, targets, noise = rounds.first_pairs(tuned.IMAGES_OF_BANK)
     bank = fitted_bank(plan, inputs, targets, noise)
@@ -345,7 +346,8 @@ def train(data, plan, callbacks):
         if validation is not None and isinstance(plan.objective, PredictionLoss):
             errors = held_out_errors(plan.objective, course.field, validation, rng, plan.n_jobs)
         is_vain = isinstance(plan.objective, GaussianPseudolikelihood) and not plan.is_observed
-        is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, plan.solver(1e-4), plan.n_jobs)
+        solver = solver_of(plan.targets.inference, 1e-4)
+        is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, solver, plan.n_jobs)
         # The data of the last round are those at hand.
         last = partial(rounds, first + len(course.rounds) - 1)
         attributes |= plan.targets.learned(plan.objective, course.field, last, attributes, plan.n_jobs)
@@ -356,10 +358,10 @@ def train(data, plan, callbacks):
 
 def held_out_images(plan, images, rng):
     """Choices of images to train on, and of those held out, None without early stopping."""
-    if not plan.early_stopping:
+    if not plan.solver.early_stopping:
         return None, None
     split = _split_rows if plan.is_table else split_off
-    choices = split(images.shapes, plan.validation_fraction, rng)
+    choices = split(images.shapes, plan.solver.validation_fraction, rng)
     if all(map(images.has_targets, choices)):
         return choices
     if plan.must_stop_early:
@@ -383,11 +385,11 @@ def _split_rows(shapes, fraction, rng):
 def _sampling(plan):
     """How a round's pixels are chosen where they are not rectangles of images."""
     if plan.is_table:
-        return partial(sampled_rows, max_samples=plan.max_samples)
+        return partial(sampled_rows, max_samples=plan.solver.max_samples)
     if not isinstance(plan.objective, GaussianPseudolikelihood):
         return None
     margin = int(np.abs(plan.offsets).max(initial=0)) + plan.split.feature_radius
-    return partial(sampled_variables, max_samples=plan.max_samples, margin=margin)
+    return partial(sampled_variables, max_samples=plan.solver.max_samples, margin=margin)
 
 
 def _types(plan, bank, data):

@@ -322,6 +322,18 @@ def multinomial_of_codes(mean, target, offset, scale, weight, ridge):
     return value, slope, unit or 1.0
 
 
+def weighted_mse(prediction, target, weight):
+    """The mean squared error with a weight for each pixel."""
+    root = np.sqrt(weight)
+    value, slope = mse(root * prediction, root * target)
+    return value, root * slope
+
+
+def multinomial_of_unit_vectors(prediction, target, weight=1.0):
+    """The multinomial loss of targets that are unit vectors."""
+    return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
+
+
 LOSSES: dict[str, Any] = {
     "mse": mse,
     "psnr": psnr,
@@ -331,6 +343,11 @@ LOSSES: dict[str, Any] = {
     "logistic": logistic,
     "multinomial": multinomial,
 }
+
+# Losses of predictions for codes, and losses that are sums over pixels, as functions that take a weight for each pixel.
+LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": multinomial_of_unit_vectors}
+WEIGHTED = {"mse": weighted_mse}
+WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": multinomial_of_unit_vectors}
 
 _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 

@@ -37,6 +37,9 @@ def test_plans_are_resolved_immutable_and_picklable(plans, Field):
     assert {name for name, value in values.items() if isinstance(value, str) and value == "auto"} <= {"filter_bank"}
     assert not [name for name, value in values.items() if isinstance(value, FieldEstimator)]
     assert isinstance(plan.seed, int)
+    of_solver = plan.solver.get_params()
+    # The penalty on scores goes by the leaves.
+    assert {name for name, value in of_solver.items() if isinstance(value, str) and value == "auto"} <= {"ridge"}
     with pytest.raises(FrozenInstanceError):
         plan.seed = 1
     again = pickle.loads(pickle.dumps(plan))

@@ -11,10 +11,9 @@ from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._base import inverse_blocks
 from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
-from sklearn_crf.rtf._data import multinomial_of_unit_vectors
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage
-from sklearn_crf.rtf.losses import loss_function, multinomial_of_codes, of_mean_square
+from sklearn_crf.rtf.losses import loss_function, multinomial_of_codes, multinomial_of_unit_vectors, of_mean_square
 
 OFFSET, SCALE = 0.2, 1.5
 

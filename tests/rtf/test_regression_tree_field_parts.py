@@ -23,7 +23,6 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient, GaussianDirect
 from sklearn_crf.models import score
 from sklearn_crf.rtf import Splits
-from sklearn_crf.rtf._data import WEIGHTED
 from sklearn_crf.rtf._objectives import (
     FieldRisk,
     GaussianLikelihood,
@@ -50,7 +49,7 @@ from sklearn_crf.rtf._trees import (
     random_tests,
 )
 from sklearn_crf.rtf.images._input import window_offsets
-from sklearn_crf.rtf.losses import LOSSES, loss_function
+from sklearn_crf.rtf.losses import LOSSES, WEIGHTED, loss_function
 
 BOUNDS = (1e-2, 1e2)
 
