@@ -1,6 +1,7 @@
 """Choice of the bandwidths of kernels: a search by the loss on held-out examples, descent of the training loss."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ _POSITIVE = [Interval(Real, 0, None, closed="neither")]
 _ABOVE_ONE = [Interval(Real, 1, None, closed="neither")]
 
 
+@dataclass(eq=False, repr=False)
 class BandwidthSearch(HoldsOptions):
     r"""Coordinate search over bandwidths, by the loss on examples held out of training.
 
@@ -61,19 +63,11 @@ class BandwidthSearch(HoldsOptions):
         "random_state": ["random_state"],
     }
 
-    def __init__(
-        self,
-        validation_fraction: float = 0.25,
-        factor: float = 2.0,
-        max_rounds: int = 2,
-        max_steps: int = 4,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.validation_fraction = validation_fraction
-        self.factor = factor
-        self.max_rounds = max_rounds
-        self.max_steps = max_steps
-        self.random_state = random_state
+    validation_fraction: float = 0.25
+    factor: float = 2.0
+    max_rounds: int = 2
+    max_steps: int = 4
+    random_state: int | np.random.RandomState | None = None
 
     def split(self, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the examples held out and of those to train on.
@@ -138,6 +132,7 @@ class BandwidthSearch(HoldsOptions):
         return best, trace
 
 
+@dataclass(eq=False, repr=False)
 class BandwidthGradient(HoldsOptions):
     r"""Descent of the training loss in the logarithms of the bandwidths, by quasi-Newton steps.
 
@@ -187,11 +182,10 @@ class BandwidthGradient(HoldsOptions):
         "max_factor": _ABOVE_ONE,
     }
 
-    def __init__(self, max_iter: int = 20, max_step: float = 0.5, tol: float = 0.02, max_factor: float = 100.0) -> None:
-        self.max_iter = max_iter
-        self.max_step = max_step
-        self.tol = tol
-        self.max_factor = max_factor
+    max_iter: int = 20
+    max_step: float = 0.5
+    tol: float = 0.02
+    max_factor: float = 100.0
 
     def descend(
         self, kernels: Sequence[GaussianKernel], value_grad: Callable[[list], tuple[float, np.ndarray]]

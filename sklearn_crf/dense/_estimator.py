@@ -1,6 +1,7 @@
 """The classifier of pixels by a fully connected field."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ LOSSES = {"auto": LogLoss, "log_loss": LogLoss, "expected_iou": ExpectedIoU, "fi
 BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGradient}
 
 
+@dataclass(eq=False, repr=False)
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     r"""Classifier of pixels or voxels by a field with an edge between every pair of them.
 
@@ -174,46 +176,25 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        kernels: Sequence[GaussianKernel] | None = None,
-        *,
-        compatibility: str = "potts",
-        unaries: str = "scores",
-        learning: Any = "auto",
-        inference: DenseMeanField | None = None,
-        bandwidths: Any = "given",
-        image_channels: int = 3,
-        color_range: Sequence[float] | None = None,
-        C: float = 1.0,
-        class_weight: dict | str | None = None,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        max_memory: float = 2**33,
-        missing_label: object = None,
-        classes: ArrayLike | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.kernels = kernels
-        self.compatibility = compatibility
-        self.unaries = unaries
-        self.learning = learning
-        self.inference = inference
-        self.bandwidths = bandwidths
-        self.image_channels = image_channels
-        self.color_range = color_range
-        self.C = C
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.tol = tol
-        self.max_memory = max_memory
-        self.missing_label = missing_label
-        self.classes = classes
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    kernels: Sequence[GaussianKernel] | None = None
+    _: KW_ONLY
+    compatibility: str = "potts"
+    unaries: str = "scores"
+    learning: Any = "auto"
+    inference: DenseMeanField | None = None
+    bandwidths: Any = "given"
+    image_channels: int = 3
+    color_range: Sequence[float] | None = None
+    C: float = 1.0
+    class_weight: dict | str | None = None
+    max_iter: int = 100
+    tol: float = 1e-4
+    max_memory: float = 2**33
+    missing_label: Any = None
+    classes: ArrayLike | None = None
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -2,7 +2,7 @@
 
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ from sklearn_crf.inference import LoopyBP
 NO_FIELD = "no field"
 
 
+@dataclass(eq=False, repr=False)
 class GridField(HoldsOptions):
     """A field whose edges join neighbouring pixels, for the examples of a dense field.
 
@@ -36,10 +37,10 @@ class GridField(HoldsOptions):
         "n_jobs": [Integral, None],
     }
 
-    def __init__(self, field: Any = None, *, missing_label: object = None, n_jobs: int | None = None):
-        self.field = field
-        self.missing_label = missing_label
-        self.n_jobs = n_jobs
+    field: Any = None
+    _: KW_ONLY
+    missing_label: Any = None
+    n_jobs: int | None = None
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: list[DenseExample], y: list[np.ndarray]) -> "GridField":

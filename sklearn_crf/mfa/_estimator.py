@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from sklearn_crf.mfa._solvers import EM, ScaledLBFGS, ScaledSGD, ignore_iteratio
 from sklearn_crf.mfa._training import best_of, find_starts, online_pass, train
 
 
+@dataclass(eq=False, repr=False)
 class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
     """Classifier from one mixture of factor analysers per class, trained between generative and discriminative.
 
@@ -142,46 +143,25 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     _parameter_constraints: ClassVar[dict] = PARAMETER_CONSTRAINTS
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        n_factors: int = 2,
-        *,
-        objective: str = "multi_conditional",
-        alpha: float = 0.01,
-        noise: str = "tied",
-        priors: Priors | None = None,
-        init: str | ArrayLike | dict = "kmeans",
-        n_init: int = 5,
-        solver: str | EM | ScaledLBFGS | ScaledSGD = "auto",
-        max_iter: int = 500,
-        tol: float = 1e-3,
-        class_weight: dict | str | None = None,
-        classes: ArrayLike | None = None,
-        allow_nan: bool = False,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ):
-        self.n_components = n_components
-        self.n_factors = n_factors
-        self.objective = objective
-        self.alpha = alpha
-        self.noise = noise
-        self.priors = priors
-        self.init = init
-        self.n_init = n_init
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.class_weight = class_weight
-        self.classes = classes
-        self.allow_nan = allow_nan
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    n_components: int = 2
+    n_factors: int = 2
+    _: KW_ONLY
+    objective: str = "multi_conditional"
+    alpha: float = 0.01
+    noise: str = "tied"
+    priors: Priors | None = None
+    init: str | ArrayLike | dict = "kmeans"
+    n_init: int = 5
+    solver: str | EM | ScaledLBFGS | ScaledSGD = "auto"
+    max_iter: int = 500
+    tol: float = 1e-3
+    class_weight: dict | str | None = None
+    classes: ArrayLike | None = None
+    allow_nan: bool = False
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def set_params(self, **params: Any) -> "MultiConditionalMFA":
         """Set parameters; ``solver__step_size`` and the like are those of an object that was passed.

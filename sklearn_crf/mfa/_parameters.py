@@ -11,6 +11,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn_crf._versions import HoldsOptions
 
 
+@dataclass(eq=False, repr=False)
 class Priors(HoldsOptions):
     r"""Gaussian priors on means and loadings, and the least noise variance of `MultiConditionalMFA`.
 
@@ -41,17 +42,16 @@ class Priors(HoldsOptions):
     """
 
     # A narrower prior holds its parameters to the last digit that a gradient has.
-    _scale = Interval(Real, 1e-6, None, closed="left")
+    _scale: ClassVar = Interval(Real, 1e-6, None, closed="left")
     _parameter_constraints: ClassVar[dict] = {
         "mean_scale": [_scale, None],
         "loading_scale": [_scale, None],
         "noise_floor": [Interval(Real, 0, None, closed="left")],
     }
 
-    def __init__(self, mean_scale: float | None = None, loading_scale: float | None = None, noise_floor: float = 1e-4):
-        self.mean_scale = mean_scale
-        self.loading_scale = loading_scale
-        self.noise_floor = noise_floor
+    mean_scale: float | None = None
+    loading_scale: float | None = None
+    noise_floor: float = 1e-4
 
 
 class PriorPrecisions(NamedTuple):

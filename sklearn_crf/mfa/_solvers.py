@@ -6,7 +6,7 @@ by the Fisher information.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
 from typing import ClassVar, NamedTuple
@@ -215,6 +215,7 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
 
+@dataclass(eq=False, repr=False)
 class EM(MixtureSolver):
     r"""Expectation-maximisation of the joint likelihood; no iteration lowers it.
 
@@ -265,8 +266,7 @@ class EM(MixtureSolver):
 
     _parameter_constraints: ClassVar[dict] = {"accelerate": ["boolean"]}
 
-    def __init__(self, accelerate: bool = True):
-        self.accelerate = accelerate
+    accelerate: bool = True
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         # Noise below its floor would be lifted by the first step, and the likelihood would fall.
@@ -359,6 +359,7 @@ class _Extrapolation:
         return following, *steps.take(following)
 
 
+@dataclass(eq=False, repr=False)
 class ScaledLBFGS(MixtureSolver):
     """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
 
@@ -388,8 +389,7 @@ class ScaledLBFGS(MixtureSolver):
 
     _parameter_constraints: ClassVar[dict] = {"history_size": [Interval(Integral, 1, None, closed="left")]}
 
-    def __init__(self, history_size: int = 20):
-        self.history_size = history_size
+    history_size: int = 20
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         problem = ScaledCriterion(objective, start)
@@ -419,6 +419,7 @@ class ScaledLBFGS(MixtureSolver):
         return Ascent(problem.params(found.x), losses, bool(found.success) or is_flat())
 
 
+@dataclass(eq=False, repr=False)
 class ScaledSGD(MixtureSolver):
     r"""Averaged stochastic gradient descent over mini-batches of samples, for any criterion.
 
@@ -459,10 +460,9 @@ class ScaledSGD(MixtureSolver):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
 
-    def __init__(self, step_size: float = 0.1, step_schedule: str = "sqrt", batch_size: int = 256):
-        self.step_size = step_size
-        self.step_schedule = step_schedule
-        self.batch_size = batch_size
+    step_size: float = 0.1
+    step_schedule: str = "sqrt"
+    batch_size: int = 256
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
         problem = ScaledCriterion(objective, start)

@@ -1,6 +1,7 @@
 """Base class of the estimators on regression tree fields: the steps of a fit, and means of fitted fields."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the estimators that predict by the mean of a regression tree field.
 
@@ -53,6 +55,19 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "verbose": ["verbose"],
     }
+
+    window: Any = 3
+    max_depth: int | str = "auto"
+    filter_bank: Any = "auto"
+    split: str | Splits = "gradient"
+    solver: str | FieldSolver = "pqn"
+    max_iter: int | str = "auto"
+    tol: float = 1e-4
+    inference: Any = "auto"
+    warm_start: bool = False
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
 
     def _validate_params(self):
         for name, value in self.get_params(deep=False).items():

@@ -1,6 +1,7 @@
 """Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -39,6 +40,7 @@ def _has_distribution(estimator):
     return True
 
 
+@dataclass(eq=False, repr=False)
 class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     r"""Label pixels by a Gaussian field over codes of the labels, its factors chosen by regression trees.
 
@@ -62,9 +64,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="multinomial"
         ``"multinomial"`` takes the K values of a pixel as scores of the classes, and ``"logistic"`` its one value as
         that of the second of two classes: these have probabilities. The others are of codes.
-    encoding : {"orthonormal", "ordinal"}, default="orthonormal"
-        A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
-        not read it.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
     max_depth : int or "auto", default="auto"
@@ -79,6 +78,20 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Most iterations of each round, as in :class:`RegressionTreeField`.
     tol : float, default=1e-4
         Largest entry of the projected gradient at which a round ends.
+    inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
+        What finds the mean of the field, ``"auto"``, ``"conjugate_gradient"``, ``"direct"`` or ``"bp"``, as in
+        :class:`RegressionTreeField`.
+    warm_start : bool, default=False
+        Whether ``fit`` goes on from the field of the last call.
+    random_state : int, RandomState instance or None, default=None
+        Of tests and samples.
+    n_jobs : int or None, default=None
+        Threads over images, types, and rows; results do not depend on it.
+    verbose : int, default=0
+        1 prints a line a round.
+    encoding : {"orthonormal", "ordinal"}, default="orthonormal"
+        A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
+        not read it.
     class_weight : dict, "balanced" or None, default=None
         Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. The exact
         likelihood of an image with pairs is one number: the image counts by the mean weight of its pixels, and
@@ -92,17 +105,6 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     missing_label : object, default=None
         Value of labels that are not known, such as -1 or NaN, in y and ``evidence``. They have no weight in training;
         the pseudolikelihood leaves out their neighbours too.
-    inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
-        What finds the mean of the field, ``"auto"``, ``"conjugate_gradient"``, ``"direct"`` or ``"bp"``, as in
-        :class:`RegressionTreeField`.
-    warm_start : bool, default=False
-        Whether ``fit`` goes on from the field of the last call.
-    random_state : int, RandomState instance or None, default=None
-        Of tests and samples.
-    n_jobs : int or None, default=None
-        Threads over images, types, and rows; results do not depend on it.
-    verbose : int, default=0
-        1 prints a line a round.
 
     Attributes
     ----------
@@ -183,46 +185,14 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         "missing_label": "no_validation",
     }
 
-    def __init__(
-        self,
-        loss="multinomial",
-        *,
-        encoding="orthonormal",
-        window=3,
-        max_depth="auto",
-        filter_bank=None,
-        split="gradient",
-        solver="pqn",
-        max_iter="auto",
-        tol=1e-4,
-        class_weight=None,
-        cost=None,
-        classes=None,
-        missing_label=None,
-        inference="auto",
-        warm_start=False,
-        random_state=None,
-        n_jobs=None,
-        verbose=0,
-    ):
-        self.loss = loss
-        self.encoding = encoding
-        self.window = window
-        self.max_depth = max_depth
-        self.filter_bank = filter_bank
-        self.split = split
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.class_weight = class_weight
-        self.cost = cost
-        self.classes = classes
-        self.missing_label = missing_label
-        self.inference = inference
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    loss: str = "multinomial"
+    _: KW_ONLY
+    encoding: str = "orthonormal"
+    filter_bank: Any = None
+    class_weight: dict | str | None = None
+    cost: Any = None
+    classes: Any = None
+    missing_label: Any = None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeFieldClassifier":

@@ -1,5 +1,6 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial, reduce
 from numbers import Integral
 from typing import Any, ClassVar
@@ -51,6 +52,7 @@ def _has_distribution(estimator):
     return True
 
 
+@dataclass(eq=False, repr=False)
 class RegressionTreeField(RegressorMixin, FieldEstimator):
     r"""Predict an image from an image: a Gaussian field whose factors are chosen by regression trees.
 
@@ -86,19 +88,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         similar patches farther and more often, which takes more time. Other names are those of
         :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``; or a transformer of images, several as a
         :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Volumes are filtered slice by slice.
-    corruption : callable or None, default=None
-        Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
-        :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
-        :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. It is drawn anew in every round, so
-        that leaves cannot learn one noise by heart. ``fit(images)`` of clean images is then enough.
-    degradation : Blur, Downsampling, list of them or None, default=None
-        What is known to have made X out of y besides noise: :class:`~sklearn_crf.rtf.Blur` or
-        :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
-        super-resolution. A list has one for each image of X; with ``fit(images)`` of clean images one of the list is
-        drawn for each image and round. It needs a loss of predictions, and as many channels in X as in y.
-    clip : "auto", (float, float) or None, default="auto"
-        Bounds of predictions. ``"auto"``, for images, is the range and type of y: rounded bytes are predicted for
-        bytes, and float32 for float32, within the values seen. None is what the field predicts, in float64.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
         parameters are fitted, where the means of the targets explain most. The tests and thresholds to try are options
@@ -114,9 +103,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Largest entry of the projected gradient at which a round ends, of ``"mse"`` and ``"mae"`` where y has variance
         one, by parameters in units of the root of their leaf's share of the factors, and of what the leaf sees of the
         channels.
-    cascade : int or Cascade, default=1
-        Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
-        :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.
     inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
         What finds the mean of the field in training and prediction. ``"auto"``, or ``"conjugate_gradient"``, stops at a
         residual of 1e-4 in training, 1e-5 in prediction. ``"direct"`` factorises, which suits chains and small images;
@@ -129,6 +115,22 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Threads over images, types, and rows; results do not depend on it.
     verbose : int, default=0
         1 prints a line a round.
+    corruption : callable or None, default=None
+        Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
+        :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
+        :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. It is drawn anew in every round, so
+        that leaves cannot learn one noise by heart. ``fit(images)`` of clean images is then enough.
+    degradation : Blur, Downsampling, list of them or None, default=None
+        What is known to have made X out of y besides noise: :class:`~sklearn_crf.rtf.Blur` or
+        :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
+        super-resolution. A list has one for each image of X; with ``fit(images)`` of clean images one of the list is
+        drawn for each image and round. It needs a loss of predictions, and as many channels in X as in y.
+    clip : "auto", (float, float) or None, default="auto"
+        Bounds of predictions. ``"auto"``, for images, is the range and type of y: rounded bytes are predicted for
+        bytes, and float32 for float32, within the values seen. None is what the field predicts, in float64.
+    cascade : int or Cascade, default=1
+        Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
+        :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.
 
     Attributes
     ----------
@@ -221,44 +223,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         "cascade": [Interval(Integral, 1, None, closed="left"), Cascade],
     }
 
-    def __init__(
-        self,
-        loss="mse",
-        *,
-        window=3,
-        max_depth="auto",
-        filter_bank="auto",
-        corruption=None,
-        degradation=None,
-        clip="auto",
-        split="gradient",
-        solver="pqn",
-        max_iter="auto",
-        tol=1e-4,
-        cascade=1,
-        inference="auto",
-        warm_start=False,
-        random_state=None,
-        n_jobs=None,
-        verbose=0,
-    ):
-        self.loss = loss
-        self.window = window
-        self.max_depth = max_depth
-        self.filter_bank = filter_bank
-        self.corruption = corruption
-        self.degradation = degradation
-        self.clip = clip
-        self.split = split
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.cascade = cascade
-        self.inference = inference
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    loss: Any = "mse"
+    _: KW_ONLY
+    corruption: Any = None
+    degradation: Any = None
+    clip: Any = "auto"
+    cascade: int | Cascade = 1
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

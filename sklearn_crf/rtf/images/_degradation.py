@@ -1,7 +1,8 @@
 """Known linear degradations of images, whose likelihood is part of a field: blur, downsampling, missing pixels."""
 
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -92,6 +93,7 @@ class Degradation(Options):
         raise NotImplementedError(type(self).__name__)
 
 
+@dataclass(eq=False, repr=False)
 class Blur(Degradation):
     r"""Convolution with a known kernel, and white noise.
 
@@ -126,9 +128,8 @@ class Blur(Degradation):
 
     _parameter_constraints: ClassVar[dict] = {**Degradation._parameter_constraints, "kernel": ["array-like"]}
 
-    def __init__(self, kernel=None, noise: float | None = None):
-        self.kernel = kernel
-        self.noise = noise
+    kernel: Any = None
+    noise: Any = None
 
     @property
     def gain(self):
@@ -155,6 +156,7 @@ class Blur(Degradation):
         return _Convolution(np.asarray(self.kernel, dtype=np.float64), shape)
 
 
+@dataclass(eq=False, repr=False)
 class Downsampling(Degradation):
     r"""Means of squares of pixels, and white noise: the inverse task is super-resolution.
 
@@ -182,9 +184,8 @@ class Downsampling(Degradation):
         "factor": [Interval(Integral, 2, None, closed="left")],
     }
 
-    def __init__(self, factor: int | None = None, noise: float | None = None):
-        self.factor = factor
-        self.noise = noise
+    factor: Any = None
+    noise: Any = None
 
     @property
     def step(self):
@@ -374,7 +375,9 @@ def solved_from(solver, model, start, init=None, n_threads=1):
     The observation takes nearly all of the norm of h, which the residual would be compared with, and little of that of
     the rest.
     """
-    # start: (N, D)
+    # start: (N, D); None solves for the mean itself
+    if start is None:
+        return solver.solve(model, model.h, init=init, n_threads=n_threads)
     rest = model.h - model.product(start)
     found = solver.solve(model, rest, init=None if init is None else init - start, n_threads=n_threads)
     return found._replace(x=start + found.x)
