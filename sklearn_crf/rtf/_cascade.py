@@ -10,7 +10,6 @@ import numpy as np
 from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.optimize import minimize_pqn
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
 from sklearn_crf.rtf._options import Cascade
@@ -18,7 +17,7 @@ from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData, solver_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._prediction import FittedField, restored_values
 from sklearn_crf.rtf._rounds import random_rectangles
-from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
 from sklearn_crf.rtf._training import Trained, TreeField, held_out_images, train
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, n_masks
 from sklearn_crf.rtf.images._corruption import corrupted_image
@@ -361,42 +360,15 @@ class JointTraining:
     def _round(self, number):
         data, plan = self._data(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
-        bounds, strength = plan.bounds, plan.solver.shrinkage
-        scalings, pulls = [], []
+        risks, strengths = [], []
         for stage, field in zip(data.risk.stages, data.fields, strict=True):
             of_data = stage.images, data.targets, data.weights, self.n_jobs
-            own = FieldRisk(data.risk.objective, field.potentials, *of_data)
-            scalings.append(LeafScaling(own, rng))
-            is_split = max(field.potentials.n_leaves) > 1
-            pulls.append(Shrinkage(own, field.coef, strength, rng) if strength and is_split else None)
-
-        def each(name, x, *arguments):
-            parts = zip(scalings, data.risk.parts(x), strict=True)
-            return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
-
-        def value_grad(x):
-            coef = each("unscaled", x)
-            value, gradient = data.risk.value_grad(coef)
-            parts = zip(pulls, data.risk.parts(coef), data.risk.parts(gradient), strict=True)
-            for pull, own, slope in parts:
-                if pull is not None:
-                    more, of_pull = pull.value_grad(own)
-                    value, slope[:] = value + more, slope + of_pull
-            return value / data.risk.objective.unit, each("gradient", gradient) / data.risk.objective.unit
-
-        found = minimize_pqn(
-            value_grad,
-            each("scaled", data.coef),
-            project=lambda x: each("project", x, bounds),
-            max_iter=plan.max_iter,
-            tol=plan.tol,
-            # Values are computed in float32.
-            precision=4 * float(np.finfo(np.float32).eps),
-        )
-        coefs = data.risk.parts(each("unscaled", found.x))
+            risks.append(FieldRisk(data.risk.objective, field.potentials, *of_data))
+            strengths.append(plan.solver.shrinkage if max(field.potentials.n_leaves) > 1 else 0.0)
+        loss = ScaledLoss(data.risk.value_grad, risks, [field.coef for field in data.fields], strengths, rng)
+        coefs = loss.coefs(loss.minimised(plan, data.risk.objective.unit).x, plan.bounds)
         found = []
         for fitted, field, coef, white in zip(self.fitted, data.fields, coefs, data.whitening, strict=True):
-            coef = field.potentials.project(coef, bounds)
             found.append(fitted | field._replace(coef=coef).attributes(white))
         self.fitted = found
 
@@ -411,13 +383,14 @@ class JointTraining:
         kept, held_out = held_out_images(plan, last.images, np.random.RandomState(plan.seed))
         choice = kept if is_training or held_out is None else held_out
         rng = np.random.RandomState((self.seed + 7919 * number) % 2**32)
+        most: Any = plan.solver.max_samples
         cuts, made = None, []
         for fitted, (_, own) in zip(self.fitted, data, strict=True):
-            rounds = own.images.rounds(choice, plan.solver.max_samples, None, self.seed, self.n_jobs)
+            rounds = own.images.rounds(choice, most, None, self.seed, self.n_jobs)
             rounds.bank = fitted["filter_bank_"]
             n_pixels = sum(map(prod, rounds.pairs.shapes))
-            if plan.solver.max_samples is not None and n_pixels > plan.solver.max_samples and is_training:
-                cuts = cuts or random_rectangles(rounds.pairs.shapes, plan.solver.max_samples, rounds.pairs.step, rng)
+            if most is not None and n_pixels > most and is_training:
+                cuts = cuts or random_rectangles(rounds.pairs.shapes, most, rounds.pairs.step, rng)
                 made.append(rounds.rectangles(cuts, 0))
             else:
                 made.append(rounds.whole_images(0))

@@ -7,6 +7,7 @@ from sklearn_crf.kernels.rtf.leaf_trees import find_responses
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane
 from sklearn_crf.rtf._trees import RegressionTree, best_split, explained_variance, random_tests
+from sklearn_crf.rtf.images._degradation import solved_from
 
 
 def held_out_errors(objective, field, data, rng, n_jobs):
@@ -54,6 +55,19 @@ def _grown(tests, responses, errors, run):
     return tree, leaf
 
 
+def _of_predictions(finish, solver, field, data, n_jobs):
+    """Results of a function of image, prediction, target and weights, for each image."""
+
+    def of_image(task, n_threads):
+        image, target, weight = task
+        model = field.potentials.model(field.coef, image, n_threads)
+        start = None if image.observation is None else image.observation.start
+        return finish(image, solved_from(solver, model, start, n_threads=n_threads).x, target, weight)
+
+    weights = [None] * data.n_images if data.weights is None else data.weights
+    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
+
+
 def _shapes(data, part):
     return [plane.shape for plane in data.features]
 
@@ -61,11 +75,8 @@ def _shapes(data, part):
 def _errors(data, part, objective, field, tests, n_jobs):
     """Responses to tests (T, n), and squared errors (D, n), at some pixels of each image."""
 
-    def of_image(task, n_threads):
-        image, target = task
-        model = field.potentials.model(field.coef, image, n_threads)
-        start = None if image.observation is None else image.observation.start
-        errors = (objective.solved(model, start, n_threads=n_threads).x.astype(np.float64) - target) ** 2
+    def finish(image, mean, target, weight):
+        errors = (mean.astype(np.float64) - target) ** 2
         counted = ~np.isnan(target).any(axis=1)
         if image.observation is not None and image.observation.diagonal is not None:
             counted &= (image.observation.diagonal == 0).all(axis=1)
@@ -77,7 +88,7 @@ def _errors(data, part, objective, field, tests, n_jobs):
         find_responses(plane, image.features.shape[-3], pixels, tests, place, responses)
         return responses, errors[own].T
 
-    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
+    return _of_predictions(finish, objective.solver, field, data, n_jobs)
 
 
 def is_worse_than_mean(images, bank, field, solver, n_jobs):
@@ -94,15 +105,12 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
 def _sums_of_squares(data, part, solver, field, n_jobs):
     """Of each image the number of known targets, their sum and that of their squares, and of squared errors: (4, D)."""
 
-    def of_image(task, n_threads):
-        image, target = task
-        model = field.potentials.model(field.coef, image, n_threads)
-        errors = solver.solve(model, model.h, n_threads=n_threads).x - target
+    def finish(image, mean, target, weight):
         known = ~np.isnan(target)
-        columns = known, target, target**2, errors**2
+        columns = known, target, target**2, (mean - target) ** 2
         return np.array([np.where(known, each, 0.0).sum(axis=0, dtype=np.float64) for each in columns])
 
-    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, strict=True), n_jobs)
+    return _of_predictions(finish, solver, field, data, n_jobs)
 
 
 def scores_of_classes(objective, field, data, n_classes, n_jobs):
@@ -116,21 +124,15 @@ def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
     """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
     # returns list of (2, n_classes, D + 1), one for each image
 
-    def of_image(task, n_threads):
-        image, target, weight = task
-        model = field.potentials.model(field.coef, image, n_threads)
-        scores = objective.solved(model, n_threads=n_threads).x.astype(np.float64)
+    def finish(image, mean, target, weight):
+        scores = mean.astype(np.float64)
         label, own = (_class_of(values) for values in (target, scores))
         weight = np.ones(len(target)) if weight is None else weight > 0
         summed = np.concatenate([scores, np.ones((len(scores), 1))], axis=1)
-        of_all = [
-            (label == np.arange(n_classes)[:, None]).astype(float) @ (w[:, None] * summed)
-            for w in (weight * (label == own), weight)
-        ]
-        return np.array(of_all)
+        members = (label == np.arange(n_classes)[:, None]).astype(float)
+        return np.array([members @ (w[:, None] * summed) for w in (weight * (label == own), weight)])
 
-    weights = [None] * data.n_images if data.weights is None else data.weights
-    return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
+    return _of_predictions(finish, objective.solver, field, data, n_jobs)
 
 
 def _class_of(values):

@@ -132,11 +132,14 @@ class PredictionLoss:
                 return found
         first, second = (None, None) if state is None else state
         found = self.solved(model, start, first, n_threads)
-        is_square = self.of_mean_square is not None and np.ndim(weight) == 0 and found.x.dtype == y.dtype
-        of_mean = self._squared if is_square else self._general
-        if self.of_mean is not None and found.x.dtype == y.dtype:
-            of_mean = self._by_one_call
-        value, slope, unit = of_mean(model, found.x, y, weight)
+        is_same = found.x.dtype == y.dtype
+        if self.of_mean is not None and is_same:
+            options = self.offset, self.scale, 1.0 if weight is None else weight, self.ridge
+            value, slope, unit = self.of_mean(found.x, y, *options)
+        elif self.of_mean_square is not None and np.ndim(weight) == 0 and is_same:
+            value, slope, unit = self._squared(found.x, y, weight)
+        else:
+            value, slope, unit = self._general(model, found.x, y, weight)
         adjoint = self._adjoint(model, slope, unit, second, n_threads)
         converged = found.converged and adjoint.converged
         return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
@@ -178,17 +181,13 @@ class PredictionLoss:
         share = 1.0 if weight is None else float(weight)
         return share * value, share * derivative * 2 / max(size, 1) * largest
 
-    def _squared(self, model, x, y, weight):
+    def _squared(self, x, y, weight):
         """Value of a function of the mean squared error, its derivative by the field's mean, and the unit of that."""
         x, y, slope = np.ascontiguousarray(x), np.ascontiguousarray(y), np.empty(x.shape, x.dtype)
         scale = np.array(np.broadcast_to(self.scale, y.shape[1]), dtype=np.float64)
         total, largest = squared_differences(x, y, scale, slope)
         value, unit = self._value_of(total, largest, y.size, weight)
         return value, slope, unit
-
-    def _by_one_call(self, model, x, y, weight):
-        """The same of a loss that has a function of the mean."""
-        return self.of_mean(x, y, self.offset, self.scale, 1.0 if weight is None else weight, self.ridge)
 
     def _general(self, model, x, y, weight):
         """The same of any loss."""
@@ -215,13 +214,7 @@ class PredictionLoss:
 
     def solved(self, model, start=None, init=None, n_threads=1):
         """The prediction of a field, in its units."""
-        if start is None:
-            return self.solver.solve(model, model.h, init=init, n_threads=n_threads)
         return solved_from(self.solver, model, start, init, n_threads)
-
-    def with_ridge(self, ridge):
-        """The same loss with another weight of the squares of predictions."""
-        return replace(self, ridge=ridge)
 
     def _weighted(self, prediction, target, weight):
         if np.ndim(weight) == 0:

@@ -53,32 +53,12 @@ def clip_eigenvalues(matrices, low, high):
     """The nearest symmetric matrices, in Frobenius norm, whose eigenvalues lie between bounds."""
     # matrices: (..., m, m)
     size = matrices.shape[-1]
-    if size == 1:
-        return np.clip(matrices, low, high)
-    if size == 2:
-        return _clip_pairs(matrices, low, high)
-    values, vectors = np.linalg.eigh(matrices)
-    return np.einsum("...ia,...a,...ja->...ij", vectors, np.clip(values, low, high), vectors)
-
-
-def _clip_pairs(matrices, low, high):
-    """Closed form for 2 x 2 matrices, thousands of which are projected in every step of training."""
-    centre = (matrices[..., 0, 0] + matrices[..., 1, 1]) / 2
-    half = (matrices[..., 0, 0] - matrices[..., 1, 1]) / 2
-    cross = matrices[..., 0, 1]
-    radius = np.hypot(half, cross)
-    # np.clip takes several times as long for a few matrices.
-    upper, lower = (np.minimum(np.maximum(value, low), high) for value in (centre + radius, centre - radius))
-    # The traceless part keeps its direction; it is 0 for a multiple of the identity.
-    scale = np.divide((upper - lower) / 2, radius, out=np.zeros_like(radius), where=radius > 0)
-    middle = (upper + lower) / 2
-    inside = (centre - radius >= low) & (centre + radius <= high)
-    out = np.empty_like(matrices)
-    out[..., 0, 0], out[..., 1, 1] = middle + scale * half, middle - scale * half
-    out[..., 0, 1] = out[..., 1, 0] = scale * cross
-    # Matrices within the bounds do not change in any bit.
-    out[inside] = matrices[inside]
-    return out
+    if size > 2:
+        values, vectors = np.linalg.eigh(matrices)
+        return np.einsum("...ia,...a,...ja->...ij", vectors, np.clip(values, low, high), vectors)
+    found = np.array(matrices, dtype=np.float64, order="C")
+    clip_eigenvalues_in_place(found.reshape(-1), np.arange(0, found.size, size**2), size, low, high)
+    return found
 
 
 def _clip_together(parts, low, high):

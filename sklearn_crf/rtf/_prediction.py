@@ -195,10 +195,8 @@ class FittedField:
             if observation is None and self.known is not None:
                 observation = self.known.observation(plane)
             model = self.model(plane, n_threads, observation)
-            if observation is None:
-                mean = solver.solve(model, model.h, n_threads=n_threads).x
-            else:
-                mean = solved_from(solver, model, observation.start, None, n_threads).x
+            start = None if observation is None else observation.start
+            mean = solved_from(solver, model, start, n_threads=n_threads).x
             return mean, None if and_also is None else and_also(model, n_threads)
 
         found = mean_in_tiles(

@@ -1,13 +1,15 @@
 """Units of the parameters of a tree field in training: whitened inputs, scaled leaves, and the pull to parents."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
+from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk
-from sklearn_crf.rtf._trees import by_leaf
+from sklearn_crf.rtf._trees import places_by_leaf
 
 
 def whitening_of_types(data, types, rng, n_jobs):
@@ -167,47 +169,33 @@ def _sums_of_squares(risk, seeds):
     """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
 
     def of_type(number, n_threads):
-        own = _drawn_factors(risk, number, risk.whole.random_state(seeds[number])) if risk.images else None
-        return _sums_of_type(risk, number, own, n_threads)
+        return _sums_of_type(risk, number, risk.whole.random_state(seeds[number]), n_threads)
 
     # Calls for single images and leaves are so short that threads would wait for each other.
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
-class DrawnFactors(NamedTuple):
-    """Some factors of a type, and their order leaf by leaf."""
-
-    chosen: list  # of each image, numbers of factors
-    place: list  # of each image, their places in that order
-    leaf: np.ndarray  # in that order
-    weight: np.ndarray
-
-
 def _drawn_factors(risk, number, rng):
+    """Some factors of a type on each image, their places leaf by leaf, and in this order their leaves and weights."""
     limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])
         chosen.append(np.arange(n) if n <= limit else rng.randint(n, size=limit))
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, chosen, strict=True)])
     weight = np.concatenate([risk.factor_weights(k, kind)[own] for k, own in enumerate(chosen)])
-    order = by_leaf(leaf)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return DrawnFactors(
-        chosen, np.split(place, np.cumsum([len(own) for own in chosen[:-1]])), leaf[order], weight[order]
-    )
+    order, place = places_by_leaf(leaf)
+    return chosen, np.split(place, np.cumsum([len(own) for own in chosen[:-1]])), leaf[order], weight[order]
 
 
-def _sums_of_type(risk, number, factors, n_jobs):
+def _sums_of_type(risk, number, rng, n_jobs):
     n_leaves, size = risk.potentials.n_leaves[number], risk.potentials.whitening[number].shape[1]
     if not risk.images:
         return np.zeros((n_leaves, size, size)), np.zeros(n_leaves)
-    kind, leaf, weight = risk.potentials.types[number], factors.leaf, factors.weight
+    kind, (chosen, places, leaf, weight) = risk.potentials.types[number], _drawn_factors(risk, number, rng)
     root, inputs = np.sqrt(weight), np.empty((len(leaf), size))
 
     def write(k, n_threads):
-        own, place = factors.chosen[k], factors.place[k]
-        kind.write_inputs(risk.images[k].seen(kind), own, place, inputs, root[place])
+        kind.write_inputs(risk.images[k].seen(kind), chosen[k], places[k], inputs, root[places[k]])
 
     map_tasks(write, range(len(risk.images)), n_jobs)
     bounds = np.searchsorted(leaf, np.arange(n_leaves + 1))
@@ -276,3 +264,53 @@ def _curvatures(risk, coef, rng):
         shared = np.sum(share[:, None, None] * sign.weight**2)
         found.append(float(np.sum(sign.weight * curve.weight)) / shared if shared > 0 else 0.0)
     return found
+
+
+class ScaledLoss:
+    """Loss of the leaves of one field or of several, over scaled parameters, with the pull to the parents of leaves."""
+
+    # value_grad: of the parameters of all fields, one after the other
+    # risks, coefs: of each field
+    # strengths: of the pull in each field; 0 is none
+
+    def __init__(self, value_grad, risks, coefs, strengths, rng):
+        self.value_grad, self.start = value_grad, np.concatenate(coefs)
+        self.ends = np.cumsum([len(coef) for coef in coefs])[:-1]
+        self.scalings, self.pulls = [], []
+        for risk, coef, strength in zip(risks, coefs, strengths, strict=True):
+            self.scalings.append(LeafScaling(risk, rng))
+            self.pulls.append(Shrinkage(risk, coef, strength, rng) if strength else None)
+
+    def _each(self, name, x, *arguments):
+        parts = zip(self.scalings, np.split(x, self.ends), strict=True)
+        return np.concatenate([getattr(scaling, name)(part, *arguments) for scaling, part in parts])
+
+    def coefs(self, x, bounds):
+        """Return the parameters of each field, with eigenvalues between bounds."""
+        parts = zip(self.scalings, np.split(self._each("unscaled", x), self.ends), strict=True)
+        return [scaling.potentials.project(part, bounds) for scaling, part in parts]
+
+    def minimised(self, plan, unit, callback=None):
+        """Return the result of an optimizer, of the loss in a unit, so that what counts as small depends on none."""
+
+        def value_grad(x):
+            coef = self._each("unscaled", x)
+            value, gradient = self.value_grad(coef)
+            parts = [np.split(values, self.ends) for values in (coef, gradient)]
+            for pull, own, slope in zip(self.pulls, *parts, strict=True):
+                if pull is not None:
+                    more, of_pull = pull.value_grad(own)
+                    value, slope[:] = value + more, slope + of_pull
+            return value / unit, self._each("gradient", gradient) / unit
+
+        minimize: Callable = minimize_spg if plan.solver.method == "spg" else minimize_pqn
+        return minimize(
+            value_grad,
+            self._each("scaled", self.start),
+            project=lambda x: self._each("project", x, plan.bounds),
+            max_iter=plan.max_iter,
+            tol=plan.tol,
+            # Values are computed in float32.
+            precision=4 * float(np.finfo(np.float32).eps),
+            callback=callback,
+        )

@@ -1,6 +1,6 @@
 """Training of regression tree fields: parameters and trees in turn."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import NamedTuple
@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
-from sklearn_crf.optimize import minimize_pqn, minimize_spg
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
@@ -22,7 +21,7 @@ from sklearn_crf.rtf._rounds import (
     sampled_variables,
     split_off,
 )
-from sklearn_crf.rtf._scaling import LeafScaling, Shrinkage, whitening_of_types
+from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
 from sklearn_crf.rtf.images._channels import n_masks
 from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, multiplier_channels
@@ -261,43 +260,19 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 
 def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
     """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
-    risk.converged, coef, stopped, unit = True, field.coef, False, objective.unit
-    minimize: Callable = minimize_spg if plan.solver.method == "spg" else minimize_pqn
-    scaling = LeafScaling(risk, rng)
-
+    risk.converged, stopped = True, False
     # The leaves that training starts from have no parents to shrink to.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
-    pull = Shrinkage(risk, coef, plan.solver.shrinkage, rng) if plan.solver.shrinkage and is_split else None
-
-    def value_grad(x):
-        own = scaling.unscaled(x)
-        value, gradient = risk.value_grad(own)
-        if pull is not None:
-            more, slope = pull.value_grad(own)
-            value, gradient = value + more, gradient + slope
-        # So that what counts as small depends on no unit of the values.
-        return value / unit, scaling.gradient(gradient) / unit
-
-    def unscaled(x):
-        return risk.potentials.project(scaling.unscaled(x), plan.bounds)
+    strength = plan.solver.shrinkage if is_split else 0.0
+    loss = ScaledLoss(risk.value_grad, [risk], [field.coef], [strength], rng)
 
     def callback(point):
         nonlocal stopped
-        stopped = bool(on_iteration(field, lambda: unscaled(point.x)))
+        stopped = bool(on_iteration(field, lambda: loss.coefs(point.x, plan.bounds)[0]))
         return stopped
 
-    found = minimize(
-        value_grad,
-        scaling.scaled(coef),
-        project=lambda x: scaling.project(x, plan.bounds),
-        max_iter=plan.max_iter,
-        tol=plan.tol,
-        # Values are computed in float32.
-        precision=4 * np.finfo(np.float32).eps,
-        callback=callback,
-    )
-    found.x, found.stopped = unscaled(found.x), stopped
-    unit *= objective.reported
+    found, unit = loss.minimised(plan, objective.unit, callback), objective.unit * objective.reported
+    found.x, found.stopped = loss.coefs(found.x, plan.bounds)[0], stopped
     found.fun, found.loss_curve = unit * found.fun, unit * np.asarray(found.loss_curve)
     return found
 
@@ -449,7 +424,7 @@ def _with_ridge(plan, depth, data):
     """The objective with the penalty on scores, divided by the weight of the pixels whose label is known."""
     if not plan.targets.are_scores:
         return plan.objective
-    return plan.objective.with_ridge(plan.ridge_for(depth) / (data.total(weight_of_known_pixels) or 1.0))
+    return replace(plan.objective, ridge=plan.ridge_for(depth) / (data.total(weight_of_known_pixels) or 1.0))
 
 
 def _loss_on(plan, validation, field):

@@ -52,18 +52,33 @@ class FactorTemplate(NamedTuple):
         """From the first pixel to the second: slices, rows and columns."""
         return self.slices, self.down, self.right
 
+    # Training asks for the rows of each type and shape a thousand times.
+    @lru_cache(maxsize=1024)  # noqa: B019
     def rows(self, shape):
         """The factors on a plane (H, W), or on a volume (D, H, W)."""
-        return _rows_at(self.offset, shape)
+        first, height = _region(self.offset, shape)[0], shape[-2]
+        rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
+        if len(shape) == 3:
+            above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
+            rows = (above[:, None] + rows).ravel()
+        rows.flags.writeable = False
+        columns, down = first[-1].stop - first[-1].start, self.slices * height + self.down
+        return FactorRows(rows, first[-1].start, columns, down, self.right)
 
+    @lru_cache(maxsize=1024)  # noqa: B019
     def rows_of_plane(self, shape):
         """For each row of the plane, the row of factors that has its first, and its second pixels there; or -1."""
         # returns (2, n_rows) int32
-        return _rows_of_plane(self.offset, shape)
+        rows = self.rows(shape)
+        found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
+        number = np.arange(len(rows.first), dtype=np.int32)
+        found[0, rows.first], found[1, rows.first + rows.down] = number, number
+        found.flags.writeable = False
+        return found
 
     def ends(self, shape):
         """Slices of a plane or volume: the first pixels of the factors, and the second."""
-        return _region(self.offset, shape) if self.paired else _region(self.offset, shape)[:1]
+        return _region(self.offset, shape)[: 1 + self.paired]
 
     def n_inputs(self, n_channels):
         """Number of inputs of a linear model: 1 and the channels of the pixels of the factor."""
@@ -105,29 +120,6 @@ def _region(offset, shape):
     if any(own.stop == own.start for own in first):
         first = second = [slice(0, 0)] * len(shape)
     return tuple(first), tuple(second)
-
-
-# Training asks for the rows of each type and shape a thousand times.
-@lru_cache(maxsize=1024)
-def _rows_at(offset, shape):
-    slices, down, right = offset
-    first, height = _region(offset, shape)[0], shape[-2]
-    rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
-    if len(shape) == 3:
-        above = height * np.arange(first[0].start, first[0].stop, dtype=np.int32)
-        rows = (above[:, None] + rows).ravel()
-    rows.flags.writeable = False
-    return FactorRows(rows, first[-1].start, first[-1].stop - first[-1].start, slices * height + down, right)
-
-
-@lru_cache(maxsize=1024)
-def _rows_of_plane(offset, shape):
-    rows = _rows_at(offset, shape)
-    found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
-    number = np.arange(len(rows.first), dtype=np.int32)
-    found[0, rows.first], found[1, rows.first + rows.down] = number, number
-    found.flags.writeable = False
-    return found
 
 
 def factor_templates(offsets, channels=None, multipliers=()):
@@ -447,6 +439,14 @@ def by_leaf(leaf):
     return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
 
 
+def places_by_leaf(leaf):
+    """Numbers of factors, leaf by leaf, and the place of each factor in this order."""
+    order = by_leaf(leaf)
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return order, place
+
+
 def _in_order_of_leaves(parts):
     """Terms, responses and leaves of the factors of several parts."""
     parts = [part for part in parts if part is not None]
@@ -503,9 +503,7 @@ def _gather(risk, statistics, sample):
     bounds = np.searchsorted(chosen, starts)
     members = [chosen[bounds[k] : bounds[k + 1]] - starts[k] for k in range(len(counts))]
     leaf = np.concatenate([image.leaves[number][own] for image, own in zip(risk.images, members, strict=True)])
-    order = by_leaf(leaf)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    order, place = places_by_leaf(leaf)
     terms = np.empty((len(chosen), _n_terms(risk, statistics, number)), dtype=dtype)
     responses = np.empty((len(tests), len(chosen)), dtype=dtype)
 

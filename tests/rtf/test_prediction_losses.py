@@ -76,7 +76,7 @@ def test_multinomial_losses_by_one_call(missing, ridge, weight, dtype):
     offset = np.array([0.1, -0.2, 0.3])
     options = ConjugateGradient(tol=1e-12 if dtype == np.float64 else 1e-6), offset, SCALE, multinomial_of_unit_vectors
     losses = [
-        PredictionLoss(multinomial_of_unit_vectors, *options, of_mean=of_mean).with_ridge(ridge)
+        PredictionLoss(multinomial_of_unit_vectors, *options, of_mean=of_mean, ridge=ridge)
         for of_mean in (multinomial_of_codes, None)
     ]
     found, expected = (loss.loss(model, target, weight=weight) for loss in losses)
