@@ -1,7 +1,7 @@
 """The plan of a fit: all parameters, resolved once."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -22,12 +22,14 @@ class MixtureFamily(NamedTuple):
     criterion: Criterion
     prior: PriorPrecisions
 
-    def packing(self, n_classes, n_features):
+    def packing(self, n_classes: int, n_features: int) -> ParameterVector:
         """Return the layout of all parameters in one vector."""
         return ParameterVector(n_classes, self.n_components, n_features, self.n_factors, self.noise)
 
 
-def planned_family(n_components, n_factors, noise, *, objective, alpha, priors):
+def planned_family(
+    n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
+) -> tuple[MixtureFamily, float]:
     """Return densities and criterion in the solver's units, and the factor that the criterion was divided by."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
@@ -49,7 +51,7 @@ class MixturePlan(FitLimits):
     tol: float
 
 
-def chosen_solver(solver, objective, has_missing):
+def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
     """Return the solver of a parameter as an object with valid options."""
     joint = objective == "joint"
     if isinstance(solver, str):
@@ -63,7 +65,7 @@ def chosen_solver(solver, objective, has_missing):
     return clone(solver)
 
 
-def check_init(init, present, shape, noise_shape):
+def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple) -> str | dict:
     """Return initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
     # init: (C, K, d)
     if isinstance(init, str):

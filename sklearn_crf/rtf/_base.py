@@ -17,8 +17,9 @@ from sklearn_crf.distributed import Shards
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, TRANSFORMERS_OF_BANKS
 from sklearn_crf.preprocessing._filter_bank import BANKS
+from sklearn_crf.rtf._objectives import SOLVERS, solver_of
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
-from sklearn_crf.rtf._plan import SOLVERS, FieldOptions, FieldPlan, Targets, TreeData, solver_of
+from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, Targets, TreeData
 from sklearn_crf.rtf._prediction import check_saved_trees
 from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train

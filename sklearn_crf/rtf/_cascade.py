@@ -11,9 +11,9 @@ from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_t
 from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.rtf import _tuning as tuned
-from sklearn_crf.rtf._objectives import FieldRisk, statistics_of_mean
+from sklearn_crf.rtf._objectives import FieldRisk, solver_of, statistics_of_mean
 from sklearn_crf.rtf._options import Cascade
-from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData, solver_of
+from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
 from sklearn_crf.rtf._prediction import FittedField, restored_values
 from sklearn_crf.rtf._rounds import random_rectangles

@@ -12,7 +12,7 @@ import scipy.linalg
 from sklearn_crf._own_methods import errors_of
 from sklearn_crf._threads import fixed_ranges, map_tasks
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ConjugateGradient, convergence_left_to_caller
+from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect, convergence_left_to_caller
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.gaussian._base import copied, inverse_blocks, not_positive_definite
 from sklearn_crf.inference.gaussian._conjugate_gradient import bounds_of_sums
@@ -20,6 +20,19 @@ from sklearn_crf.kernels.rtf.prediction_losses import field_statistics, squared_
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
+
+# Solvers by name, as functions of the residual to stop at.
+SOLVERS: dict[str, Callable] = {
+    "auto": ConjugateGradient,
+    "conjugate_gradient": ConjugateGradient,
+    "direct": lambda tol: GaussianDirect(covariance=False),
+    "bp": lambda tol: GaussianBP(),
+}
+
+
+def solver_of(inference: Any, tol: float) -> Any:
+    """What finds means of fields: by the name of the parameter ``inference``, with a residual to stop at, or itself."""
+    return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
 
 
 class GaussianLoss(NamedTuple):

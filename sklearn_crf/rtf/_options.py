@@ -266,7 +266,7 @@ class Cascade(Options):
     joint: int = 0
 
 
-def check_clip(bounds):
+def check_clip(bounds: Any) -> None:
     """Raise InvalidParameterError unless bounds of predictions are two numbers in ascending order."""
     read = np.asarray(bounds)
     if read.shape != (2,) or read.dtype.kind not in "iuf" or not read[0] < read[1]:
@@ -280,7 +280,7 @@ def check_clip(bounds):
 OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver, "cascade": Cascade}
 
 
-def as_options(value, name):
+def as_options(value: Any, name: str) -> Any:
     """Validated options of a parameter that is given as an object, a name or a number."""
     kind = OPTION_CLASSES[name]
     options = value if isinstance(value, kind) else kind(value)

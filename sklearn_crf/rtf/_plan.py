@@ -18,11 +18,10 @@ from sklearn_crf.encoding import (
     sorted_classes,
     validate_sample_weight,
 )
-from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
 from sklearn_crf.rtf._deviations import scores_of_classes
-from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss
+from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, solver_of
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._rounds import ImagesHere, Pairs
 from sklearn_crf.rtf._trees import factor_templates
@@ -63,21 +62,8 @@ LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": Gauss
 # Losses of values: all but those of labels.
 LOSSES_OF_VALUES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
 
-# Solvers by name, as functions of the residual to stop at.
-SOLVERS: dict[str, Callable] = {
-    "auto": ConjugateGradient,
-    "conjugate_gradient": ConjugateGradient,
-    "direct": lambda tol: GaussianDirect(covariance=False),
-    "bp": lambda tol: GaussianBP(),
-}
 
-
-def solver_of(inference, tol):
-    """What finds means of fields: by the name of the parameter ``inference``, with a residual to stop at, or itself."""
-    return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
-
-
-def is_likelihood(loss) -> bool:
+def is_likelihood(loss: Any) -> bool:
     """Whether a loss is of the model, not of its prediction."""
     return isinstance(loss, str) and loss in LIKELIHOODS
 
@@ -142,7 +128,7 @@ class _Targets:
     def check(self) -> None:
         """Raise InvalidParameterError for parameters that are not valid."""
 
-    def weights(self, planes, sample_weight):
+    def weights(self, planes: Planes, sample_weight: Any) -> list | None:
         """Weights of pixels by example."""
         weight = validate_sample_weight(sample_weight, planes.encoded.n_examples)
         if weight is None:
@@ -157,7 +143,7 @@ class _Targets:
             )
         return [weight]
 
-    def without_missing(self, planes, gaps, weights):
+    def without_missing(self, planes: Planes, gaps: list, weights: list | None) -> list:
         """Weights that are 0 where the term of a pixel in the pseudolikelihood needs a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
@@ -214,7 +200,7 @@ class _Targets:
         """Return the options of a loss of predictions."""
         raise NotImplementedError(type(self).__name__)
 
-    def learned(self, objective, field, data, attributes, n_jobs) -> dict:
+    def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:
         """Attributes that are learned from the predictions of a trained field for training images."""
         # data: function without arguments; attributes: those that are known
         return {}
@@ -246,12 +232,12 @@ class ValueTargets(_Targets):
         if self.degradation is not None:
             check_degraded_fit(self.degradation, self.corruption, None if self.are_predicted else self.loss)
 
-    def read_given(self, reading: Reading, X, y, sample_weight) -> ReadImages:
+    def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images as they are given, and their values."""
         X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
         return self.read(reading, X, y, sample_weight, is_grey, degradations)
 
-    def survey(self, reading: Reading, X, y, sample_weight):
+    def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
         """Planes of the images of a shard, the channels that a corruption leaves gaps in, and labels."""
         if y is not None and isinstance(self.degradation, list | tuple):
             raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
@@ -262,7 +248,9 @@ class ValueTargets(_Targets):
         """The targets with what is known of all shards."""
         return replace(self, gaps=gaps)
 
-    def read(self, reading: Reading, X, y, sample_weight, is_grey=False, degradations=None) -> ReadImages:
+    def read(
+        self, reading: Reading, X: Any, y: Any, sample_weight: Any, is_grey: bool = False, degradations: Any = None
+    ) -> ReadImages:
         """Read images on the lattice of y, and their values."""
         if reading.window.lattice_ndim is None:
             require_one_reading(X, y)
@@ -282,7 +270,7 @@ class ValueTargets(_Targets):
         kept = are_kept(tried or planes.features, targets, found, planes.units)
         return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
 
-    def found(self, read: ReadImages):
+    def found(self, read: ReadImages) -> tuple:
         """Description of the images of one part, which :meth:`common` joins with those of the others."""
         values = np.concatenate(read.targets)
         moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
@@ -297,7 +285,7 @@ class ValueTargets(_Targets):
         require_size(ends)
         return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
 
-    def _check_former(self, n_values, has_channels, offsets):
+    def _check_former(self, n_values: int, has_channels: bool, offsets: np.ndarray) -> None:
         """Raise ValueError where training cannot go on from the last fit."""
         former = self.former
         if former is None:
@@ -342,16 +330,16 @@ class LabelTargets(_Targets):
         """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""
         return self.loss in SCORES
 
-    def coding(self, n_classes: int, weight=None) -> ClassCodes:
+    def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
         """How values stand for classes."""
         cost = checked_cost(self.cost, n_classes, self.classes, str(self.loss))
         return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
 
-    def labels(self, planes: Planes, y) -> EncodedLabels:
+    def labels(self, planes: Planes, y: Any) -> EncodedLabels:
         """Numbers of the classes of pixels."""
         return encode_y(y, planes.encoded, missing_label=self.missing_label, classes=self.classes)
 
-    def read_given(self, reading: Reading, X, y, sample_weight) -> ReadImages:
+    def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images, and the codes of their labels."""
         planes = reading.planes(X)
         labels = self.labels(planes, y)
@@ -371,7 +359,9 @@ class LabelTargets(_Targets):
         layout = {"classes_": labels.classes_, "n_node_types_": planes.n_node_types} | decision | planes.channels
         return ReadImages(planes, targets, weights, layout, missing=planes.missing)
 
-    def _pixel_weights(self, planes, columns, of_class, is_joint, weights):
+    def _pixel_weights(
+        self, planes: Planes, columns: list, of_class: np.ndarray | None, is_joint: bool, weights: list | None
+    ) -> list | None:
         """Weights of pixels by example and class, 0 where the label is missing."""
         # of_class: (n_classes,) or None; is_joint: whether the loss of an example is no sum over its pixels
         gaps = [own < 0 for own in columns]
@@ -393,7 +383,7 @@ class LabelTargets(_Targets):
             raise ValueError("sample_weight times class_weight is 0 for all pixels that have a label.")
         return weights
 
-    def counts(self, reading: Reading, X, y, sample_weight):
+    def counts(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
         """Weight of the labelled pixels of each of the classes, (n_classes,)."""
         planes = reading.planes(X)
         labels, weights = self.labels(planes, y), self.weights(planes, sample_weight)
@@ -403,7 +393,7 @@ class LabelTargets(_Targets):
             found += np.bincount(own[known], None if weights is None else weights[i][known], len(found))
         return found
 
-    def survey(self, reading: Reading, X, y, sample_weight):
+    def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
         """Planes of the images of a shard, channels with gaps, and labels, none if all classes are named."""
         planes = reading.planes(X)
         labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
@@ -420,7 +410,7 @@ class LabelTargets(_Targets):
         weights = class_weights(self.class_weight, of_classes)
         return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
 
-    def found(self, read: ReadImages):
+    def found(self, read: ReadImages) -> tuple:
         """Description of the images of one part, which :meth:`common` joins with those of the others."""
         return TargetMoments.of(read.targets, read.weights), read.layout
 
@@ -441,14 +431,14 @@ class LabelTargets(_Targets):
             "of_mean": multinomial_of_codes if self.loss == "multinomial" else None,
         }
 
-    def learned(self, objective, field, data, attributes, n_jobs) -> dict:
+    def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:
         if not self.are_scores:
             return {}
         n_classes = len(attributes["classes_"])
         return {"evidence_scores_": scores_of_classes(objective, field, data(), n_classes, n_jobs)}
 
 
-def _by_example(labels):
+def _by_example(labels: EncodedLabels) -> list:
     """Numbers of the classes of each example, of plain rows together."""
     return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 
@@ -588,7 +578,7 @@ def _resolved_solver(asked: FieldSolver, split: Splits, n_pixels: int, in_parts:
     return found
 
 
-def _depth(options, n_pixels, in_parts, is_enough):
+def _depth(options: FieldOptions, n_pixels: int, in_parts: bool, is_enough: bool) -> Any:
     """Depth of trees by the number of pixels, None where it goes by the number of parameters."""
     if options.max_depth != "auto":
         return options.max_depth

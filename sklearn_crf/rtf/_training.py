@@ -12,8 +12,7 @@ from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
-from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, stacks_of
-from sklearn_crf.rtf._plan import solver_of
+from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, solver_of, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._rounds import (
     fitted_bank,

@@ -310,7 +310,9 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
     return value, gradient
 
 
-def multinomial_of_codes(mean, target, offset, scale, weight, ridge):
+def multinomial_of_codes(
+    mean: np.ndarray, target: np.ndarray, offset: Any, scale: Any, weight: Any, ridge: float
+) -> tuple[float, np.ndarray, float]:
     """The multinomial loss of a field's mean, whose targets are codes: value, derivative in its unit, and this unit."""
     # mean, target: (N, K), NaN where a code is missing; offset, scale: (K,) or one for all, of scores by the mean
     # weight: (N,), or one for all; ridge: weight of half the mean square of the scores of a pixel
@@ -322,14 +324,16 @@ def multinomial_of_codes(mean, target, offset, scale, weight, ridge):
     return value, slope, unit or 1.0
 
 
-def weighted_mse(prediction, target, weight):
+def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean squared error with a weight for each pixel."""
     root = np.sqrt(weight)
     value, slope = mse(root * prediction, root * target)
     return value, root * slope
 
 
-def multinomial_of_unit_vectors(prediction, target, weight=1.0):
+def multinomial_of_unit_vectors(
+    prediction: np.ndarray, target: np.ndarray, weight: Any = 1.0
+) -> tuple[float, np.ndarray]:
     """The multinomial loss of targets that are unit vectors."""
     return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
 
@@ -396,7 +400,7 @@ _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 
-def unit_for_loss(loss, deviation):
+def unit_for_loss(loss: Any, deviation: float) -> float:
     """What values of y of a standard deviation are multiplied by before a loss is computed."""
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
@@ -410,12 +414,12 @@ def unit_for_loss(loss, deviation):
     return float(decimal_unit(deviation, _LARGEST_DEVIATION))
 
 
-def degree_of_loss(loss):
+def degree_of_loss(loss: Any) -> int:
     """Power of the unit of values that a loss grows with, by its name."""
     return {"mse": 2, "mae": 1}.get(loss, 0) if isinstance(loss, str) else 0
 
 
-def unit_of_loss(loss, scale, data_range):
+def unit_of_loss(loss: Any, scale: float, data_range: float) -> float:
     """Unit of a loss, by its name, where the values have a standard deviation: it grows with that as the loss does."""
     if loss == "mse":
         return scale**2
@@ -423,7 +427,7 @@ def unit_of_loss(loss, scale, data_range):
     return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
 
 
-def of_mean_square(loss, data_range=1.0):
+def of_mean_square(loss: Any, data_range: float = 1.0) -> "OfMeanSquare | None":
     """The value and derivative of a named loss as a function of the mean squared error, None if it is not one."""
     if not isinstance(loss, str):
         return None
@@ -436,7 +440,7 @@ class OfMeanSquare(NamedTuple):
     in_decibels: bool
     data_range: float
 
-    def __call__(self, error):
+    def __call__(self, error: float) -> tuple[float, float]:
         """Value, and derivative by the mean squared error."""
         return _decibels(error, self.data_range) if self.in_decibels else (error, 1.0)
 

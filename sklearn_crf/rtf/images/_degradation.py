@@ -24,12 +24,12 @@ class Degradation(Options):
     _parameter_constraints: ClassVar[dict] = {"noise": [Interval(Real, 0, None, closed="neither")]}
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Sides of images and of their parts are multiples of this."""
         return 1
 
     @property
-    def gain(self):
+    def gain(self) -> float:
         """What becomes of an image of ones, away from its border."""
         return 1.0
 
@@ -51,7 +51,7 @@ class Degradation(Options):
         found = GaussianNoise(self.noise)(found, rng)
         return found[..., 0] if image.ndim == 2 else found
 
-    def lifted(self, observed):
+    def lifted(self, observed: np.ndarray) -> np.ndarray:
         """The observation on the lattice of the image.
 
         Parameters
@@ -64,7 +64,7 @@ class Degradation(Options):
         """
         return observed
 
-    def observed(self, plane):
+    def observed(self, plane: np.ndarray) -> np.ndarray:
         """The observation that was lifted to a plane.
 
         Parameters
@@ -77,7 +77,7 @@ class Degradation(Options):
         """
         return plane
 
-    def transform(self, shape):
+    def transform(self, shape: tuple[int, int]) -> Any:
         """K of images of a shape.
 
         Parameters
@@ -132,7 +132,7 @@ class Blur(Degradation):
     noise: Any = None
 
     @property
-    def gain(self):
+    def gain(self) -> float:
         """Sum of the kernel."""
         return float(np.sum(self.kernel))
 
@@ -152,7 +152,7 @@ class Blur(Degradation):
             [scipy.ndimage.convolve(image[..., c], kernel, mode="nearest") for c in range(image.shape[2])], axis=2
         )
 
-    def transform(self, shape):
+    def transform(self, shape: tuple[int, int]) -> Any:
         return _Convolution(np.asarray(self.kernel, dtype=np.float64), shape)
 
 
@@ -188,23 +188,23 @@ class Downsampling(Degradation):
     noise: Any = None
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Sides of images are multiples of the factor."""
         return self.factor
 
     def _degraded(self, image):
         return _block_means(image, self.factor)
 
-    def lifted(self, observed):
+    def lifted(self, observed: np.ndarray) -> np.ndarray:
         smooth = scipy.ndimage.zoom(
             observed, (self.factor, self.factor, 1), order=3, mode="nearest", grid_mode=True
         ).astype(np.float32)
         return smooth + _repeated(observed - _block_means(smooth, self.factor), self.factor)
 
-    def observed(self, plane):
+    def observed(self, plane: np.ndarray) -> np.ndarray:
         return _block_means(plane, self.factor)
 
-    def transform(self, shape):
+    def transform(self, shape: tuple[int, int]) -> Any:
         return _Averaging(self.factor, shape)
 
 
@@ -419,7 +419,7 @@ class Degradations(NamedTuple):
         return cls.of(trained if given is None else given, len(X), of_clean=False)
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Sides of images are multiples of this."""
         return self.choices[0][0].step
 
