@@ -60,6 +60,12 @@ def _deviation(plane, target):
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
         return float(np.sqrt(known.mean(dtype=np.float64))) if known.size else 0.0
+    return noise_of_detail(plane)
+
+
+def noise_of_detail(plane):
+    """Estimate the standard deviation of white noise by the median magnitude of the finest diagonal detail."""
+    # plane: (..., H, W, C)
     detail = np.diff(np.diff(plane, axis=-3), axis=-2) / 2
     return float(np.median(np.abs(detail)) / 0.6745) if detail.size else 0.0
 

@@ -1,5 +1,6 @@
 """Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial, reduce
 from numbers import Integral
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._reports import fit_callbacks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
 from sklearn_crf.rtf._deviations import require_held_out
@@ -35,11 +37,13 @@ from sklearn_crf.rtf._prediction import (
 )
 from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images._channels import Channels, require_channels
+from sklearn_crf.rtf.images._corruption import level_of_noise, levels_of_images
 from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from
 from sklearn_crf.rtf.images._input import (
     OF_INPUT,
     Reading,
     TargetMoments,
+    joined_examples,
     put_back,
     put_samples_back,
     read_targets,
@@ -297,7 +301,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         of_input = {name: first[name] for name in OF_INPUT if name in first}
         return self._store(Trained(last | of_input | of_all | {"stages_": stages}, []))
 
-    def predict(self, X: Any, return_std: bool = False, *, evidence: Any = None, degradation: Any = None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, *, evidence: Any = None, degradation: Any = None, noise: Any = None
+    ) -> Any:
         """Mean of the field, clipped to the range of y.
 
         Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
@@ -315,6 +321,10 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             Values that are known, in the layout of y, NaN elsewhere: the mean is conditioned on them.
         degradation : Blur, Downsampling or list of them, optional
             What made X, one for all images or one for each; by default that of the estimator, if that is one.
+        noise : "auto", float or array-like of shape (n,), optional
+            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto"
+            estimates it for each image by the median magnitude of its finest detail. The field then sees images in
+            units in which it is the level of ``corruption=GaussianNoise(level)``.
 
         Returns
         -------
@@ -327,12 +337,15 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         ------
         ValueError
             If ``return_std`` is asked for after training for a loss of predictions where nothing was held out or with
-            ``evidence``, ``evidence`` of a field with ``degradation``, or ``degradation`` is missing or unexpected.
+            ``evidence``, ``evidence`` of a field with ``degradation``, or ``degradation`` is missing or unexpected; if
+            ``noise`` is not positive, or given to a field that was not trained for one level of noise.
         """
         if isinstance(X, Shards):
-            options = {"return_std": return_std, "degradation": degradation}
+            options = {"return_std": return_std, "degradation": degradation, "noise": noise}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
+        if noise is not None:
+            return self._predicted_at_levels(X, noise, return_std, evidence)
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
             require_held_out(self.held_out_errors_, self.loss, evidence)
@@ -356,6 +369,28 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if not return_std:
             return predicted
         return predicted, put_back(planes, deviations, self._has_channels)
+
+    def _predicted_at_levels(self, X, noise, return_std, evidence):
+        """Predictions for images of other levels of noise than that of training, image by image."""
+        trained = level_of_noise(self.corruption)
+        levels = levels_of_images(noise, X, tuned.LEAST_NOISE * trained)
+        found = []
+        for i, level in enumerate(levels):
+            known = None if evidence is None else evidence[i : i + 1]
+            found.append(self._in_units(trained / level).predict(X[i : i + 1], return_std, evidence=known))
+        if return_std:
+            return tuple(joined_examples(part) for part in zip(*found, strict=True))
+        return joined_examples(found)
+
+    def _in_units(self, factor):
+        """The field for images that have to be multiplied by a factor to be in the units of training."""
+        field = copy(self)
+        names = {"channel_centre_": 1 / factor, "channel_scale_": factor, "target_mean_": 1 / factor}
+        for name, share in (names | {"target_scale_": 1 / factor}).items():
+            setattr(field, name, getattr(self, name) * share)
+        if hasattr(self, "stages_"):
+            field.stages_ = [stage._in_units(factor) for stage in self.stages_]
+        return field
 
     def _mean_of(self, model):
         """Mean of a field in the units of y; residuals are compared with what differs from the mean of y."""

@@ -27,6 +27,10 @@ PATIENCE = 2
 # held-out losses would go up and down more than trees lower them; rounds of many pixels agree by themselves.
 LEAST_SHARE_OF_ROUND, PIXELS_OF_HALF = 0.3, 200_000
 
+# Least noise of an image, as a share of the level that a field was trained for. A smaller share would make contrasts
+# larger in the units of training, where less noise can hardly be told from detail.
+LEAST_NOISE = 0.02
+
 # Images that filters are learned from: filters of more images are hardly better, and take longer to learn.
 IMAGES_OF_BANK = 20
 

@@ -423,3 +423,62 @@ def test_held_out_images_let_trees_grow_on_small_rounds(monkeypatch):
     assert max(errors[0.3]) < min(errors[1.0])
     assert min(leaves[0.3]) >= 8
     assert 2 * max(leaves[1.0]) <= min(leaves[0.3])
+
+
+@pytest.fixture(scope="module")
+def denoiser():
+    """A field for one level of noise, whose predictions are not clipped."""
+    return RegressionTreeField(corruption=GaussianNoise(SIGMA), clip=None, **QUICK).fit(clean_images(8, seed=3))
+
+
+def test_other_levels_of_noise_are_brought_to_that_of_training(denoiser):
+    clean = clean_images(3, seed=5)
+    noisy = clean + 0.5 * SIGMA * np.random.default_rng(2).normal(size=clean.shape)
+    found = denoiser.predict(noisy, noise=[0.5 * SIGMA, SIGMA, 2 * SIGMA])
+    for own, x, factor in zip(found, noisy, (2.0, 1.0, 0.5), strict=True):
+        assert_allclose(own, denoiser.predict(factor * x[np.newaxis])[0] / factor, atol=1e-4)
+    assert_array_equal(denoiser.predict(noisy, noise=SIGMA), denoiser.predict(noisy))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_the_level_of_noise_is_estimated(denoiser, share):
+    clean = clean_images(4, (40, 48), seed=6)
+    noisy = clean + share * SIGMA * np.random.default_rng(7).normal(size=clean.shape)
+    found = denoiser.predict(noisy, noise="auto")
+    assert mean_square(found, denoiser.predict(noisy, noise=share * SIGMA)) < 0.02 * (share * SIGMA) ** 2
+    assert mean_square(found, clean) < 0.6 * mean_square(denoiser.predict(noisy), clean)
+    assert mean_square(denoiser.predict(clean, noise="auto"), clean) < mean_square(denoiser.predict(clean), clean)
+
+
+def test_levels_of_noise_go_with_colours_lists_deviations_and_cascades():
+    clean, options = clean_images(8, seed=3), {**QUICK, "max_iter": 2}
+    solver = FieldSolver(early_stopping=True)
+    field = RegressionTreeField(corruption=GaussianNoise(SIGMA), solver=solver, clip=None, **options).fit(clean)
+    noisy = list(with_noise(clean[:2]))
+    both = field.predict(noisy, True, noise=2 * SIGMA), field.predict([0.5 * x for x in noisy], True)
+    for found, halved in zip(*both, strict=True):
+        for own, half in zip(found, halved, strict=True):
+            assert_allclose(own, 2 * half, atol=1e-4)
+    colours = np.stack([noisy[0], noisy[1], noisy[0]], axis=-1)[np.newaxis]
+    by_colour = field.predict([noisy[0], noisy[1]], noise=SIGMA / 2)
+    assert_allclose(field.predict(colours, noise=SIGMA / 2)[0, ..., 1], by_colour[1], atol=1e-6)
+    cascade = RegressionTreeField(corruption=GaussianNoise(SIGMA), cascade=2, clip=None, **options).fit(
+        clean[..., np.newaxis], clean
+    )
+    seen = noisy[0][np.newaxis, ..., np.newaxis]
+    assert_allclose(cascade.predict(seen, noise=2 * SIGMA), 2 * cascade.predict(seen / 2), atol=1e-4)
+
+
+@pytest.mark.parametrize("corruption", [None, GaussianNoise(0.1, 0.3), GaussianNoise(0.1, level_channel=True)], ids=str)
+def test_levels_of_noise_need_a_field_for_one(corruption):
+    clean = clean_images(3)
+    field = RegressionTreeField(max_iter=1, max_depth=0, filter_bank=None, corruption=corruption)
+    field.fit(clean[..., np.newaxis], clean)
+    with pytest.raises(ValueError, match="noise needs a field that was trained for one level"):
+        field.predict(clean[..., np.newaxis], noise="auto")
+
+
+@pytest.mark.parametrize("noise", [0, -1.0, "known", [0.1, 0.2], [[0.1], [0.2], [0.3]]])
+def test_levels_of_noise_are_positive_numbers(denoiser, noise):
+    with pytest.raises(ValueError, match="noise must be 'auto', a positive number or one for each of 3 images"):
+        denoiser.predict(clean_images(3), noise=noise)

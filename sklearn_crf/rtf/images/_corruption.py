@@ -7,6 +7,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf.preprocessing._default_bank import noise_of_detail
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._channels import InputSample, missing_values, with_masks, without_gaps
@@ -248,6 +249,29 @@ def require_noise_within(given, low, high, sample):
             f"{given} has noise of standard deviation {level:.3g}, but X has values from {least:.3g} to {largest:.3g}: "
             "noise is in the units of X."
         )
+
+
+def level_of_noise(corruption):
+    """Return the one level of noise that a field was trained for."""
+    is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
+    low, high = (corruption.low, corruption.high) if is_noise else (None, None)
+    if low is None or not low > 0 or high not in (None, low):
+        raise ValueError(
+            "noise needs a field that was trained for one level, with corruption=GaussianNoise(level), got "
+            f"corruption={corruption!r}."
+        )
+    return low
+
+
+def levels_of_images(noise, X, least):
+    """Levels of noise of images, as given or estimated, at least ``least``."""
+    if isinstance(noise, str) and noise == "auto":
+        images = [np.asarray(x, dtype=np.float64) for x in X]
+        return [max(noise_of_detail(x[..., None] if x.ndim == 2 else x), least) for x in images]
+    levels = np.asarray(noise)
+    if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
+        raise ValueError(f"noise must be 'auto', a positive number or one for each of {len(X)} images, got {noise!r}.")
+    return np.maximum(np.broadcast_to(levels, len(X)), least).tolist()
 
 
 def _require_units(corruption, sample):

@@ -548,6 +548,11 @@ def put_back(planes, values, has_channels):
     return np.stack(values) if encoded.layout == "array" else object_array(values)
 
 
+def joined_examples(parts):
+    """Results for single examples as those for all, in the layout of X."""
+    return np.concatenate(parts) if parts[0].dtype != object else object_array([part[0] for part in parts])
+
+
 def put_samples_back(planes, drawn, has_channels):
     """Samples (n_samples, N, D) of each plane in the layout of X, after an axis of samples."""
     by_sample = [put_back(planes, list(values), has_channels) for values in zip(*drawn, strict=True)]
