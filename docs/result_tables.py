@@ -104,14 +104,15 @@ def proof_rows(found):
 
 
 def thread_table(rows):
-    """What a second thread gains: times of one, and their ratio to those of two; of the memory, what it gives."""
-    table = [["work", "step", "one thread", "two threads", "gain", "the machine's", "first thread's share"]]
+    """What more threads gain: times of one, their ratio to those of more, and the share in which one holds the lock."""
+    counts = list(rows[0]["seconds"])
+    gains = [f"{n} threads" for n in counts[1:]]
+    table = [["work", "step", "one thread", *gains, "16 threads", "processor", "holds the lock"]]
     for row in rows:
-        form = "{:.0f} GB/s" if row["row"] == "memory" else "{:.2f} s"
-        times = [form.format(row[name]) for name in ("one", "two")]
-        share = "" if row["row"] == "memory" else f"{row['first']:.2f}"
-        machine = f"{row['machine']:.2f}" if "machine" in row else ""
-        table.append([row["row"], row["step"], *times, f"{row['gain']:.2f}", machine, share])
+        seconds = row["seconds"]
+        times = [f"{seconds[counts[0]] / seconds[n]:.2f}" for n in counts[1:]]
+        shares = f"{row['modelled']:.1f}", f"{row['processor']:.2f}", f"{100 * row['lock']:.0f} %"
+        table.append([row["row"], row["step"], f"{seconds[counts[0]]:.2f} s", *times, *shares])
     return list_table(table)
 
 

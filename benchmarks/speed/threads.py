@@ -271,19 +271,21 @@ def compare(name, threads, rounds, repetitions):
     same = len({each["digest"] for some in runs.values() for each in some}) == 1
     for step in runs[threads[0]][0]["seconds"]:
         best = {n_jobs: min(each["seconds"][step] for each in some) for n_jobs, some in runs.items()}
+        seconds = {str(n_jobs): clock for n_jobs, (clock, _) in best.items()}
         yield {
             "row": name,
             "step": step,
-            "seconds": {str(n_jobs): clock for n_jobs, (clock, _) in best.items()},
+            "seconds": seconds,
+            "modelled": modelled_gain(seconds) if len(seconds) > 1 else None,
             "processor": best[threads[-1]][1] / best[threads[0]][1],
             "lock": min(each["lock"][step] for each in runs[threads[0]]),
             "same": same,
         }
 
 
-def modelled_gain(row, n_threads=16):
+def modelled_gain(seconds, n_threads=16):
     """What so many threads gain: as measured, or by Amdahl's law from the first two numbers of threads."""
-    seconds = {int(n_jobs): clock for n_jobs, clock in row["seconds"].items()}
+    seconds = {int(n_jobs): clock for n_jobs, clock in seconds.items()}
     one, two = sorted(seconds)[0], sorted(seconds)[1]
     if n_threads in seconds:
         return seconds[one] / seconds[n_threads]
@@ -296,7 +298,7 @@ def show(row):
     clock = row["seconds"]
     first = next(iter(clock.values()))
     gains = "".join(f"{first / each:7.2f}" for each in list(clock.values())[1:])
-    modelled = f"{modelled_gain(row):7.1f}" if len(clock) > 1 else ""
+    modelled = f"{row['modelled']:7.1f}" if len(clock) > 1 else ""
     print(
         f"{row['row']:32s}{row['step']:10s}{first:>8.3f}{gains}{modelled}{row['processor']:>11.2f}{row['lock']:>7.1%}"
         f"  {'yes' if row['same'] else 'NO'}",
