@@ -172,7 +172,7 @@ def pieces(request, monkeypatch):
         monkeypatch.setattr(_pass_over_chains, "_LEAST_OF_A_BLOCK", 1)
         monkeypatch.setattr(_pass_over_chains, "_MOST_KEPT", 60)
         monkeypatch.setattr(_pass_over_nodes, "_MOST_NODES", 7)
-        monkeypatch.setattr(_pass_over_nodes, "_LONGEST_ROW", 0)
+        monkeypatch.setattr(_pass_over_nodes, "_FEWEST_PRODUCTS", 1)
         monkeypatch.setattr(_contrastive_sets, "_FEW_ASSIGNMENTS", 0)
 
 

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import map_tasks
 from sklearn_crf.models import score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives._example_weights import tables_by_weight
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
-from sklearn_crf.objectives.likelihood._pass_over_nodes import NodeTasks, risk_of_tasks
+from sklearn_crf.objectives.likelihood._pass_over_nodes import NodePass, total_risk
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 
 # Largest number of labelings of which all pairs are still affordable.
@@ -204,7 +205,7 @@ class PassOfSets:
         self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
         # Weights of nodes are costs for generators, not for losses.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
-        self._nodes = NodeTasks(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
+        self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -212,7 +213,7 @@ class PassOfSets:
         if not isinstance(objective, BatchObjectives):
             return False
         has_both = all(type(each) is SumOfObjectives and _kinds(each) == _PARTS for each in objective.objectives)
-        return has_both and NodeTasks.are_for(potentials, batches, sees_neighbours=True)
+        return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches, or None of some of them alone and if it is not finite."""
@@ -223,7 +224,8 @@ class PassOfSets:
         few = [i for i in filled if self._is_small(i)]
         many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
         by_differences = [partial(self._of_differences, few, coef)] if few else []
-        return risk_of_tasks([*self._nodes.at(coef), *many, *by_differences], risk.n_jobs, counts_errors=False)
+        of_sets = map_tasks(lambda task, n_threads: task(n_threads=n_threads), [*many, *by_differences], risk.n_jobs)
+        return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
 
     def _sets(self, i):
         return self._objective.of_batch(i).parts[-1].sets

@@ -5,24 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._numbers import column_sums, gram
-from sklearn_crf._threads import fixed_ranges, map_tasks, own_workspace
-from sklearn_crf.kernels.learning.pseudolikelihood import (
-    conditionals_of_many,
-    conditionals_of_two,
-    count_neighbours,
-    losses_of_two,
-)
+from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
+from sklearn_crf.kernels.learning.pseudolikelihood import count_neighbours
+from sklearn_crf.kernels.nodes.nodes import losses_of_nodes
 from sklearn_crf.objectives._base import RiskValue
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Nodes of a task, and products of features and weights: smaller batches are put together, larger ones cut. Short tasks
-# leave threads waiting for the lock of the interpreter, where there are many; of few, threads have as much to do each.
-_MOST_NODES, _FEWEST_PRODUCTS, _MOST_PRODUCTS, _TASKS = 16_384, 2**20, 2**22, 16
-# Numbers of a node up to which one kernel does all: of longer rows products of matrices are quicker.
-_LONGEST_ROW = 16
+# Parts of the nodes whose sums are apart: sixteen threads have eight each. Shorter ones than so many products of
+# features and weights, some 50 microseconds, would cost more than they share out.
+_PARTS, _FEWEST_PRODUCTS = 128, 2**17
+# Nodes of which kernels keep scores.
+_MOST_NODES = 8192
 # More numbers than this are not kept for the neighbours of all nodes.
 _MOST_KEPT = 2**26
 
@@ -35,8 +30,14 @@ class _Nodes(NamedTuple):
     labels: np.ndarray  # (n,) int32
     weight: np.ndarray  # (n,) float64, or empty for ones
 
+    def blocks(self, size):
+        """Return addresses and number of the nodes of blocks of at most a size."""
+        n_nodes = len(self.labels)
+        for start, stop in fixed_ranges(n_nodes, -(-n_nodes // size)) if n_nodes else ():
+            yield *(each[start:].ctypes.data if each.size else 0 for each in self), stop - start
 
-class NodeTasks:
+
+class NodePass:
     r"""Risk and gradient of labelled nodes with dense features, given their neighbours or without, in one pass.
 
     .. math::
@@ -49,75 +50,59 @@ class NodeTasks:
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
         self._potentials = potentials
-        width = _width(potentials) if sees_neighbours else 0
-        n_nodes = sum(batch.example.n_nodes for batch in batches)
+        self._width = _width(potentials) if sees_neighbours else 0
         read = partial(
             _nodes_of,
             potentials=potentials,
             sees_neighbours=sees_neighbours,
             differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
         )
-        parts = map_tasks(read, batches, n_jobs)
-        n_products = (potentials.n_features + width) * potentials.n_columns
-        most = np.clip(n_nodes * n_products // _TASKS, _FEWEST_PRODUCTS, _MOST_PRODUCTS)
-        size = int(np.clip(most // max(n_products, 1), 1, _MOST_NODES))
-        self._pieces = list(_pieces(parts, size))
+        # Kernels read nodes by their addresses.
+        self._nodes = map_tasks(read, batches, n_jobs)
+        n_products = max((potentials.n_features + self._width) * potentials.n_columns, 1)
+        n_nodes = sum(len(nodes.labels) for nodes in self._nodes)
+        size = int(np.clip(max(n_nodes // _PARTS, _FEWEST_PRODUCTS // n_products), 64, None))
+        blocks = [block for nodes in self._nodes for block in nodes.blocks(min(size, _MOST_NODES))]
+        self._blocks = np.array(blocks, dtype=np.int64).reshape(-1, 5)
+        first = np.cumsum(self._blocks[:, 4]) - self._blocks[:, 4]
+        self._parts = np.append(np.unique(first // size, return_index=True)[1], len(blocks))
 
     @staticmethod
-    def are_for(potentials, batches, sees_neighbours):
+    def is_for(potentials, batches, sees_neighbours):
         """Return whether nodes are of one kind, with dense features and labels, and sums over neighbours are few."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
         width = _width(potentials) if sees_neighbours else 0
         n_nodes = sum(batch.example.n_nodes for batch in batches)
-        return n_nodes * width <= _MOST_KEPT and all(map(_is_plain, batches))
+        one_precision = len({batch.example.node_features.dtype for batch in batches if _is_plain(batch)}) <= 1
+        return n_nodes * width <= _MOST_KEPT and one_precision and all(map(_is_plain, batches))
 
-    def at(self, coef):
-        """Return functions that give loss, errors and gradient of some nodes each."""
-        return [partial(self._loss, piece, np.asarray(coef)) for piece in self._pieces]
-
-    def _loss(self, piece, coef, n_threads):
-        parts = self._potentials.unpack(coef)
-        if self._potentials.n_classes == 2 and piece.features.shape[1] + piece.neighbours.shape[1] <= _LONGEST_ROW:
-            return self._loss_of_short_rows(piece, parts)
-        dtype = piece.features.dtype
-        scores = (piece.features @ parts.coef[0].T.astype(dtype)).astype(np.float64, copy=False)
-        has_edges = piece.neighbours.shape[1] > 0
-        if has_edges:
-            scores += piece.neighbours @ _columns_of_tables(self._potentials, parts.edge_coef).astype(dtype)
-        intercept = np.ascontiguousarray(parts.intercept[0])
-        if self._potentials.n_classes == 2:
-            if len(intercept):
-                scores += intercept
-            loss, n_errors = conditionals_of_two(scores[:, 0], piece.labels, piece.weight)
-        else:
-            work = own_workspace(64 * scores.shape[1])
-            loss, n_errors = conditionals_of_many(scores, intercept, piece.labels, piece.weight, work)
-        gradient = np.zeros(self._potentials.n_coef)
-        own = self._potentials.unpack(gradient)
-        own.coef[0] = gram(piece.features, scores)
-        if self._potentials.fit_intercept:
-            own.intercept[0] = column_sums(scores)
-        if has_edges:
-            own.edge_coef[...] = _weights_of_columns(self._potentials, gram(piece.neighbours, scores))
-        return loss, n_errors, gradient
-
-    def _loss_of_short_rows(self, piece, parts):
-        """The same of two classes by one kernel, without an array of scores."""
-        intercept = parts.intercept[0] if self._potentials.fit_intercept else [0.0]
-        n_neighbours = piece.neighbours.shape[1]
-        of_edges = parts.edge_coef.ravel() if n_neighbours else []
-        factors = np.concatenate((parts.coef[0, 0], of_edges, intercept))
-        by_factors = own_workspace(len(factors))
-        loss, n_errors = losses_of_two(*piece[:2], factors, *piece[2:], by_factors)
-        gradient = np.zeros(self._potentials.n_coef)
-        own, n_features = self._potentials.unpack(gradient), piece.features.shape[1]
-        own.coef[0, 0] = by_factors[:n_features]
-        if n_neighbours:
-            own.edge_coef[...] = by_factors[n_features:-1].reshape(own.edge_coef.shape)
-        if self._potentials.fit_intercept:
-            own.intercept[0] = by_factors[-1]
-        return loss, n_errors, gradient
+    def at(self, coef, n_jobs):
+        """Return loss, errors and gradient of all nodes."""
+        potentials = self._potentials
+        weights = potentials.unpack(np.asarray(coef, dtype=np.float64))
+        n_columns, n_features = potentials.n_columns, potentials.n_features
+        dtype = self._nodes[0].features.dtype if self._nodes else np.dtype(np.float64)
+        of_edges = np.zeros((n_columns, 0))
+        if self._width:
+            of_edges = np.ascontiguousarray(_columns_of_tables(potentials, weights.edge_coef).T)
+        of_features = np.ascontiguousarray(weights.coef[0])
+        sums = np.empty(2 + n_columns * (n_features + self._width + 1))
+        losses_of_nodes(
+            self._blocks, self._parts, potentials.n_classes, of_features, of_features.astype(dtype), of_edges,
+            of_edges.astype(dtype), np.ascontiguousarray(weights.intercept[0]), sums, thread_count(n_jobs),
+        )  # fmt: skip
+        gradient = np.zeros(potentials.n_coef)
+        own = potentials.unpack(gradient)
+        by_features, by_neighbours, by_intercept = np.split(
+            sums[2:], [n_columns * n_features, n_columns * (n_features + self._width)]
+        )
+        own.coef[0] = by_features.reshape(n_columns, -1)
+        if self._width:
+            own.edge_coef[...] = _weights_of_columns(potentials, by_neighbours.reshape(n_columns, -1))
+        if potentials.fit_intercept:
+            own.intercept[0] = by_intercept
+        return float(sums[0]), float(sums[1]), gradient
 
 
 class NodesGivenNeighbours:
@@ -126,16 +111,16 @@ class NodesGivenNeighbours:
     name = "nodes given neighbours"
 
     def __init__(self, risk):
-        self._tasks = NodeTasks(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=True)
+        self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=True)
 
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether the objective is the pseudolikelihood of labelled nodes with dense features."""
-        return type(objective) is Pseudolikelihood and NodeTasks.are_for(potentials, batches, sees_neighbours=True)
+        return type(objective) is Pseudolikelihood and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches, or None of some of them alone and if it is not finite."""
-        return None if members is not None else risk_of_tasks(self._tasks.at(coef), risk.n_jobs, counts_errors=False)
+        return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=False)
 
 
 class NodesWithoutEdges:
@@ -144,7 +129,7 @@ class NodesWithoutEdges:
     name = "nodes without edges"
 
     def __init__(self, risk):
-        self._tasks = NodeTasks(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=False)
+        self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=False)
 
     @staticmethod
     def applies(objective, potentials, batches):
@@ -152,16 +137,15 @@ class NodesWithoutEdges:
         if type(objective) is not Likelihood or objective.exact_on is None:
             return False
         has_edges = any(batch.example.graph.n_edges for batch in batches)
-        return not has_edges and NodeTasks.are_for(potentials, batches, sees_neighbours=False)
+        return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches, or None of some of them alone and if it is not finite."""
-        return None if members is not None else risk_of_tasks(self._tasks.at(coef), risk.n_jobs, counts_errors=True)
+        return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=True)
 
 
-def risk_of_tasks(tasks, n_jobs, counts_errors):
-    """Return the risk of which tasks give loss, errors and gradient in parts, or None if it is not finite."""
-    found = map_tasks(lambda task, n_threads: task(n_threads=n_threads), tasks, n_jobs)
+def total_risk(found, counts_errors):
+    """Return the risk of which loss, errors and gradient are found in parts, or None if it is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
         return None
@@ -198,7 +182,8 @@ def _nodes_of(batch, potentials, sees_neighbours, differences, n_threads):
         if differences is not None:
             counts = counts.reshape(-1, counts.shape[-1]) @ differences
         counts = counts.reshape(len(labels), -1)
-    return _Nodes(example.node_features, counts.astype(dtype, copy=False), labels, weight)
+    counts = np.ascontiguousarray(counts, dtype=dtype)
+    return _Nodes(np.ascontiguousarray(example.node_features), counts, labels, np.ascontiguousarray(weight))
 
 
 def _counts(example, labels, potentials):
@@ -235,28 +220,3 @@ def _weights_of_columns(potentials, columns):
         return columns.reshape(*shape, -1)
     first, second = np.split(columns.T.reshape(*shape, -1, potentials.n_classes), 2, axis=2)
     return potentials.form.adjoint(np.swapaxes(first, 2, 3) + second)
-
-
-def _pieces(parts, size):
-    """Nodes put together, or cut, to tasks of at most a size, in their order."""
-    together, n_together = [], 0
-    for part in parts:
-        n_nodes = len(part.labels)
-        for start, stop in fixed_ranges(n_nodes, -(-n_nodes // size)):
-            if together and n_together + stop - start > size:
-                yield _joined(together)
-                together, n_together = [], 0
-            together.append(_Nodes(*(array[start:stop] for array in part)))
-            n_together += stop - start
-    if together:
-        yield _joined(together)
-
-
-def _joined(pieces):
-    if len(pieces) == 1:
-        return pieces[0]
-    weights = [piece.weight for piece in pieces]
-    if any(len(weight) for weight in weights):
-        weights = [piece.weight if len(piece.weight) else np.ones(len(piece.labels)) for piece in pieces]
-    columns = (np.concatenate([piece[k] for piece in pieces]) for k in range(3))
-    return _Nodes(*columns, np.concatenate(weights))
