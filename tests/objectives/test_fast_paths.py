@@ -236,7 +236,7 @@ def test_chains_with_dense_features(seed, pieces):
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("kind", PLANES, ids=lambda kind: kind.name)
 def test_planes_equal_the_general_ones(kind, seed):
-    problem = problem_of(seed, **DATA_OF[kind.name])
+    problem = problem_of(seed, missing=False, **DATA_OF[kind.name])
     assert kind.applies(problem.objective, problem.potentials, problem.batches)
     coef, scale = problem.weights(), problem.rng.uniform(0.5, 2, problem.potentials.n_coef)
     blocks = [[i] for i in range(len(problem.batches))]
