@@ -36,7 +36,7 @@ help:
 	@echo "make wheel        build sdist and wheel into dist"
 	@echo "make boundscheck  run the tests with indices of memory views and of C++ headers checked"
 	@echo "make sanitize     run SANITIZED=$(SANITIZED) with all memory of kernels watched (gcc, Linux)"
-	@echo "make tsan         let threads share a maximum flow, and the pool, while ThreadSanitizer looks on (gcc, Linux)"
+	@echo "make tsan         let threads share flows and blocks of kernels while ThreadSanitizer looks on (gcc, Linux)"
 	@echo "make coverage     run the tests, list the lines that none of them reaches, and fail where a module is under 90 %"
 	@echo "make fuzz         run the fuzzers, each for FUZZ_SECONDS=$(FUZZ_SECONDS) s from FUZZ_SEED=$(FUZZ_SEED) on"
 	@echo "make oldest       build and run the tests with the oldest versions that pyproject.toml admits"
@@ -93,6 +93,9 @@ tsan:
 	g++ -std=c++17 -O1 -g -fsanitize=thread -pthread -Isklearn_crf/kernels tests/threads/blocks_in_pool.cpp \
 		-o build/blocks_in_pool
 	TSAN_OPTIONS=halt_on_error=1 build/blocks_in_pool
+	g++ -std=c++17 -O1 -g -fsanitize=thread -pthread -Isklearn_crf/kernels tests/threads/risk_of_chains.cpp \
+		-o build/risk_of_chains
+	TSAN_OPTIONS=halt_on_error=1 build/risk_of_chains
 
 # With Ray, which the other targets do without: its workers take minutes to start on a busy machine.
 coverage: $(STAMPS)/dev $(STAMPS)/ray $(STAMPS)/build
