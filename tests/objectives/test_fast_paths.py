@@ -170,6 +170,7 @@ def pieces(request, monkeypatch):
     """Cut and join data at other sizes than usual, so that small examples are in several pieces."""
     if request.param:
         monkeypatch.setattr(_pass_over_chains, "_LEAST_OF_A_BLOCK", 1)
+        monkeypatch.setattr(_pass_over_chains, "_NODES_FOR_A_CLASS", 0)
         monkeypatch.setattr(_pass_over_chains, "_MOST_KEPT", 60)
         monkeypatch.setattr(_pass_over_nodes, "_MOST_NODES", 7)
         monkeypatch.setattr(_pass_over_nodes, "_FEWEST_PRODUCTS", 1)

@@ -51,7 +51,7 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
         const int32_t* range_ends
         int64_t n_ranges
         double* partial
-        int run(const Threads&, double*) except -1
+        int run(const Threads&, double*) except +*
 
 
 # Found when it is imported, and not by ``cimport``: SciPy need not be there to build this.

@@ -18,6 +18,10 @@ from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 # eight each. Their least and most numbers of scores: a block takes longer than to hand it over, and stays in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
+# Least nodes of a block for each class: its sums over pairs of classes, and over dense features for each class, then
+# take a fraction of the room and time of its nodes.
+_NODES_FOR_A_CLASS = 4
+
 # Numbers in the derivatives of blocks that are kept until threads pull them back, by ranges of features (32 MB).
 _MOST_KEPT = 2**22
 
@@ -235,7 +239,8 @@ def _are_labelled_chains(batch, by_columns):
 def _cuts_of_blocks(pointers, n_classes):
     """Return the chains of each batch where blocks begin, and the number of chains."""
     n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
-    size = min(max(n_numbers / _N_BLOCKS, _LEAST_OF_A_BLOCK), _MOST_OF_A_BLOCK)
+    least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes**2)
+    size = max(least, min(n_numbers / _N_BLOCKS, _MOST_OF_A_BLOCK))
     cuts = []
     for ptr in pointers:
         n_blocks = int(-(-ptr[-1] * n_classes // size))

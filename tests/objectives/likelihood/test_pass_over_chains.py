@@ -155,6 +155,14 @@ def test_many_chains_are_cut_into_blocks_for_many_threads():
     assert len(PassOverChains(FastRisk(Likelihood(TreeInference()), potentials, batches))._blocks) == 1
 
 
+def test_blocks_of_many_classes_hold_many_nodes():
+    cuts = _pass_over_chains._cuts_of_blocks([np.arange(0, 20_001, 10)], n_classes=100)
+    n_nodes = 10 * np.diff(cuts[0])
+    assert n_nodes.sum() == 20_000
+    assert len(n_nodes) > 40
+    assert n_nodes.min() > 300
+
+
 def test_features_that_never_occur_have_no_gradient():
     batches, potentials = chains(20, True)
     nothing = [replace(b, example=b.example._with(node_features=empty(b.example.node_features))) for b in batches]
