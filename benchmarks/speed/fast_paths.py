@@ -22,11 +22,10 @@ from sklearn_crf.learning._growing_sets import PlannedSets
 from sklearn_crf.objectives import (
     EmpiricalRisk,
     Likelihood,
-    PlaneOracle,
     Pseudolikelihood,
     StructuredHinge,
 )
-from sklearn_crf.objectives.fast_paths import FAST_PATHS, PLANES
+from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
 
 
@@ -41,6 +40,17 @@ def sparse_chains(objective, n_sentences=800, n_features=20_000, n_classes=9):
     pairs = FeaturePairs.all(n_features, n_classes)
     potentials = SparsePotentials(pairs, n_features, n_classes, pairwise_form("full", n_classes))
     return EmpiricalRisk(objective, potentials, batches, n_jobs=1)
+
+
+def chains(objective, n_sentences=400, n_features=10, n_classes=2):
+    """Risk of sequences with dense features."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 40, n_sentences)
+    X = [rng.normal(size=(n, n_features)) for n in lengths]
+    encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    labels = encode_y([rng.integers(n_classes, size=n) for n in lengths], encoded).labels
+    potentials = LinearPotentials(n_features, n_classes, pairwise_form("full", n_classes))
+    return EmpiricalRisk(objective, potentials, make_batches(encoded, labels, max_nodes=4096), n_jobs=1)
 
 
 def rows(rng, n, n_features, n_of_node=15):
@@ -73,8 +83,8 @@ def plain_rows(n_rows=50_000, n_features=20, n_classes=3):
     return EmpiricalRisk(Likelihood(TreeInference()), potentials, make_batches(encoded, labels), n_jobs=1)
 
 
-def hinge(*_):
-    return StructuredHinge(AutoMap(), 1.0 - np.eye(2))
+def hinge(*_, n_classes=2):
+    return StructuredHinge(AutoMap(), 1.0 - np.eye(n_classes))
 
 
 def with_sets(encoded, labels, batches, potentials):
@@ -100,6 +110,12 @@ RISKS = {
     "pooled pullback": lambda: sparse_chains(Pseudolikelihood(), n_features=200_000),
 }
 
+PLANES_OF = {
+    "planes of forests": lambda: chains(hinge()),
+    "duals of sparse forests": lambda: sparse_chains(hinge(n_classes=9), n_sentences=100, n_features=500),
+    "minimum cuts of lattices": RISKS["minimum cuts of lattices"],
+}
+
 
 def weights_of(risk):
     """Small random weights under which edges prefer equal labels."""
@@ -123,12 +139,19 @@ def ways_of_risk(path):
 
 
 def ways_of_planes(kind):
-    """The same of planes of all batches."""
-    risk = RISKS[kind.name]()
+    """The same of planes of all batches: of all by themselves, or of their sum where a path has those of forests."""
+    risk = PLANES_OF[kind.name]()
     coef, ones = weights_of(risk), np.ones(risk.potentials.n_coef)
-    blocks = [list(range(len(risk.batches)))]
-    quick, general = (each(risk, 1.0, ones, blocks) for each in (kind, PlaneOracle))
-    return lambda: quick(0, coef), lambda: general(0, coef)
+    with general_path_only():
+        general = plane_oracle(risk, 1.0, ones)
+    quick = plane_oracle(risk, 1.0, ones, by_dual=True)
+    assert type(quick) is kind
+    return lambda: of_all(quick, coef[quick.places]), lambda: of_all(general, coef)
+
+
+def of_all(oracle, x):
+    for block in range(len(oracle.sizes)):
+        oracle(block, x)
 
 
 def least_times(ways, repetitions):
@@ -148,7 +171,7 @@ def main():
     options = parser.parse_args()
     print(f"{'path':36s}{'with':>10s}{'without':>10s}{'gain':>7s}")
     cases = [(path.name, ways_of_risk(path)) for path in FAST_PATHS]
-    cases += [(f"planes by {kind.name}", ways_of_planes(kind)) for kind in PLANES]
+    cases += [(f"planes by {kind.name}", ways_of_planes(kind)) for kind in FORESTS + FOREST_DUALS + PLANES]
     for name, ways in cases:
         with single_threaded_blas():
             quick, slow = least_times(ways, options.repetitions)

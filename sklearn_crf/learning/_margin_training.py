@@ -20,15 +20,13 @@ from sklearn_crf.learning._training import TrainingRun
 from sklearn_crf.objectives import (
     DualBlock,
     EmpiricalRisk,
-    ForestDual,
-    ForestPlanes,
+    PlaneOracle,
     RelaxedHinge,
     ShardedRisk,
     ShardPlanes,
-    are_exact_by_kernel,
     completed_labels,
+    make_blocks,
     plane_oracle,
-    risk_in_blocks,
 )
 from sklearn_crf.optimize import (
     UNPROVEN,
@@ -39,7 +37,6 @@ from sklearn_crf.optimize import (
     one_slack,
     subgradient,
 )
-from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 
 
 def _dual_hinge_risk(risk, inference):
@@ -105,6 +102,8 @@ class PlaneSolver(HoldsOptions):
         By which ``solver=`` knows it.
     by_blocks : bool
         Whether it moves the weights after each mini-batch of examples.
+    by_dual : bool
+        Whether it moves dual variables, which the planes may have themselves.
 
     Examples
     --------
@@ -119,20 +118,16 @@ class PlaneSolver(HoldsOptions):
     _parameter_constraints: ClassVar[dict] = {}
     name: ClassVar[str] = ""
     by_blocks: ClassVar[bool] = True
+    by_dual: ClassVar[bool] = False
     _optimizer: ClassVar[Any] = None
 
-    def _solve(self, problem, oracle, start, setting, run, limits):
-        """The optimizer's result for a risk whose planes an oracle gives."""
-        bounded, value = setting.lower_bounded, problem.value
-        if isinstance(oracle, ForestPlanes):
-            bounded, value = bounded[oracle.places], oracle.value
-            limits = limits | self._limits_on_forests(oracle, bounded)
+    def _solve(self, oracle, start, setting, run, limits):
+        """Return the optimizer's result for a risk whose planes an oracle gives."""
+        bounded = setting.lower_bounded[oracle.places]
+        if self.by_dual:
+            limits = limits | {"dual": oracle.dual(bounded)}
         limits = limits | {"lower_bounded": bounded, "random_state": run.rng}
-        return type(self)._optimizer(oracle, oracle.sizes, value, len(bounded), **limits)
-
-    def _limits_on_forests(self, oracle, bounded):
-        """Options for examples whose planes a kernel finds exactly."""
-        return {}
+        return type(self)._optimizer(oracle, oracle.sizes, oracle.value, len(bounded), **limits)
 
 
 class CuttingPlane(PlaneSolver):
@@ -154,13 +149,6 @@ class CuttingPlane(PlaneSolver):
 
     name = "cutting_plane"
     _optimizer = staticmethod(cutting_plane)
-
-
-def _are_forests(risk):
-    """Whether all examples are forests without factors of more nodes, and here."""
-    if not isinstance(risk, EmpiricalRisk) or isinstance(risk.potentials, FactorPotentials):
-        return False
-    return all(batch.example.graph.is_forest for batch in risk.batches)
 
 
 class OneSlack(PlaneSolver):
@@ -186,11 +174,10 @@ class OneSlack(PlaneSolver):
     by_blocks = False
     _optimizer = staticmethod(one_slack)
 
-    def _solve(self, problem, oracle, start, setting, run, limits):
+    def _solve(self, oracle, start, setting, run, limits):
         # There new labelings are found in less time than planes of known ones are compared.
-        if isinstance(oracle, ForestPlanes) or _are_forests(problem.risk):
-            return BundleMethod()._solve(problem, oracle, start, setting, run, limits)
-        return super()._solve(problem, oracle, start, setting, run, limits)
+        solver = BundleMethod() if oracle.is_of_forests else super()
+        return solver._solve(oracle, start, setting, run, limits)
 
 
 class FrankWolfe(PlaneSolver):
@@ -214,10 +201,8 @@ class FrankWolfe(PlaneSolver):
     """
 
     name = "frank_wolfe"
+    by_dual = True
     _optimizer = staticmethod(frank_wolfe)
-
-    def _limits_on_forests(self, oracle, bounded):
-        return {"dual": ForestDual(oracle, bounded)}
 
 
 class Subgradient(PlaneSolver):
@@ -261,11 +246,9 @@ class BundleMethod(PlaneSolver):
     name = "bmrm"
     by_blocks = False
 
-    def _solve(self, problem, oracle, start, setting, run, limits):
-        bounded, value_grad, start = setting.lower_bounded, problem.value_grad, start / setting.scale
-        if isinstance(oracle, ForestPlanes):
-            bounded, value_grad, start = bounded[oracle.places], oracle.value_grad, start[oracle.places]
-        return bmrm(value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
+    def _solve(self, oracle, start, setting, run, limits):
+        bounded, start = setting.lower_bounded[oracle.places], (start / setting.scale)[oracle.places]
+        return bmrm(oracle.value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
 
 
 #: Solvers of margins by name; "lbfgs" is for margins at a temperature.
@@ -347,32 +330,6 @@ class MarginRecord:
         self.calls.append(n_calls)
 
 
-class PenalisedHinge:
-    r"""The risk of structured hinges, as optimizers see it.
-
-    .. math:: R(x) = C \sum_i \omega_i \, \ell_i(\mathrm{scale} \cdot x), \qquad P(x) = \tfrac12 \lVert x \rVert^2 +
-    R(x)
-
-    R is a pair: of what the labelings found make of it, and of the upper bound that their inference proves.
-    """
-
-    def __init__(self, risk, setting, run):
-        self.risk = risk
-        self.n_inference_calls = 0
-        self._C, self._scale = run.C, setting.scale
-
-    def value_grad(self, x):
-        """R and a subgradient."""
-        result = self.risk.value_grad(self._scale * x)
-        self.n_inference_calls += self.risk.n_examples
-        value = self._C * result.value
-        return (value, value + self._C * result.gap), self._C * self._scale * result.gradient
-
-    def value(self, x):
-        """R."""
-        return self.value_grad(x)[0]
-
-
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
     """Minimise half the squared weights plus C times the structured hinges."""
     # start: (n_coef,), for the bundle method; those that go block by block begin at zero
@@ -413,7 +370,8 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_dual(risk, start, setting, run, show):
-    record, problem = MarginRecord(risk.path), PenalisedHinge(_dual_hinge_risk(risk, setting.inference), setting, run)
+    record, hinge = MarginRecord(risk.path), _dual_hinge_risk(risk, setting.inference)
+    problem = PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
 
     def callback(point):
         record.visit(point, problem.n_inference_calls)
@@ -427,37 +385,24 @@ def _train_dual(risk, start, setting, run, show):
 
 
 def _train_by_planes(risk, start, setting, run, show):
-    is_sharded = isinstance(risk, ShardedRisk)
-    by_kernel = not is_sharded and are_exact_by_kernel(risk)
-    if by_kernel and isinstance(risk.potentials, SparsePotentials):
-        # Others ask for slopes in all weights, or go through chains in less time by features than by nodes.
-        by_kernel = isinstance(setting.solver, FrankWolfe)
-    if not (is_sharded or by_kernel):
-        risk, blocks = risk_in_blocks(risk)
-        if not setting.solver.by_blocks:
-            # Nothing changes between one block and the next: threads share all of them.
-            blocks = [[i for block in blocks for i in block]]
-    problem = PenalisedHinge(risk, setting, run)
     with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
-        if is_sharded:
+        if isinstance(risk, ShardedRisk):
             oracle = ShardPlanes(risk, run.C, setting.scale)
-        elif by_kernel:
-            oracle = ForestPlanes(risk, run.C, setting.scale, map_in_threads)
         else:
-            oracle = plane_oracle(risk, run.C, setting.scale, blocks, map_in_threads)
-
+            asks = {"by_blocks": setting.solver.by_blocks, "by_dual": setting.solver.by_dual}
+            oracle = plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
         record = MarginRecord(oracle.path)
 
         def callback(point):
-            record.visit(point, problem.n_inference_calls + oracle.n_inference_calls)
+            record.visit(point, oracle.n_inference_calls)
             show(record.summary)
             return run.on_iteration(oracle.weights_of(point.x))
 
         limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-        found = setting.solver._solve(problem, oracle, start, setting, run, limits)
+        found = setting.solver._solve(oracle, start, setting, run, limits)
         record.coef = oracle.weights_of(found.x)
     record.found, record.gap = found, found.gap
-    record.n_inference_calls = problem.n_inference_calls + oracle.n_inference_calls
+    record.n_inference_calls = oracle.n_inference_calls
     record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
     return record
 

@@ -1,7 +1,7 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue
-from sklearn_crf.objectives._sharded_risk import ShardedRisk, ShardPlanes
+from sklearn_crf.objectives._sharded_risk import ShardedRisk
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
@@ -16,11 +16,10 @@ from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
-from sklearn_crf.objectives.margin._forest_examples import are_exact_by_kernel
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.objectives.margin._loss_augmented import at_temperature, completed_labels, loss_augmented
-from sklearn_crf.objectives.margin._planes import PlaneOracle, make_blocks, risk_in_blocks
+from sklearn_crf.objectives.margin._planes import PlaneOracle, ShardPlanes, make_blocks, risk_in_blocks
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge
 from sklearn_crf.objectives.margin._softmax_margin import SoftmaxMargin

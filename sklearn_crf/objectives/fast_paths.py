@@ -14,7 +14,9 @@
     scores range too widely, and for some batches alone: it returns None, and the next path that applies evaluates
     there, or else the general way.
 
-Paths of planes, which ``PLANES`` lists, stand in for a :class:`PlaneOracle` in the same way.
+Training by margins also asks for the planes of single examples, by :func:`plane_oracle`. Paths of ``FORESTS`` stand in
+for a :class:`PlaneOracle`, those of ``FOREST_DUALS`` for solvers alone that take their dual variables, and those of
+``PLANES`` are oracles of examples that were joined.
 """
 
 from collections.abc import Iterator
@@ -30,8 +32,9 @@ from sklearn_crf.objectives._base import EmpiricalRisk, total_of
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
 from sklearn_crf.objectives.likelihood._pass_over_nodes import NodesGivenNeighbours, NodesWithoutEdges
+from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseForestPlanes
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts
+from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
 
 # Batches whose statistics are kept until they are pulled back.
 _N_TOGETHER = 8
@@ -77,6 +80,8 @@ FAST_PATHS: tuple[Any, ...] = (
     PassOfSets,
     PooledPullback,
 )
+FORESTS: tuple[Any, ...] = (ForestPlanes,)
+FOREST_DUALS: tuple[Any, ...] = (SparseForestPlanes,)
 PLANES: tuple[Any, ...] = (PlanesOfCuts,)
 
 _ALL_ARE_OFF: ContextVar[bool] = ContextVar("general_path_only", default=False)
@@ -121,7 +126,29 @@ class FastRisk(EmpiricalRisk):
         return super()._evaluate(coef, members)
 
 
-def plane_oracle(risk, *arguments):
-    """Return the :class:`PlaneOracle` of a risk, the first of those that apply."""
-    kind, *_ = [*applying(PLANES, risk.objective, risk.potentials, risk.batches), PlaneOracle]
-    return kind(risk, *arguments)
+def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=False):
+    """Return the planes of a risk, from the first path that applies.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+    C, scale, map_in_threads
+        As of :class:`PlaneOracle`.
+    by_blocks : bool, default=True
+        Whether the solver moves weights from block to block, or else asks for all planes at once.
+    by_dual : bool, default=False
+        Whether the solver takes dual variables from a path that has them.
+
+    Returns
+    -------
+    PlaneOracle or object like it
+    """
+    kinds = FORESTS + FOREST_DUALS if by_dual else FORESTS
+    for kind in applying(kinds, risk.objective, risk.potentials, risk.batches):
+        return kind(risk, C, scale, map_in_threads)
+    risk, blocks = risk_in_blocks(risk)
+    if not by_blocks:
+        # Nothing changes between one block and the next: threads share all of them.
+        blocks = [[i for block in blocks for i in block]]
+    kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
+    return kind(risk, C, scale, blocks, map_in_threads)

@@ -20,14 +20,13 @@ from sklearn_crf.objectives import (
     FastRisk,
     Likelihood,
     Piecewise,
-    PlaneOracle,
     Pseudolikelihood,
     SaddlePoint,
     StructuredHinge,
     SumOfObjectives,
 )
 from sklearn_crf.objectives.contrastive import _contrastive_sets
-from sklearn_crf.objectives.fast_paths import FAST_PATHS, PLANES, general_path_only
+from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
 from sklearn_crf.objectives.likelihood import _pass_over_chains, _pass_over_nodes
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
 
@@ -42,6 +41,13 @@ DATA_OF = {
     "minimum cuts of lattices": {"layout": "lattices", "objective": "hinge", "n_classes": 2, "form": "potts"},
     "nodes and sets": {"layout": "lattices", "objective": "sets"},
     "pooled pullback": {"layout": "sparse chains", "objective": "pseudolikelihood"},
+}
+
+# The same for planes of margins.
+PLANES_OF = {
+    "planes of forests": {"layout": "chains", "objective": "hinge", "forbids": False},
+    "duals of sparse forests": {"layout": "sparse chains", "objective": "hinge", "forbids": False, "seen": False},
+    "minimum cuts of lattices": DATA_OF["minimum cuts of lattices"],
 }
 
 
@@ -146,7 +152,8 @@ def _objective(rng, name, potentials, batches):
     if name == "sets":
         return BatchObjectives([_with_sets(rng, potentials, batch) for batch in batches])
     cost = rng.uniform(0.5, 2, 2 * (potentials.n_classes,)) * (1 - np.eye(potentials.n_classes))
-    best = GraphCut() if potentials.n_classes == 2 and not potentials.forbids else AutoMap()
+    has_cycles = not all(batch.example.is_forest for batch in batches)
+    best = GraphCut() if potentials.n_classes == 2 and has_cycles else AutoMap()
     return {
         "likelihood": Likelihood(LoopyBP()),
         "pseudolikelihood": Pseudolikelihood(),
@@ -234,18 +241,35 @@ def test_chains_with_dense_features(seed, pieces):
     assert_contract(problem)
 
 
+@pytest.mark.parametrize("by_dual", [False, True])
+@pytest.mark.parametrize("name", PLANES_OF)
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("kind", PLANES, ids=lambda kind: kind.name)
-def test_planes_equal_the_general_ones(kind, seed):
-    problem = problem_of(seed, missing=False, **DATA_OF[kind.name])
-    assert kind.applies(problem.objective, problem.potentials, problem.batches)
-    coef, scale = problem.weights(), problem.rng.uniform(0.5, 2, problem.potentials.n_coef)
-    blocks = [[i] for i in range(len(problem.batches))]
-    quick, general = (each(problem.risk(), 0.3, scale, blocks) for each in (kind, PlaneOracle))
-    for block in range(len(blocks)):
-        for found, expected in zip(quick(block, coef / scale), general(block, coef / scale), strict=True):
-            tol = 1e-9 if problem.dtype == np.float64 else 1e-4
-            assert_allclose(found, expected, rtol=tol, atol=tol)
+def test_planes_equal_the_general_ones(seed, name, by_dual):
+    problem = problem_of(seed, missing=False, **PLANES_OF[name])
+    coef, scale = problem.weights(), np.full(problem.potentials.n_coef, 0.5)
+    with general_path_only():
+        general = plane_oracle(problem.risk(FastRisk), 0.3, scale)
+    assert general.path == "general"
+    quick = plane_oracle(problem.risk(FastRisk), 0.3, scale, by_dual=by_dual)
+    assert quick.path == (name if by_dual or name != "duals of sparse forests" else "pooled pullback")
+    x, tol = coef / scale, 1e-9 if problem.dtype == np.float64 else 1e-4
+    found, expected = (all_planes(each, x[each.places]) for each in (quick, general))
+    assert_allclose(found[0], expected[0][:, quick.places], rtol=tol, atol=tol)
+    assert_allclose(found[1], expected[1], rtol=tol, atol=tol)
+    value, slope = quick.value_grad(x[quick.places])
+    assert np.max(value) == pytest.approx(general.value(x)[0], rel=tol)
+    assert_allclose(slope, general.value_grad(x)[1][quick.places], rtol=tol, atol=10 * tol)
+
+
+def all_planes(oracle, x):
+    """Return slopes and offsets of the planes of all blocks."""
+    parts = [oracle(block, x) for block in range(len(oracle.sizes))]
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+
+def test_all_paths_are_tested():
+    assert [path.name for path in FAST_PATHS] == list(DATA_OF)
+    assert [path.name for path in FORESTS + FOREST_DUALS + PLANES] == list(PLANES_OF)
 
 
 @pytest.mark.parametrize("name", DATA_OF)

@@ -5,9 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import OperatorFeatures, SharedRows
-from sklearn_crf.inference import n_labelings
-from sklearn_crf.potentials import LinearPotentials, SparsePotentials
+from sklearn_crf.encoding import SharedRows
 
 
 class ForestExamples(NamedTuple):
@@ -58,65 +56,6 @@ class ForestExamples(NamedTuple):
         integers = own_workspace(2 * largest + self.n_features + 1 + 2 * n, np.int32)
         integers[:] = 0
         return numbers, integers
-
-
-def are_exact_by_kernel(risk):
-    """Whether the inference is exact on all examples, forests or of few labelings, and kernels read the features.
-
-    Of sparse features they read those whose weights are all there.
-
-    Parameters
-    ----------
-    risk : EmpiricalRisk
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
-    >>> from sklearn_crf.inference import TreeInference
-    >>> from sklearn_crf.objectives import (
-    ...     EmpiricalRisk,
-    ...     StructuredHinge,
-    ...     are_exact_by_kernel,
-    ... )
-    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
-    >>> encoded = encode_X(
-    ...     [[[0.0], [0.2], [0.9]], [[1.0], [0.8]]],
-    ...     edge_features="constant",
-    ...     edge_types="tied",
-    ... )
-    >>> batches = make_batches(encoded, encode_y([[0, 0, 1], [1, 1]], encoded).labels)
-    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
-    >>> risk = EmpiricalRisk(
-    ...     StructuredHinge(TreeInference(), 1 - np.eye(2)), potentials, batches
-    ... )
-    >>> are_exact_by_kernel(risk)
-    True
-    """
-    potentials = risk.potentials
-    if isinstance(potentials, SparsePotentials) and not (
-        type(potentials) is SparsePotentials and potentials.pairs.are_all
-    ):
-        return False
-    if not isinstance(potentials, LinearPotentials):
-        return False
-    if risk.objective.exact_on not in ("any", "forest"):
-        return False
-    if any(isinstance(batch.example.node_features, OperatorFeatures) for batch in risk.batches):
-        return False
-    limit = ENUMERABLE if risk.objective.exact_on == "any" else min(risk.objective.inference.enumerates, ENUMERABLE)
-    return all(
-        batch.example.graph.is_forest or n_labelings(batch.example.n_nodes, potentials.n_classes) <= limit
-        for batch in risk.batches
-    )
-
-
-# Labelings of an example with cycles that the kernel may go through at each step.
-ENUMERABLE = 4096
 
 
 def forest_examples(batch, potentials, cost, C, constant, sparse=None):

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import SharedRows, with_fields
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields
+from sklearn_crf.inference import n_labelings
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
     highest_planes,
@@ -14,8 +15,10 @@ from sklearn_crf.kernels.learning.forest_hinge import (
     sum_of_planes,
 )
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
-from sklearn_crf.objectives.margin._planes import joined_batches
-from sklearn_crf.potentials import SparsePotentials
+from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._planes import PlaneOracle, joined_batches
+from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
+from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 
 class _Part(NamedTuple):
@@ -58,7 +61,7 @@ def _times(features, kind, unit):
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
 
-class ForestPlanes:
+class ForestPlanes(PlaneOracle):
     r"""Highest planes of the losses of the examples of one block, where all are forests or have few labelings.
 
     The same as :class:`PlaneOracle`, without a model: scores, best labelings and slopes of a block are one kernel
@@ -67,7 +70,7 @@ class ForestPlanes:
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge`, of which :func:`are_exact_by_kernel` holds.
+        Of a :class:`StructuredHinge` for which the planes apply.
     C : float
     scale : ndarray of shape (n_coef,)
         Solvers see weights divided by it: the same for all columns of a feature of nodes, and for all entries of the
@@ -99,13 +102,12 @@ class ForestPlanes:
     5.0
     """
 
-    name = "planes of forests"
+    path = name = "planes of forests"
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
-        potentials = risk.potentials
+        self.risk, potentials = risk, risk.potentials
         batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
-        self.path = self.name
         #: Whether features are few of very many.
         self.are_sparse = isinstance(potentials, SparsePotentials)
         if self.are_sparse:
@@ -135,20 +137,16 @@ class ForestPlanes:
         self._parts = [part for i in range(len(batches)) for part in self._cut(i, size)]
         self.sizes = [part.stop - part.start for part in self._blocks]
 
-    def weights_of(self, x):
-        """Flat weights that a solver's x stands for.
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether inference is exact on all examples, forests or of few labelings, with dense features."""
+        return type(potentials) is LinearPotentials and _are_quick(objective, potentials, batches)
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_coef,)
+    is_of_forests = True
 
-        Returns
-        -------
-        ndarray of shape (n_coef,)
-        """
-        coef = np.empty(len(x))
-        coef[self.places] = self._scale * x
-        return coef
+    def dual(self, bounded):
+        """Return the dual variables, of which those of some weights keep these from being negative."""
+        return ForestDual(self, bounded)
 
     def value_grad(self, x):
         """Sum of all hinges, and a subgradient.
@@ -229,6 +227,35 @@ class ForestPlanes:
         first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
         bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
         return [_Part(i, start, stop) for start, stop in bounds]
+
+
+class SparseForestPlanes(ForestPlanes):
+    """The same of sparse features, for their dual: the slopes themselves are those of all weights."""
+
+    path = name = "duals of sparse forests"
+
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether inference is exact on all examples, with sparse features whose weights are all there."""
+        is_read = type(potentials) is SparsePotentials and potentials.pairs.are_all
+        return is_read and _are_quick(objective, potentials, batches)
+
+
+# Labelings of an example with cycles that the kernel may go through at each step.
+_ENUMERABLE = 4096
+
+
+def _are_quick(objective, potentials, batches):
+    """Return whether the kernel looks for the worst labelings of a hinge as its inference does."""
+    if type(objective) not in (StructuredHinge, RelaxedHinge) or objective.exact_on not in ("any", "forest"):
+        return False
+    if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
+        return False
+    limit = _ENUMERABLE if objective.exact_on == "any" else min(objective.inference.enumerates, _ENUMERABLE)
+    return all(
+        batch.example.graph.is_forest or n_labelings(batch.example.n_nodes, potentials.n_classes) <= limit
+        for batch in batches
+    )
 
 
 # Most nodes of a block, and of a part of a pass over all, which has so many parts or more.

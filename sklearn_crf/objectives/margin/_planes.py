@@ -10,7 +10,7 @@ from sklearn_crf.objectives.margin._forest_examples import edge_members
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge, is_whole
-from sklearn_crf.potentials import SparsePotentials
+from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 
 
 def joined_batches(batches, max_nodes=4096):
@@ -141,9 +141,11 @@ class PlaneOracle:
     ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
     """
 
+    #: Place in the flat weights of each that a solver sees.
+    places = slice(None)
+
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
-        self.risk = risk
-        self.path = risk.path
+        self.risk, self.path = risk, risk.path
         self.blocks = blocks
         self.sizes = [sum(len(risk.batches[i].members) for i in block) for block in blocks]
         self.n_inference_calls = 0
@@ -152,6 +154,37 @@ class PlaneOracle:
         self._map = map_in_threads
         self._states = [None] * len(risk.batches)
         self._edge_group = [edge_members(batch) for batch in risk.batches]
+
+    @property
+    def is_of_forests(self):
+        """Whether all examples are forests without factors of more nodes."""
+        has_factors = isinstance(self.risk.potentials, FactorPotentials)
+        return not has_factors and all(batch.example.graph.is_forest for batch in self.risk.batches)
+
+    def dual(self, bounded):
+        """Return None: solvers keep the dual variables."""
+
+    def value_grad(self, x):
+        r"""C times the sum of all losses, and a subgradient.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        value : tuple of float
+            What the labelings found make of it, and the upper bound that their inference proves.
+        slope : ndarray of shape (n_coef,)
+        """
+        found = self.risk.value_grad(self.weights_of(x))
+        self.n_inference_calls += self.risk.n_examples
+        value = self._C * found.value
+        return (value, value + self._C * found.gap), self._C * self._scale * found.gradient
+
+    def value(self, x):
+        """The value of :meth:`value_grad`."""
+        return self.value_grad(x)[0]
 
     def weights_of(self, x):
         """Flat weights that a solver's x stands for.
@@ -164,7 +197,9 @@ class PlaneOracle:
         -------
         ndarray of shape (n_coef,)
         """
-        return self._scale * x
+        coef = np.empty(len(x))
+        coef[self.places] = self._scale * x
+        return coef
 
     def __call__(self, block, x):
         """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
@@ -241,6 +276,66 @@ class PlanesOfCuts(PlaneOracle):
             return super()._planes(i, coef)
         slope, cost = cut
         return (self._C * self._scale * slope)[None], np.array([self._C * cost])
+
+
+class ShardPlanes(PlaneOracle):
+    r"""Highest planes of the loss of all shards, for solvers that keep planes of sums.
+
+    .. math::
+        C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
+        o_y = C R(w) - s_y^\top w
+
+    with R the structured hinges together, which are linear in w as long as the labelings found are the same. They are
+    one block of one term.
+
+    Parameters
+    ----------
+    risk : ShardedRisk
+        Of a :class:`StructuredHinge` or a loss like it.
+    C : float
+    scale : ndarray of shape (n_coef,)
+        Solvers see x of w = scale x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import Shards
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TreeInference
+    >>> from sklearn_crf.objectives import (
+    ...     EmpiricalRisk,
+    ...     ShardedRisk,
+    ...     ShardPlanes,
+    ...     StructuredHinge,
+    ... )
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> hinge = StructuredHinge(TreeInference(), 1 - np.eye(2))
+    >>> def make_risk(shard):
+    ...     X, y, _ = shard.load()
+    ...     encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    ...     labels = encode_y(y, encoded, classes=[0, 1]).labels
+    ...     return EmpiricalRisk(hinge, potentials, make_batches(encoded, labels))
+    >>> parts = [([[[0.0], [0.2], [0.9]]], [[0, 0, 1]]), ([[[1.0], [0.8]]], [[1, 1]])]
+    >>> risk = ShardedRisk(Shards.from_arrays(parts), make_risk, hinge, potentials)
+    >>> planes = ShardPlanes(risk, 1.0, np.ones(potentials.n_coef))
+    >>> slopes, offsets = planes(0, np.zeros(potentials.n_coef))
+    >>> slopes.round(3).tolist(), offsets.tolist()
+    ([[-2.5, 0.0]], [5.0])
+    """
+
+    is_of_forests = False
+
+    def __init__(self, risk, C, scale):
+        self.risk, self.path = risk, risk.path
+        self.sizes = [1]
+        self.n_inference_calls = 0
+        self._C, self._scale = C, scale
+
+    def __call__(self, block, x):
+        """Slope (1, n_coef) and offset (1,) of the highest plane at x."""
+        (value, _), slope = self.value_grad(x)
+        return slope[np.newaxis], np.array([value]) - slope[np.newaxis] @ x
 
 
 def make_blocks(batches, n_blocks=64, largest=4):

@@ -18,9 +18,8 @@ from sklearn_crf.objectives import (
     ForestPlanes,
     PlaneOracle,
     StructuredHinge,
-    are_exact_by_kernel,
 )
-from sklearn_crf.objectives.margin._forest_planes import _TableRows
+from sklearn_crf.objectives.margin._forest_planes import SparseForestPlanes, _TableRows
 from sklearn_crf.optimize import bmrm, frank_wolfe
 from sklearn_crf.optimize._frank_wolfe import BlockDual
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form
@@ -332,9 +331,7 @@ def test_frank_wolfe_over_a_kernel_reaches_the_optimum(sparse):
 def test_which_examples_the_kernel_takes():
     def takes(inference, *members, n_classes=3):
         risk = forest_risk(members=members, n_classes=n_classes)
-        return are_exact_by_kernel(
-            EmpiricalRisk(StructuredHinge(inference, 1 - np.eye(n_classes)), risk.potentials, risk.batches)
-        )
+        return ForestPlanes.applies(StructuredHinge(inference, 1 - np.eye(n_classes)), risk.potentials, risk.batches)
 
     assert takes(TreeInference(), "chain", "tree")
     assert takes(AutoMap(), "chain", "tree")
@@ -345,10 +342,11 @@ def test_which_examples_the_kernel_takes():
     assert not takes(ICM(), "cycle")
     assert not takes(AutoMap(), "grid", n_classes=8)
     risk = forest_risk(sparse=True)
-    assert are_exact_by_kernel(risk)
+    assert SparseForestPlanes.applies(risk.objective, risk.potentials, risk.batches)
+    assert not ForestPlanes.applies(risk.objective, risk.potentials, risk.batches)
     pairs = FeaturePairs(3, np.array([0, 3, 6, 8]), np.array([0, 1, 2, 0, 1, 2, 0, 1], dtype=np.int32))
     some = SparsePotentials(pairs, 3, 3, risk.potentials.form)
-    assert not are_exact_by_kernel(EmpiricalRisk(risk.objective, some, risk.batches))
+    assert not SparseForestPlanes.applies(risk.objective, some, risk.batches)
 
 
 @pytest.mark.parametrize("options", [{"n_classes": 2}, {"forbidden": FORBIDDEN}], ids=["free", "forbidden"])
