@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 
@@ -28,8 +29,8 @@ _MOST_KEPT = 2**22
 # Of features with weights for more than one of so many columns, whole rows of weights are quicker than pairs.
 _COLUMNS_OF_A_PAIR = 3
 
-# Ranges of features for each thread: one that is held up leaves the rest to others.
-_RANGES_OF_A_THREAD = 2
+# Panels of sparse features, and ranges of these, for each thread: one that is held up leaves the rest to others.
+_PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
 # Those of ChainPanel: first and last block, number of columns of sparse features, and up to four addresses of features.
 _FIELDS_OF_A_PANEL = 7
@@ -166,7 +167,7 @@ class _Rows(_InPlace):
 
 
 class _Columns(_InPlace):
-    """Sparse features of the nodes of batches, by column: of batches for one thread, and of blocks for more."""
+    """Sparse features of the nodes of batches, by column, cut into panels for threads."""
 
     n_sums = 0
 
@@ -188,42 +189,38 @@ class _Columns(_InPlace):
     def shared(self, n_threads):
         """Return panels of batches, workspace for derivatives of nodes, how many of these, and ends of ranges."""
         if n_threads not in self._shared:
-            self._shared[n_threads] = self._of_one_thread() if n_threads == 1 else self._of_threads(n_threads)
-        return self._shared[n_threads]
+            self._shared[n_threads] = self._of_threads(n_threads)
+        return self._shared[n_threads][1]
 
     @cached_property
     def _shared(self):
         return {}
 
-    def _of_one_thread(self):
-        panels, n_blocks = [], 0
-        for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            panels.append(
-                _panels(columns, [0, len(columns.feature)], [n_blocks, n_blocks := n_blocks + len(first) - 1])
-            )
-        largest = max(int(first[-1]) for first in self._first_nodes)
-        return panels, np.empty(largest * self._stride), largest, np.zeros(1, dtype=np.int32)
-
-    @cached_property
-    def _cut(self):
-        """Columns of the blocks of each batch, which keep the arrays, and panels of them."""
-        found, panels, n_blocks = [], [], 0
-        for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            cut, starts = _cut_columns(columns, first)
-            found.append(cut)
-            panels.append(_panels(cut, starts, range(n_blocks, (n_blocks := n_blocks + len(first) - 1) + 1)))
-        return found, panels
-
     def _of_threads(self, n_threads):
-        sizes = np.concatenate([np.diff(first) for first in self._first_nodes])
-        most_kept = int(max(sizes.max(), min(sizes.sum(), _MOST_KEPT // self._stride)))
+        """Return arrays that panels are in, and what threads share."""
+        n_nodes = sum(int(first[-1]) for first in self._first_nodes)
+        arrays, panels, n_blocks, largest = [], [], 0, 0
+        for columns, first in zip(self._columns, self._first_nodes, strict=True):
+            # Columns are quicker the longer they are. No sum depends on where they are cut, unlike those of blocks.
+            n_parts = 1 if n_threads == 1 else ceil(_PANELS_OF_A_THREAD * n_threads * first[-1] / n_nodes)
+            blocks = np.unique(np.linspace(0, len(first) - 1, n_parts + 1).astype(np.int64))
+            largest = max(largest, int(np.diff(first[blocks]).max()))
+            cut, starts = _cut_columns(columns, first[blocks])
+            arrays.append(cut)
+            panels.append(_panels(cut, starts, n_blocks + blocks))
+            n_blocks += len(first) - 1
+        most_kept = largest if n_threads == 1 else max(largest, min(n_nodes, _MOST_KEPT // self._stride))
+        kept = np.empty(most_kept * self._stride)
+        return arrays, (panels, kept, most_kept, self._range_ends(n_threads))
+
+    def _range_ends(self, n_threads):
+        """Return the features where ranges with about as many entries each end."""
         entries = np.zeros(len(self._row_of))
         for columns in self._columns:
             entries[columns.feature] += np.diff(columns.ptr)
         n_ranges, ends = _RANGES_OF_A_THREAD * n_threads, np.cumsum(entries)
         wanted = np.arange(1, n_ranges + 1) * (ends[-1] / n_ranges)
-        range_ends = np.searchsorted(ends, wanted).astype(np.int32)
-        return self._cut[1], np.empty(most_kept * self._stride), most_kept, range_ends
+        return np.searchsorted(ends, wanted).astype(np.int32)
 
 
 def _are_labelled_chains(batch, by_columns):
@@ -277,6 +274,8 @@ def _cut_columns(columns, first_node):
     """Return columns of features for each range of nodes, one after the other, and where each range begins in them."""
     # first_node: (n + 1,) of the ranges; returns: FeatureColumns and (n + 1,)
     n_parts = len(first_node) - 1
+    if n_parts == 1:
+        return columns, [0, len(columns.feature)]
     part_of_node = np.repeat(np.arange(n_parts).astype(np.min_scalar_type(n_parts)), np.diff(first_node))
     part = part_of_node[columns.node]
     order = np.argsort(part, kind="stable")
