@@ -1,13 +1,11 @@
 # distutils: language = c++
 """Likelihood of labelled chains: from weights to the gradient of all batches by one call."""
 
-from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
 
-from scipy.linalg import cython_blas
-
 from sklearn_crf.kernels.chains.chains cimport Transitions, transitions_of
+from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "risk.hpp" namespace "crf" nogil:
@@ -52,16 +50,6 @@ cdef extern from "risk.hpp" namespace "crf" nogil:
         int64_t n_ranges
         double* partial
         int run(const Threads&, double*) except +*
-
-
-# Found when it is imported, and not by ``cimport``: SciPy need not be there to build this.
-cdef void* blas(name):
-    capsule = cython_blas.__pyx_capi__[name]
-    return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
-
-
-cdef void* sgemm = blas("sgemm")
-cdef void* dgemm = blas("dgemm")
 
 
 def risk_of_chains(

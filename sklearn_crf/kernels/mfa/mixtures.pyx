@@ -1,12 +1,10 @@
 # distutils: language = c++
 """Passes of labelled mixtures of factor analysers over samples, and k-means, from which they start."""
 
-from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from scipy.linalg import cython_blas
-
+from sklearn_crf.kernels.core.blas cimport dgemm
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "mixtures.hpp" namespace "crf" nogil:
@@ -42,9 +40,7 @@ cdef extern from "mixtures.hpp" namespace "crf" nogil:
     void add_class_moments "crf::class_moments"(const Forms&, const Blocks&, double*, const Threads&) except +
     void write_class_scores "crf::class_scores"(const Forms&, const Rows&, int64_t, double*, const Threads&) except +
 
-# Found when it is imported, and not by ``cimport``: SciPy need not be there to build this.
-cdef object capsule = cython_blas.__pyx_capi__["dgemm"]
-cdef Gemm gemm = <Gemm> PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
+cdef Gemm gemm = <Gemm> dgemm
 
 # Samples of k-means that are compared with all centres together.
 cdef Py_ssize_t AT_ONCE = 512

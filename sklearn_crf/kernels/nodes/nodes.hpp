@@ -7,28 +7,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <stdexcept>
-#include <type_traits>
 #include <vector>
 
 #ifndef restrict
 #define restrict __restrict
 #endif
+#include "core/dense_features.hpp"
 #include "core/pool.hpp"
 #include "rows.h"
 
 namespace crf {
 
 using i32 = std::int32_t;
-using i64 = std::int64_t;
-
-template <class Real>
-using Gemm = void (*)(char*, char*, int*, int*, int*, Real*, Real*, int*, Real*, int*, Real*, Real*, int*);
 
 constexpr i64 kRows = 64;  // that are exponentiated at once; a multiple of the numbers in a vector
-// Rows of float32 that are made float64 at once hold about so many numbers.
-constexpr i64 kNumbersAtOnce = 1 << 15;
 // Numbers of a node up to which rows are multiplied one by one: products of matrices are quicker on longer ones.
 constexpr i64 kLongestRow = 16;
 
@@ -37,40 +30,21 @@ template <class Real>
 struct RowFeatures {
     i64 width;
     const double* weights;  // (C, F)
-    const Real* rounded;  // (C, F) the same in the precision of the features
-    Gemm<Real> gemm;
-    Gemm<double> sum;
+    DenseFeatures<Real> matrix;  // has the same in the precision of the features
 
     // scores += rows weights', (n, C)
     void add_scores(const Real* rows, i64 n_rows, i64 n_columns, Real* products, double* scores) const {
-        if (width == 0 || n_rows == 0) return;
-        char turned = 'T', plain = 'N';
-        int C = int(n_columns), n = int(n_rows), F = int(width);
-        Real one = 1, zero = 0;
-        gemm(&turned, &plain, &C, &n, &F, &one, const_cast<Real*>(rounded), &F, const_cast<Real*>(rows), &F, &zero,
-             products, &C);
+        if (width == 0) return;
+        matrix.scores(rows, n_rows, n_columns, n_columns, products);
         for (i64 k = 0; k < n_rows * n_columns; k++) scores[k] += double(products[k]);
     }
 
     // gradient += scores' rows, (C, F)
     void add_gradient(const Real* rows, i64 n_rows, i64 n_columns, const double* scores, double* gradient) const {
-        if (width == 0) return;
-        constexpr bool is_double = std::is_same<Real, double>::value;
-        const i64 most = is_double ? n_rows : std::max<i64>(1, kNumbersAtOnce / width);
-        std::vector<double> copy(is_double ? 0 : std::min(most, n_rows) * width);
-        for (i64 start = 0; start < n_rows; start += most) {
-            const Real* some = rows + start * width;
-            char turned = 'T', plain = 'N';
-            int C = int(n_columns), n = int(std::min(most, n_rows - start)), F = int(width);
-            double one = 1;
-            if (!is_double) std::copy(some, some + n * width, copy.begin());
-            const void* wide = is_double ? static_cast<const void*>(some) : copy.data();
-            sum(&plain, &turned, &F, &C, &n, &one, static_cast<double*>(const_cast<void*>(wide)), &F,
-                const_cast<double*>(scores + start * n_columns), &C, &one, gradient, &F);
-        }
+        if (width) matrix.pull(rows, n_rows, n_columns, n_columns, scores, gradient, true);
     }
 
-    // The same of one column of scores and short rows.
+    // The same of one column of scores and short rows, without products of matrices.
     void add_short_scores(const Real* rows, i64 n_rows, double* scores) const {
         for (i64 row = 0; row < n_rows; row++, rows += width) {
             // Two sums, since each addition waits for the one before.

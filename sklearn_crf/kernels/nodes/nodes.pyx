@@ -1,23 +1,22 @@
 # distutils: language = c++
 """Losses of single nodes with dense features and their gradient: one call for the nodes of all batches."""
 
-from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 from cython cimport floating
 from libc.stdint cimport int64_t
 
-from scipy.linalg import cython_blas
-
+from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "nodes.hpp" namespace "crf" nogil:
-    cdef cppclass Gemm[Real]:
-        pass
+    cdef cppclass DenseFeatures[Real]:
+        int64_t n_features
+        const Real* weights
+        void* gemm
+        void* sum
     cdef cppclass RowFeatures[Real]:
         int64_t width
         const double* weights
-        const Real* rounded
-        Gemm[Real] gemm
-        Gemm[double] sum
+        DenseFeatures[Real] matrix
     cdef cppclass NodeBlock:
         pass
     cdef cppclass NodeRisk[Real]:
@@ -29,16 +28,6 @@ cdef extern from "nodes.hpp" namespace "crf" nogil:
         int64_t n_parts
         int64_t n_sums()
         void run(double*, const Threads&) except +
-
-
-# Found when it is imported, and not by ``cimport``: SciPy need not be there to build this.
-cdef void* blas(name):
-    capsule = cython_blas.__pyx_capi__[name]
-    return PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule))
-
-
-cdef Gemm[float] sgemm = <Gemm[float]> blas("sgemm")
-cdef Gemm[double] dgemm = <Gemm[double]> blas("dgemm")
 
 
 def losses_of_nodes(
@@ -72,9 +61,7 @@ def losses_of_nodes(
 cdef describe(RowFeatures[floating]* features, const double[:, ::1] weights, const floating[:, ::1] rounded):
     features.width = weights.shape[1]
     features.weights = &weights[0, 0] if weights.shape[1] else NULL
-    features.rounded = &rounded[0, 0] if rounded.shape[1] else NULL
-    features.sum = dgemm
-    if floating is float:
-        features.gemm = sgemm
-    else:
-        features.gemm = dgemm
+    features.matrix.n_features = weights.shape[1]
+    features.matrix.weights = &rounded[0, 0] if rounded.shape[1] else NULL
+    features.matrix.gemm = sgemm if floating is float else dgemm
+    features.matrix.sum = dgemm

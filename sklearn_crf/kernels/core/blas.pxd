@@ -1,0 +1,4 @@
+"""Products of matrices of SciPy's BLAS, as addresses for C++."""
+
+cdef void* sgemm
+cdef void* dgemm
