@@ -1,12 +1,14 @@
 """The pass over labelled chains: the range of its scores, its blocks, and the same bits for any number of threads."""
 
 import pickle
+import time
 from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from interrupting import interrupted_after, may_drop_interrupts
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
@@ -153,6 +155,21 @@ def test_many_chains_are_cut_into_blocks_for_many_threads():
     assert n_blocks >= 8 * 16
     batches, potentials = chains(3, False)
     assert len(PassOverChains(FastRisk(Likelihood(TreeInference()), potentials, batches))._blocks) == 1
+
+
+@may_drop_interrupts
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_an_interrupt_ends_an_evaluation(n_jobs):
+    rng, shape = np.random.default_rng(0), (3000, 200)
+    encoded = encode_X(rng.normal(size=(*shape, 1)), edge_features="constant", edge_types="tied", lattice_ndim=1)
+    labels = encode_y(rng.integers(40, size=shape), encoded).labels
+    potentials = LinearPotentials(1, 40, pairwise_form("full", 40))
+    risk = FastRisk(Likelihood(TreeInference()), potentials, make_batches(encoded, labels), n_jobs=n_jobs)
+    path, coef = PassOverChains(risk), np.zeros(potentials.n_coef)
+    with interrupted_after(0.1) as sent, pytest.raises(KeyboardInterrupt):
+        path.value_grad(risk, coef, None)
+    assert time.monotonic() - sent[-1] < 1.0
+    assert path.value_grad(risk, coef, [0]).n_errors > 0
 
 
 def test_blocks_of_many_classes_hold_many_nodes():
