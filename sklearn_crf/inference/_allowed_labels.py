@@ -7,11 +7,10 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference import _tuning
-from sklearn_crf.inference._local_search import climbed, local_arguments, search_problem, sweep, visits
+from sklearn_crf.inference._local_search import Descent, climbed, local_arguments, search_problem, sweep, visits
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
 from sklearn_crf.kernels.local.icm import icm_update
-from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, annealing_sweep
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_terms, states_of_cells
 
 
@@ -354,16 +353,11 @@ def _core(constraints, involved, n_steps):
 
 def _with_fewest_violations(model, candidates):
     """Of some labelings, each changed node by node as long as that removes violations, the one with the fewest."""
-    arrays, unary = search_problem(model)
-    workspace = SearchWorkspace(len(unary), len(arrays.table), unary.shape[1])
+    descent = Descent(model)
     found: list[Any] = []
     for labels in candidates:
         labels = np.array(labels, dtype=np.int32)
-        cells = arrays.cells(unary, labels)
-        for _ in range(_tuning.REPAIR_SWEEPS):
-            checkpoint()
-            if not annealing_sweep(arrays, unary, 0.0, 0, labels, cells, workspace)[2]:
-                break
+        descent.descend(labels)
         found.append((_n_violations(model, labels), len(found), labels))
     return min(found)[2]
 

@@ -304,23 +304,30 @@ class RowsClimber:
         return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
 
 
-class FactorClimber:
-    """Changes labelings of a factor graph one node at a time as long as that gains."""
+class Descent:
+    """Changes of one node at a time on the arrays of the search, in which a forbidden state has a finite score."""
 
     def __init__(self, model):
         self.model = model
         self.arrays, self.unary = search_problem(model)
         self.workspace = SearchWorkspace(len(self.unary), len(self.arrays.table), self.unary.shape[1])
 
-    def climb(self, labels):
-        """Change labels in place."""
-        before = labels.copy()
+    def descend(self, labels):
+        """Change labels in place until no change gains."""
         cells = self.arrays.cells(self.unary, labels)
         for _ in range(_tuning.MOST_CLIMBS):
             checkpoint()
-            _, _, n_changes = annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)
-            if not n_changes:
+            if not annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)[2]:
                 break
+
+
+class FactorClimber(Descent):
+    """Changes labelings of a factor graph one node at a time as long as that gains."""
+
+    def climb(self, labels):
+        """Change labels in place."""
+        before = labels.copy()
+        self.descend(labels)
         # Sums in another order: a tie may look like a gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before

@@ -3,11 +3,11 @@
 import numpy as np
 
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._local_search import search_problem
+from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference.cuts import _tuning
 from sklearn_crf.inference.cuts._cut_network import CROSS, CutNetwork, pairwise_values
 from sklearn_crf.kernels.cuts.fusion_moves import score_gain
-from sklearn_crf.kernels.local.neighborhood_search import SearchWorkspace, keep_better
+from sklearn_crf.kernels.local.neighborhood_search import keep_better
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_labels
 
 
@@ -95,14 +95,13 @@ class PartFusion:
     """Fusion on one factor graph, by the connected parts in which two labelings differ."""
 
     def __init__(self, model):
-        self._arrays, self._unary = search_problem(model)
-        self._workspace = SearchWorkspace(len(self._unary), len(self._arrays.table), self._unary.shape[1])
+        self._search = Descent(model)
 
     def of(self, labels, other):
         """The labels with those of the other labeling where they gain; the labels themselves if they do nowhere."""
         fused = np.array(other, dtype=np.int32)
-        cells = self._arrays.cells(self._unary, fused)
-        gain, _, _ = keep_better(self._arrays, self._unary, labels, fused, cells, self._workspace)
+        arrays, unary = self._search.arrays, self._search.unary
+        gain, _, _ = keep_better(arrays, unary, labels, fused, arrays.cells(unary, fused), self._search.workspace)
         return fused if gain > 0 else labels
 
 
