@@ -1,7 +1,6 @@
 """Constants of encoding and packing that were tuned, and what each trades.
 
-``benchmarks/speed/scaling.py`` times fits and predictions that go through them, ``benchmarks/speed/predict_memory.py``
-measures their memory.
+``benchmarks/speed/threads.py`` times fits and predictions that go through them.
 """
 
 # Edge features of this many numbers in all are kept with the batches; of more, they are computed where they are used:

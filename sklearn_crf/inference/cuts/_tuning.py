@@ -1,6 +1,7 @@
 """Constants of minimum cuts that were tuned, and what each trades.
 
-``benchmarks/peers/inference_speed.py`` times cuts and moves.
+``benchmarks/peers/inference_speed.py`` times cuts and moves, ``benchmarks/speed/predict_memory.py`` measures the memory
+of those that go by rows.
 """
 
 # Types of edges whose tables a move looks at together: more of them take more memory.
