@@ -28,13 +28,12 @@ from sklearn_crf.encoding._examples import (
     Batch,
     Example,
     require_complete,
-    stacked,
-    stacked_types,
     trusted_example,
     weighted_sums_of_edges,
     with_fields,
     with_scaled_edges,
 )
+from sklearn_crf.encoding._joined_batches import groups_to_join, joined_batches, union_of
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
     encode_y,

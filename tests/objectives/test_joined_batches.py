@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import M3NClassifier
-from sklearn_crf.encoding import Batch, Example
+from sklearn_crf.encoding import Batch, Example, union_of
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import AutoMap, GraphCut
 from sklearn_crf.inference.cuts._cut_network import LatticeFlow
@@ -93,11 +93,11 @@ def test_joined_examples_have_their_own_planes(small_parts, monkeypatch, shapes,
 
 def test_lattices_of_one_shape_stay_lattices():
     same, mixed = grids([(4, 4)] * 3), grids([(4, 4), (3, 6)])
-    union = _planes.union_of(same, as_lattice=True)
+    union = union_of(same, as_lattice=True)
     assert union.example.graph.shape == (3, 4, 4)
     assert LatticeFlow.fits(union.example.graph)
-    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(_planes.union_of(same).example.edges, axis=0))
-    assert _planes.union_of(mixed, as_lattice=True).example.graph.shape is None
+    assert_array_equal(np.sort(union.example.edges, axis=0), np.sort(union_of(same).example.edges, axis=0))
+    assert union_of(mixed, as_lattice=True).example.graph.shape is None
 
 
 def test_what_is_better_alone_stays_alone():

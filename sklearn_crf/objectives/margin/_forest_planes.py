@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import own_workspace
-from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields
+from sklearn_crf.encoding import OperatorFeatures, SharedRows, joined_batches, with_fields
 from sklearn_crf.inference import n_labelings
 from sklearn_crf.kernels.learning.forest_hinge import (
     frank_wolfe_steps,
@@ -16,7 +16,7 @@ from sklearn_crf.kernels.learning.forest_hinge import (
 )
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
-from sklearn_crf.objectives.margin._planes import PlaneOracle, joined_batches
+from sklearn_crf.objectives.margin._planes import PlaneOracle
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
