@@ -110,13 +110,15 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction.
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
+        is "full" on chains, and elsewhere "ising" for two classes and "potts" for more.
         "associative" is "auto" with weights that are not negative, for margins: equal labels are never worse and
         minimum cuts stay exact throughout training; edge features must not be negative either.
     edge_features : str or callable, default="auto"
         Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
         name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
-        "difference", and "constant" for sparse features and linear operators.
+        "constant" on chains, for sparse features and for linear operators, and elsewhere "difference". With
+        ``pairwise="full"`` it is "difference" only on images and volumes of two classes and several features.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
         Neighbours on a lattice: 1 joins axis neighbours, 2 adds diagonals; or offsets.
     fit_intercept : bool, default=True
@@ -312,16 +314,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             resolve_inference(self.inference)
         kind_of_learning(self.learning, self.inference)
 
-    # Presets -------------------------------------------------------------------------------------------------------
-
-    # Tables of "auto" on chains, where it may matter which label comes first.
-    _form_on_chains: ClassVar[str] = "auto"
-
-    @staticmethod
-    def _automatic_edge_features(encoded, n_classes):
-        """Name the features of edges that "auto" stands for on encoded examples, or their outline."""
-        return "constant" if encoded.is_sparse or encoded.has_operators else "difference"
-
     # Fits ----------------------------------------------------------------------------------------------------------
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -499,7 +491,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tables = self._tables()
         form = "auto" if tables.form == "associative" else tables.form
         if tables.form == "auto" and lattice_ndim == 1:
-            form = self._form_on_chains
+            # It may matter which label comes first.
+            form = "full"
         return WeightLayout(
             form=pairwise_form(form, len(classes)),
             fit_intercept=self.fit_intercept,
@@ -517,7 +510,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Reader(
             self,
             edge_features=self.edge_features,
-            automatic_edge_features=self._automatic_edge_features,
+            has_full_tables=self._tables().form == "full",
             edge_types=self._tables().edge_types,
             takes_factors=learning.takes_factors,
             takes_sparse_edges=learning.takes_sparse_edges,

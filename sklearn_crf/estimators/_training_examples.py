@@ -1,6 +1,5 @@
 """Training examples of a field in memory: in batches, with potentials for them, and in units that suit training."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -53,7 +52,7 @@ class Reader:
 
     estimator: Any  # Whose tags and names of features validation asks for
     edge_features: Any  # The parameter
-    automatic_edge_features: Callable  # Names what "auto" is, for encoded examples and a number of classes
+    has_full_tables: bool  # Whether each pair of labels has a weight for each feature of edges on any graph
     edge_types: str
     takes_factors: bool
     takes_sparse_edges: bool
@@ -89,7 +88,18 @@ class Reader:
         """Return encoded examples, or their outline, with the features of edges that suit their classes."""
         if not self._is_automatic:
             return encoded
-        return encoded.with_edge_features(self.automatic_edge_features(encoded, len(classes)))
+        return encoded.with_edge_features(self._automatic_edge_features(encoded, len(classes)))
+
+    def _automatic_edge_features(self, encoded, n_classes):
+        """Name the features of edges that "auto" stands for on encoded examples, or their outline."""
+        if encoded.is_sparse or encoded.has_operators or encoded.lattice_ndim == 1:
+            # Neighbours in a sequence follow each other, be they alike or not.
+            return "constant"
+        if not self.has_full_tables:
+            return "difference"
+        # Tables of more classes would have too many weights, and one feature's differences repeat the nodes' noise.
+        suits = (encoded.lattice_ndim or 0) > 1 and encoded.n_features > 1 and n_classes == 2
+        return "difference" if suits else "constant"
 
 
 class TrainingExamples:

@@ -42,8 +42,9 @@ class ContrastiveCRF(FieldClassifier):
     pairwise : str or PairwiseTables, default="auto"
         Weights of a pairwise table: "auto", "ising", "potts", "symmetric" or "full", see
         :func:`~sklearn_crf.potentials.pairwise_form`; or a :class:`~sklearn_crf.potentials.PairwiseTables`, which can
-        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. Without
-        one, where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
+        also have a ``C`` of its own, forbid pairs of labels, and let tables of a lattice differ by direction. "auto"
+        is "full" on chains, and elsewhere "ising" for two classes and "potts" for more. Without a ``C`` of edges,
+        where labelings are generated for examples with cycles by rounds, edges have a thousandth of ``C`` to a
         millionth, whichever makes the sets to begin with, which overrate edges, label training examples best. Up to
         20,000 nodes a training with ``C`` itself comes after it, and the better of the two is kept.
 

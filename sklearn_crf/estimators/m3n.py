@@ -44,14 +44,6 @@ class M3NClassifier(FieldClassifier):
         :class:`~sklearn_crf.inference.Inference`, cloned, whose options are reachable as ``inference__max_iter`` and so
         on. "auto" predicts by ``AutoMap()`` and trains by inference with a bound: max-product on forests, minimum cuts
         for two classes, 20 iterations of ``TRWS`` for more; ``AD3()`` for "relaxed_margin" and "dual_margin".
-    pairwise : str or PairwiseTables, default="auto"
-        As of :class:`TRWCRF`; "auto" is "full" on chains. "associative" is "auto" with weights that are not negative,
-        so that equal labels are never worse and minimum cuts stay exact throughout training; edge features must not be
-        negative either.
-    edge_features : str or callable, default="auto"
-        Features of an edge: "difference" is :math:`[1, |x_i - x_j|]`, "constant" is :math:`[1]`, or a registered name
-        or a callable ``f(x_tail, x_head)``. "auto" is "constant" on chains, for sparse features and linear operators,
-        and "difference" elsewhere.
 
     References
     ----------
@@ -77,10 +69,3 @@ class M3NClassifier(FieldClassifier):
 
     learning: Any = "max_margin"
     max_iter: int = 1000
-    _form_on_chains = "full"
-
-    @staticmethod
-    def _automatic_edge_features(encoded, n_classes):
-        if encoded.lattice_ndim == 1:
-            return "constant"
-        return FieldClassifier._automatic_edge_features(encoded, n_classes)

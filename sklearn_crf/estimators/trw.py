@@ -25,14 +25,6 @@ class TRWCRF(FieldClassifier):
     or another approximation. Node features may be sparse, with millions of columns, and weights may be restricted to
     pairs of a feature and a label seen in training.
 
-    Parameters
-    ----------
-    edge_features : str or callable, default="auto"
-        Features of an edge: "constant" is :math:`[1]`, "difference" is :math:`[1, |x_i - x_j|]`, or a registered
-        name or a callable ``f(x_tail, x_head)``, which may return a CSR matrix of many features. "auto" is
-        "difference" on images and volumes of two classes and several features, and "constant" elsewhere: tables of
-        more classes would have too many weights, and differences of a single feature repeat the noise of the nodes.
-
     References
     ----------
     J. Lafferty, A. McCallum, F. Pereira. Conditional Random Fields: Probabilistic Models for Segmenting and Labeling
@@ -62,8 +54,3 @@ class TRWCRF(FieldClassifier):
 
     weights: str = "auto"
     pairwise: Any = "full"
-
-    @staticmethod
-    def _automatic_edge_features(encoded, n_classes):
-        suits = (encoded.lattice_ndim or 0) > 1 and encoded.n_features > 1 and n_classes == 2
-        return "difference" if suits else "constant"
