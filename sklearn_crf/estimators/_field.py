@@ -180,8 +180,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     best_iter_ : int or None
         The iteration whose weights are kept, from 0; None where they are a mean or several vote.
     training_path_ : str
-        The fast path that evaluated the objective, such as "chains"; "general" where none is for the data. At
-        weights where a path declines, such as those whose scores range too widely, the general way evaluates.
+        The fast path that evaluated the objective, such as "chains"; "general" where none is for the data. The general
+        way evaluates where a path declines: at scores that range too widely, and for the mini-batches of some solvers.
     duality_gap_ : float
         Upper bound on the suboptimality of the objective, of margins and of "spa" with ``solver="bundle"``; NaN
         elsewhere. Frank-Wolfe, whose bound falls at the speed of the least penalty, gives weights of features in large
