@@ -7,13 +7,10 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf.encoding import in_class_order
+from sklearn_crf.rtf import _tuning as tuned
 
 # Losses whose predictions are scores of classes rather than codes.
 SCORES = ("logistic", "multinomial")
-
-# Share of the largest weight of a class that a class of weight 0 has in decisions: it is predicted where no other is
-# possible.
-_LEAST_WEIGHT = 1e-12
 
 
 class ClassCodes(NamedTuple):
@@ -63,7 +60,7 @@ class ClassCodes(NamedTuple):
     def _factors(self):
         """Positive weights of classes in decisions."""
         weight = np.asarray(self.weight)
-        return np.maximum(weight, _LEAST_WEIGHT * weight.max())
+        return np.maximum(weight, tuned.LEAST_WEIGHT * weight.max())
 
     def _shares(self, value):
         """Shares of the codes whose mean a value is, (N, n_classes): of the two nearest of ordinal codes."""

@@ -24,9 +24,6 @@ from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_chan
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
 _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
-# Offsets of tests in pixels: sums with rows and columns stay far from the largest integer.
-_LARGEST_OFFSET = 2**24
-
 
 def check_saved_trees(estimator):
     """Raise ValueError unless the fitted trees of an estimator are such."""
@@ -41,8 +38,8 @@ def _check_offsets(offsets, n_pairs):
     """Raise ValueError unless each type of pairs has an offset of its own, up to its sign: others have no edges."""
     if offsets.dtype.kind != "i" or offsets.ndim != 2 or len(offsets) != n_pairs:
         raise ValueError(f"offsets_ must be {n_pairs} rows of integers, got {offsets.dtype} of shape {offsets.shape}.")
-    if np.abs(offsets).max(initial=0) > _LARGEST_OFFSET:
-        raise ValueError(f"offsets_ must be at most {_LARGEST_OFFSET}.")
+    if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
+        raise ValueError(f"offsets_ must be at most {tuned.LARGEST_OFFSET}.")
     if len({tuple(own) for own in [*offsets.tolist(), *(-offsets).tolist()]}) < 2 * n_pairs:
         raise ValueError("offsets_ must differ from each other, from the opposite of each other, and from 0.")
 
@@ -75,8 +72,10 @@ def _check_tree(arrays, n_channels):
     channels, offsets = test[:, [0, 3]], test[:, _OFFSETS[test.shape[1]]].astype(np.int64)
     if not (np.all(channels >= [0, -1]) and np.all(channels < n_channels)):
         raise ValueError(f"the tests of a tree must compare channels 0 to {n_channels - 1}, found others.")
-    if np.abs(offsets).max(initial=0) > _LARGEST_OFFSET:
-        raise ValueError(f"the tests of a tree look {np.abs(offsets).max()} pixels away, more than {_LARGEST_OFFSET}.")
+    if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
+        raise ValueError(
+            f"the tests of a tree look {np.abs(offsets).max()} pixels away, more than {tuned.LARGEST_OFFSET}."
+        )
 
 
 class FittedField:

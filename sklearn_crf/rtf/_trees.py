@@ -323,7 +323,7 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     left = left[:, :-1]
     right = total - left
     lighter = np.minimum(left[..., 0], right[..., 0])
-    allowed = (lighter >= min_samples * (1 - _ROUNDING)) & (lighter > _ROUNDING * total[..., 0])
+    allowed = (lighter >= min_samples * (1 - tuned.ROUNDING)) & (lighter > tuned.ROUNDING * total[..., 0])
     if not allowed.any():
         return None
     norm = criterion(left[allowed]) + criterion(right[allowed])
@@ -333,10 +333,6 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
     gain = norm - criterion(total[:1, 0])
     test, k = (index[best] for index in np.nonzero(allowed))
     return LeafSplit(int(test), float(thresholds[test, k]), float(gain[best]))
-
-
-# Relative difference of sums of weights that are added in another order.
-_ROUNDING = 1e-6
 
 
 def _quantiles(responses, weight, n_thresholds):
@@ -349,7 +345,7 @@ def _quantiles(responses, weight, n_thresholds):
         return np.sort(responses, axis=1)[:, ranks]
     order = np.argsort(responses, axis=1, kind="stable")
     below = np.cumsum(weight[order], axis=1, dtype=np.float64)
-    wanted = steps / (n_thresholds + 1) * (1 - _ROUNDING)
+    wanted = steps / (n_thresholds + 1) * (1 - tuned.ROUNDING)
     ranks = [np.searchsorted(row, wanted * row[-1]) for row in below]
     return np.take_along_axis(np.take_along_axis(responses, order, axis=1), np.array(ranks), axis=1)
 

@@ -145,3 +145,34 @@ VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 # has another unit where all but a few values are closer to 0 than this share of the width. Stricter limits would refuse
 # dark and bright images.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, QUANTILE_OF_RANGE = 4, 0.01, 0.95
+
+# A field for one level of noise says so where an image seems to have so many times more or less of it. Estimates are
+# off by some percent, and by more where images are all texture; within this factor a field loses about 1 dB.
+FAR_FROM_TRAINED = 2.0
+
+# Level of a channel, as a multiple of its spread, above which it is centred: float32 has 24 binary digits, and the
+# level would take more than a quarter of them. Where it may not be centred, a level above the second number is an
+# error.
+LARGEST_LEVEL, LEVEL_LOST = 2.0**6, 2.0**20
+
+# Binary digits between usual values of a channel and one within which it keeps its unit: fourth powers, and sums of
+# these, then lie within the range of float32.
+MOST_DOUBLINGS = 24
+
+# Usual values of images are brought near those of bytes, from 16 to 256, by a power of two: trees compare images with
+# what filters make of them in other units, and should find the same in images of any range. Where float32 does not hold
+# a unit, it is left for one that differs by a power of ten, as units do: numbers are then nearly the same in all.
+LEAST_DOUBLINGS, DOUBLINGS, TOP = 5, 4, 256.0
+
+# Largest values, as multiples of usual ones or in their unit, whose squares can be summed in float32.
+LARGEST_VALUE = 2.0**48
+
+# Share of the largest weight of a class that a class of weight 0 has in decisions: it is predicted where no other is
+# possible.
+LEAST_WEIGHT = 1e-12
+
+# Relative difference of sums of weights that are added in another order.
+ROUNDING = 1e-6
+
+# Largest offset of tests of saved trees, in pixels: sums with rows and columns stay far from the largest integer.
+LARGEST_OFFSET = 2**24

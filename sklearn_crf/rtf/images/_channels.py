@@ -10,24 +10,6 @@ from scipy.ndimage import gaussian_filter
 from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf import _tuning as tuned
 
-# float32 has 24 binary digits. A channel is centred where its level would take more than a quarter of them from what
-# differs between pixels.
-_LARGEST_LEVEL = 2.0**6
-
-# Where it may not be centred, float32 has lost a channel of so high a level.
-_LEVEL_LOST = 2.0**20
-
-# Channels keep their unit where fourth powers of usual values, and sums of these, lie within the range of float32.
-_MOST_DOUBLINGS = 24
-
-# Usual values of images are brought near those of bytes, from 16 to 256, by a power of two: trees compare images with
-# what filters make of them in other units, and should find the same in images of any range. Where float32 does not hold
-# a unit, it is left for one that differs by a power of ten, as units do: numbers are then nearly the same in all.
-_LEAST_DOUBLINGS, _DOUBLINGS, _TOP = 5, 4, 256.0
-
-# Largest values, as multiples of usual ones or in their unit, whose squares can be summed in float32.
-_LARGEST_VALUE = 2.0**48
-
 
 class ChannelUnits(NamedTuple):
     """``z = (x - centre) * scale`` of each channel of X, which is what a field sees."""
@@ -119,9 +101,9 @@ class InputSample(NamedTuple):
         n_channels = self.values.shape[1]
         columns = [_described(column[~np.isnan(column)]) for column in self.values.T]
         level, reach, low, high = np.array(columns).reshape(n_channels, 4).T
-        far = (reach > 0) & (np.abs(level) > _LARGEST_LEVEL * reach)
+        far = (reach > 0) & (np.abs(level) > tuned.LARGEST_LEVEL * reach)
         if not is_centred:
-            lost = (reach > 0) & (np.abs(level) > _LEVEL_LOST * reach)
+            lost = (reach > 0) & (np.abs(level) > tuned.LEVEL_LOST * reach)
             far[:] = False
         if not is_centred and lost.any():
             c = np.flatnonzero(lost)[0]
@@ -155,7 +137,7 @@ def _described(values):
 
 def is_held(size):
     """Whether float32 holds values of a size, and their powers."""
-    return np.abs(np.frexp(size)[1]) <= _MOST_DOUBLINGS
+    return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
 def decimal_unit(size, top):
@@ -172,19 +154,19 @@ def _scales(size, is_image):
         return np.ones(len(size))
     top = size[known].max()
     if is_held(top):
-        steps = (np.frexp(top)[1] - _LEAST_DOUBLINGS) // _DOUBLINGS * _DOUBLINGS
+        steps = (np.frexp(top)[1] - tuned.LEAST_DOUBLINGS) // tuned.DOUBLINGS * tuned.DOUBLINGS
         common = np.ldexp(1.0, -steps)
     else:
-        common = decimal_unit(top, _TOP)
+        common = decimal_unit(top, tuned.TOP)
     if is_held(common * size)[known].all():
         return np.full(len(size), common)
-    return np.where(is_held(size), 1.0, decimal_unit(size, _TOP))
+    return np.where(is_held(size), 1.0, decimal_unit(size, tuned.TOP))
 
 
 def require_held(plane, name):
     """Raise if a plane of X holds values that float32 cannot add the squares of."""
     largest = max(-float(plane.min(initial=0.0)), float(plane.max(initial=0.0)))
-    if largest > _LARGEST_VALUE:
+    if largest > tuned.LARGEST_VALUE:
         channel = np.argmax(np.abs(plane)) % plane.shape[-1]
         raise ValueError(
             f"{name} holds values in channel {channel} so far from the usual ones that float32 cannot hold both: make "
@@ -302,10 +284,6 @@ def _plate_gradient(values):
     return out
 
 
-# Channels that say where a channel was known.
-_MASKS = 2
-
-
 def with_masks(plane, missing, channels):
     """The plane without gaps, and for some channels: 1 where the channel was known; share of known pixels around."""
     # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
@@ -318,7 +296,7 @@ def with_masks(plane, missing, channels):
 
 def n_masks(missing):
     """Number of channels that tell where channels are missing."""
-    return _MASKS * len(missing)
+    return 2 * len(missing)
 
 
 def known_values(plane, missing, n_values):
