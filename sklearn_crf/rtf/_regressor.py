@@ -37,7 +37,13 @@ from sklearn_crf.rtf._prediction import (
 )
 from sklearn_crf.rtf._training import Trained
 from sklearn_crf.rtf.images._channels import Channels, require_channels
-from sklearn_crf.rtf.images._corruption import level_of_noise, levels_of_images
+from sklearn_crf.rtf.images._corruption import (
+    GaussianNoise,
+    level_of_noise,
+    levels_of_images,
+    one_level,
+    warn_of_other_noise,
+)
 from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from
 from sklearn_crf.rtf.images._input import (
     OF_INPUT,
@@ -353,6 +359,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if channels is not None and channels.n_colours is not None:
             return channels.predicted(self, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
+        warn_of_other_noise(self.corruption, X)
         if evidence is None:
             field = FittedField.of(vars(self))
             of_model = deviation if is_exact else None
@@ -388,6 +395,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         names = {"channel_centre_": 1 / factor, "channel_scale_": factor, "target_mean_": 1 / factor}
         for name, share in (names | {"target_scale_": 1 / factor}).items():
             setattr(field, name, getattr(self, name) * share)
+        trained = one_level(self.corruption)
+        field.corruption = self.corruption if trained is None else GaussianNoise(trained / factor)
         if hasattr(self, "stages_"):
             field.stages_ = [stage._in_units(factor) for stage in self.stages_]
         return field

@@ -469,6 +469,21 @@ def test_levels_of_noise_go_with_colours_lists_deviations_and_cascades():
     assert_allclose(cascade.predict(seen, noise=2 * SIGMA), 2 * cascade.predict(seen / 2), atol=1e-4)
 
 
+def test_noise_far_from_that_of_training_is_warned_of(denoiser):
+    clean = clean_images(3, (40, 48), seed=8)
+    for share in (0.2, 3.0):
+        noisy = clean + share * SIGMA * np.random.default_rng(9).normal(size=clean.shape)
+        with pytest.warns(UserWarning, match=f"noise of a standard deviation near 0.{2 * share:.0f}.*trained for 0.2"):
+            denoiser.predict(noisy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            denoiser.predict(noisy, noise="auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        denoiser.predict(with_noise(clean))
+        denoiser.predict(np.full((1, 16, 16), 0.5))
+
+
 @pytest.mark.parametrize("corruption", [None, GaussianNoise(0.1, 0.3), GaussianNoise(0.1, level_channel=True)], ids=str)
 def test_levels_of_noise_need_a_field_for_one(corruption):
     clean = clean_images(3)

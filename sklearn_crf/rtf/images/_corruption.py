@@ -7,6 +7,7 @@ import numpy as np
 import scipy.fft
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._reports import warn_caller
 from sklearn_crf.preprocessing._default_bank import noise_of_detail
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
@@ -251,23 +252,45 @@ def require_noise_within(given, low, high, sample):
         )
 
 
+def one_level(corruption):
+    """Return the level of noise of a corruption that has one, else None."""
+    is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
+    return corruption.low if is_noise and corruption.low > 0 and corruption.high in (None, corruption.low) else None
+
+
 def level_of_noise(corruption):
     """Return the one level of noise that a field was trained for."""
-    is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
-    low, high = (corruption.low, corruption.high) if is_noise else (None, None)
-    if low is None or not low > 0 or high not in (None, low):
+    level = one_level(corruption)
+    if level is None:
         raise ValueError(
             "noise needs a field that was trained for one level, with corruption=GaussianNoise(level), got "
             f"corruption={corruption!r}."
         )
-    return low
+    return level
+
+
+def warn_of_other_noise(corruption, X):
+    """Warn where the noise of an image is far from the one level that a field was trained for."""
+    trained = one_level(corruption)
+    for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
+        level = _noise_of(x)
+        if not 1 / tuned.FAR_FROM_TRAINED <= level / trained <= tuned.FAR_FROM_TRAINED and np.ptp(x):
+            warn_caller(
+                f"X has an image with noise of a standard deviation near {level:.3g}, but the field was trained for "
+                f"{trained:.3g}: pass noise='auto' to predict."
+            )
+            return
+
+
+def _noise_of(x):
+    x = np.asarray(x, dtype=np.float64)
+    return noise_of_detail(x[..., None] if x.ndim == 2 else x)
 
 
 def levels_of_images(noise, X, least):
     """Levels of noise of images, as given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
-        images = [np.asarray(x, dtype=np.float64) for x in X]
-        return [max(noise_of_detail(x[..., None] if x.ndim == 2 else x), least) for x in images]
+        return [max(_noise_of(x), least) for x in X]
     levels = np.asarray(noise)
     if levels.dtype.kind not in "iuf" or levels.shape not in ((), (len(X),)) or not np.all(levels > 0):
         raise ValueError(f"noise must be 'auto', a positive number or one for each of {len(X)} images, got {noise!r}.")
