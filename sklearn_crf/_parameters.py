@@ -1,25 +1,10 @@
-"""Parameters of estimators: what all plans of fits share, options of objects that are parameters, and kinds."""
+"""What scikit-learn asks estimators for besides fits: options of objects that are parameters, and their kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from inspect import currentframe
 from typing import Any
 
 import numpy as np
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FitLimits:
-    """Parameters that the plan of every fit has; base of the plans."""
-
-    max_iter: int
-    n_jobs: int | None
-    verbose: int
-
-    @staticmethod
-    def limits(estimator: Any) -> dict[str, Any]:
-        """Return these parameters of an estimator."""
-        return {field.name: getattr(estimator, field.name) for field in fields(FitLimits)}
 
 
 def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._own_methods import errors_of
-from sklearn_crf._parameters import FitLimits
 from sklearn_crf._reports import progress_reporter
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas, thread_count
 from sklearn_crf.dense._gaussian_kernels import GaussianKernel, build_filters, slopes_by_bandwidths
@@ -19,6 +18,7 @@ from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.local._dense_mean_field import DenseFields
 from sklearn_crf.models import DenseModel
 from sklearn_crf.optimize import minimize_lbfgs
+from sklearn_crf.optimize._limits import FitLimits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

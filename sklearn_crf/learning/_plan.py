@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import RandomState
 
-from sklearn_crf._parameters import FitLimits
 from sklearn_crf.inference import (
     AutoMap,
     AutoMarginals,
@@ -18,6 +17,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.learning._labeler import Labeler
 from sklearn_crf.learning._training import TrainingRun, have_cycles, have_factors
+from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.potentials import WeightLayout
 
 

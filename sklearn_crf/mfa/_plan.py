@@ -7,10 +7,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._parameters import FitLimits
 from sklearn_crf.mfa._criteria import Criterion
 from sklearn_crf.mfa._parameters import MixtureParameters, ParameterVector, PriorPrecisions, Priors
 from sklearn_crf.mfa._solvers import EM, SOLVERS, MixtureSolver
+from sklearn_crf.optimize._limits import FitLimits
 
 
 class MixtureFamily(NamedTuple):

@@ -269,7 +269,7 @@ class CascadeRisk:
             for k, stage in enumerate(self.stages[:-1]):
                 images.append(self._seeing(stage, i, means, images))
                 models.append(stage.potentials.model(coefs[k], images[k], n_threads))
-                found = self.objective.solved(models[k], _start(images[k]), self._starts[k][i][0], n_threads)
+                found = self.objective.solved(models[k], images[k].start, self._starts[k][i][0], n_threads)
                 means.append(found.x)
         last = self.stages[-1]
         images.append(self._seeing(last, i, means, images))
@@ -280,7 +280,7 @@ class CascadeRisk:
             after = self.stages[k + 1]
             slope = channel_gradient(after.potentials, coefs[k + 1], images[k + 1], linear, after.channels)
             slope = after.scale * slope.reshape(means[k].shape)
-            known = _known(images[k])
+            known = images[k].known
             slope = slope if known is None else np.where(known, 0.0, slope)
             adjoint = self.objective.adjoint(models[k], slope, self._starts[k][i][1], n_threads)
             self._starts[k][i] = means[k], adjoint.x
@@ -294,23 +294,13 @@ class CascadeRisk:
         image = stage.images[i]
         if stage.channels is None:
             return image
-        values, known = stage.mean + stage.scale * means[-1].astype(np.float64), _known(images[-1])
+        values, known = stage.mean + stage.scale * means[-1].astype(np.float64), images[-1].known
         if known is not None:
             values = np.where(known, stage.mean + stage.scale * images[-1].observation.start, values)
         features = image.features.copy()
         features[..., stage.channels] = values.reshape(*features.shape[:-1], -1)
         chosen = {kind.channels: kind for kind in stage.potentials.types if kind.channels is not None}
         return replace(image, features=features, chosen={key: kind.seen(features) for key, kind in chosen.items()})
-
-
-def _start(image):
-    return None if image.observation is None else image.observation.start
-
-
-def _known(image):
-    """Mask (N, D) of the values that predictions keep, None if there are none."""
-    own = image.observation
-    return None if own is None or own.diagonal is None else own.diagonal > 0
 
 
 class _Data(NamedTuple):

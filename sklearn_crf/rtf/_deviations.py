@@ -61,8 +61,7 @@ def _of_predictions(finish, solver, field, data, n_jobs):
     def of_image(task, n_threads):
         image, target, weight = task
         model = field.potentials.model(field.coef, image, n_threads)
-        start = None if image.observation is None else image.observation.start
-        return finish(image, solved_from(solver, model, start, n_threads=n_threads).x, target, weight)
+        return finish(image, solved_from(solver, model, image.start, n_threads=n_threads).x, target, weight)
 
     weights = [None] * data.n_images if data.weights is None else data.weights
     return map_tasks(of_image, zip(field.images(data, n_jobs), data.targets, weights, strict=True), n_jobs)
@@ -78,8 +77,8 @@ def _errors(data, part, objective, field, tests, n_jobs):
     def finish(image, mean, target, weight):
         errors = (mean.astype(np.float64) - target) ** 2
         counted = ~np.isnan(target).any(axis=1)
-        if image.observation is not None and image.observation.diagonal is not None:
-            counted &= (image.observation.diagonal == 0).all(axis=1)
+        if image.known is not None:
+            counted &= ~image.known.any(axis=1)
         own = np.flatnonzero(counted)
         own = own[:: len(own) // tuned.PIXELS_OF_ERRORS + 1]
         pixels = np.stack(np.divmod(own, image.features.shape[-2]), axis=1).astype(np.int32)

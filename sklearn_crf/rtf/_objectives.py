@@ -61,7 +61,7 @@ class GaussianPseudolikelihood:
         """Whether the loss of an image is a mean over its pixels."""
         return True
 
-    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Loss of a field against values."""
         # y: (N, D); weight: (N,), or a number for all
         n_nodes, n_values = y.shape
@@ -450,10 +450,7 @@ class FieldRisk:
         """Loss of a field of stack k, whose image may see other channels than those of this set."""
         model = parameters.model(image, n_threads)
         target, weight = self._of_stacks[k]
-        options = {"weight": weight, "state": self.states[k], "n_threads": n_threads}
-        observation = image.observation
-        if observation is not None and isinstance(self.objective, PredictionLoss):
-            options["start"] = observation.start
+        options = {"weight": weight, "state": self.states[k], "n_threads": n_threads, "start": image.start}
         with convergence_left_to_caller():
             loss = self.objective.loss(model, target, **options)
         self.states[k] = loss.state
@@ -477,7 +474,7 @@ class GaussianLikelihood:
         """Whether the loss of an image is a mean over its pixels: without edges it is the pseudolikelihood."""
         return graph.n_edges == 0
 
-    def loss(self, model, y, *, weight=None, state=None, n_threads=1):
+    def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
         """Loss of a field against values."""
         # y: (N, D); weight: (N,)
         if model.graph.n_edges == 0:

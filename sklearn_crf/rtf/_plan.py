@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from sklearn_crf._parameters import FitLimits
 from sklearn_crf.encoding import (
     EncodedLabels,
     class_weights,
@@ -18,6 +17,7 @@ from sklearn_crf.encoding import (
     sorted_classes,
     validate_sample_weight,
 )
+from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
 from sklearn_crf.rtf._deviations import scores_of_classes

@@ -126,6 +126,17 @@ class FieldImage:
         seen = {key: kind.seen(features) for key, kind in chosen.items()}
         return cls(features, graph, leaves, seen, observation)
 
+    @property
+    def start(self):
+        """Values (N, D) that a solve starts from for an observed image, else None."""
+        return None if self.observation is None else self.observation.start
+
+    @property
+    def known(self):
+        """Mask (N, D) of the values that predictions keep, None if there are none."""
+        own = self.observation
+        return None if own is None or own.diagonal is None else own.diagonal > 0
+
     def seen(self, kind):
         """The channels that linear models of a type see."""
         return self.features if kind.channels is None else self.chosen[kind.channels]
