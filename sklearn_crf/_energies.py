@@ -84,8 +84,8 @@ def solve(
     >>> found.certified
     True
     """
-    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     chosen = _able("map", inference, AutoMap)
+    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.map(model, n_threads=thread_count(n_jobs))
     fractional = None if found.fractional is None else found.fractional.reshape(*shape, -1)
@@ -142,8 +142,8 @@ def marginals(
            [0.79, 0.21],
            [0.85, 0.15]])
     """
-    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     chosen = _able("marginals", inference, AutoMarginals)
+    model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.marginals(model, n_threads=thread_count(n_jobs))
     return found._replace(unary=found.unary.reshape(*shape, -1))
@@ -154,7 +154,8 @@ def _able(task, inference, automatic):
     if isinstance(inference, Inference):
         chosen = inference
     else:
-        chosen = automatic() if inference == "auto" else resolve_inference(inference).inference
+        by_itself = isinstance(inference, str) and inference == "auto"
+        chosen = automatic() if by_itself else resolve_inference(inference).inference
     if task not in chosen.tasks:
         able = ", ".join(repr(name) for name in NAMES if task in resolve_inference(name).inference.tasks)
         sought = "best labelings (MAP)" if task == "map" else "marginals"
@@ -164,6 +165,8 @@ def _able(task, inference, automatic):
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
     """Pairwise model of the arguments, and the shape of its labels."""
+    if not isinstance(costs, bool | np.bool_):
+        raise TypeError(f"costs must be True or False, got {costs!r}.")
     unary = _as_numbers(unary, "unary", costs)
     if unary.ndim < 2 or not unary.size:
         raise ValueError(
@@ -200,7 +203,7 @@ def _as_numbers(values, name, costs):
 
 def _as_tables(pairwise, graph, n_states, costs, on_lattice):
     """Tables (T, K, K) and the table of each edge, None for the first."""
-    if np.ndim(pairwise) == 0:
+    if not isinstance(pairwise, list | tuple) and np.ndim(pairwise) == 0:
         strength = np.asarray(pairwise)
         if strength.dtype.kind not in "fiub" or not np.isfinite(strength):
             raise ValueError(f"pairwise must be a finite number or tables, got {pairwise!r}.")

@@ -70,7 +70,7 @@ def as_integers(
     # name: what errors call it
     # lowest, highest: bounds; None is what the type holds
     # kinds: kinds of NumPy types that are taken as integers
-    values = _as_array(values, name)
+    values = as_array(values, name)
     if shape is not None and values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
     if not values.size:
@@ -93,7 +93,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     Values are not checked: NaN and infinity pass.
     """
     # name: what errors call it
-    values = sound_csr(values, name) if is_sparse_matrix(values) else _as_array(values, name)
+    values = sound_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
     if values.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
     if dtype is None:
@@ -215,7 +215,9 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
         )
 
 
-def _as_array(values, name):
+def as_array(values: Any, name: str) -> np.ndarray:
+    """An array of values that may be masked or in lists; those that no array can hold are an error."""
+    # name: what errors call it
     try:
         array = np.asarray(without_mask(values))
     except (ValueError, TypeError) as error:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
 from sklearn_crf._options import options
-from sklearn_crf._parameters import require_objects
+from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows, summable_weight
 from sklearn_crf.estimators.trw import TRWCRF
@@ -326,6 +326,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         tags.target_tags.multi_output = True
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
+        if is_asked_to_count_classes():
+            tags.estimator_type = None
         return tags
 
 

@@ -132,12 +132,22 @@ def test_threads_change_nothing():
         ({"edge_weight": np.zeros(5)}, r"edge_weight must have shape \(17,\)"),
         ({"inference": "mpm"}, "finds no best labelings"),
         ({"inference": "simplex"}, "inference must be an Inference or one of"),
+        ({"inference": []}, "inference must be an Inference or one of"),
+        ({"inference": np.zeros(2)}, "inference must be an Inference or one of"),
+        ({"pairwise": [[1, 2], [3]]}, "pairwise must be a rectangular array"),
+        ({"connectivity": [[0, 1], [1]]}, "connectivity given as offsets needs rows of one length"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         solve(**({"unary": np.zeros((3, 4, 2)), "pairwise": 1.0} | arguments))
+
+
+@pytest.mark.parametrize("costs", [None, [], np.zeros(2), "yes"])
+def test_costs_is_a_flag(costs):
+    with pytest.raises(TypeError, match="costs must be True or False"):
+        solve(np.zeros((3, 4, 2)), 1.0, costs=costs)
 
 
 def test_no_marginals():

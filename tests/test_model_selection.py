@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_val_predict as flat_cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_crf import TRWCRF
+from sklearn_crf import TRWCRF, MultiLabelField, RegressionTreeFieldClassifier
 from sklearn_crf.encoding import object_array
 from sklearn_crf.model_selection import StratifiedLatticeKFold, cross_val_predict
 from sklearn_crf.preprocessing import NodeTransformer
@@ -220,6 +220,23 @@ def test_halving_search_chooses_its_resources(form, is_last):
     search = HalvingGridSearchCV(field, {name: [0.01, 1, 10]}, cv=StratifiedLatticeKFold(3), random_state=0)
     assert search.fit(X, y).n_resources_[-1] > search.n_resources_[0] >= 6
     assert search.best_params_[name] in (0.01, 1, 10)
+    assert is_classifier(field)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("field", "grid"),
+    [(RegressionTreeFieldClassifier(max_iter=2), {"max_depth": [0, 1]}), (MultiLabelField(), {"structure": ["full"]})],
+    ids=["tree field", "labels"],
+)
+def test_halving_search_of_other_fields(field, grid):
+    rng = np.random.default_rng(0)
+    y = np.kron(rng.integers(2, size=(24, 2, 2)), np.ones((2, 2), dtype=int))
+    X, labels = y[..., np.newaxis] + rng.normal(size=(*y.shape, 1)), y
+    if isinstance(field, MultiLabelField):
+        X, labels = X.reshape(24, -1), y[:, 0]
+    search = HalvingGridSearchCV(field, grid, cv=KFold(2), random_state=0).fit(X, labels)
+    assert search.score(X, labels) > 0.5
     assert is_classifier(field)
 
 

@@ -129,7 +129,14 @@ WRONG = {
         lambda: fit(CHAINS, [[0, 1, np.nan], [1, 1]]),
         "unlabelled nodes by missing_label",
     ),
-    "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Name those that y misses by classes"),
+    "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Pass all class labels with the classes parameter"),
+    "ragged classes": (lambda: fit(CHAINS, TAGS, classes=[["D", "N"], ["V"]]), "classes must be a rectangular array"),
+    "ragged costs": (lambda: fit(CHAINS, TAGS, cost=[[0, 1], [1]]), "cost must be a rectangular array"),
+    "ragged missing labels": (lambda: fit(CHAINS, TAGS, missing_label=[[0, 1], [1]]), "missing_label must be one value"),
+    "ragged weights": (
+        lambda: TRWCRF().fit(CHAINS, TAGS, sample_weight=[[1, [2]], [1]]),
+        "Sample weights must be 1D array or scalar",
+    ),
     "no label at all": (lambda: fit(CHAINS, [[None] * 3, [None] * 2]), "every node is marked as missing"),
     "a label that training had not": (
         lambda: fitted().energy(CHAINS, [TAGS[0], ["N", "X"]]),

@@ -168,7 +168,7 @@ class NumberReader:
         counts = np.empty(n_rows, dtype=np.int64)
         for row in range(n_rows):
             count = values[self.position] if self.n_left else -1.0
-            if not (count >= 0 and count == count // 1):
+            if not (count >= 0 and count.is_integer()):
                 self.integer(f"the length of {what} {row}")
             self.position += 1
             self._require(count, f"{what} {row}")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import without_mask
-from sklearn_crf._reports import warn_caller
+from sklearn_crf._numbers import as_reals, without_mask
 from sklearn_crf.encoding import (
     class_weights,
     counts_of_nodes,
@@ -67,7 +66,7 @@ class DenseExample:
         if self.image is not None:
             object.__setattr__(self, "image", _checked_image(self.image, scores))
         if self.spacing is not None:
-            spacing = np.asarray(self.spacing, dtype=np.float64)
+            spacing = as_reals(self.spacing, "spacing")
             if spacing.shape != (scores.ndim - 1,) or not np.all(np.isfinite(spacing) & (spacing > 0)):
                 raise ValueError(
                     f"spacing must be {scores.ndim - 1} positive numbers, one per axis of the lattice, got "
@@ -125,9 +124,11 @@ def range_of_images(images):
         if ends[0] <= low and high <= ends[1]:
             return ends
     # Noise may lead beyond 0 and 255, and dark photographs stay far below: they are not to look like bright ones.
-    if low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]:
+    is_near = -BYTES[1] <= low and high <= 2 * BYTES[1]
+    if is_near and (low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]):
         return BYTES
-    return low, high
+    # One colour is the middle of its range.
+    return (low, high) if low < high else (low - abs(low), high + abs(high))
 
 
 def _range_of_training(examples):
@@ -219,8 +220,8 @@ def in_bytes(example, ends):
     return example._with(image=(example.image - low) * (BYTES[1] / (high - low)))
 
 
-def check_range_of_fit(image, ends, name):
-    """Raise ValueError or warn where colours are far from the range of those of fit."""
+def range_after_fit(image, ends, name):
+    """Return the range of the colours of one image, whose type does not say it, by that of the images of fit."""
     low, high = float(image.min()), float(image.max())
     width = ends[1] - ends[0]
     if low < ends[0] - width or high > ends[1] + width:
@@ -228,11 +229,9 @@ def check_range_of_fit(image, ends, name):
             f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "
             f"{ends[1]:.6g}: give images in the range of fit."
         )
-    if ends[1] > BYTES[1] / 2 and -1 <= low < high <= 1 and np.any(image != np.floor(image)):
-        warn_caller(
-            f"{name} has colours of {low:.3g} to {high:.3g}, but those of fit have the range {ends[0]:.6g} to "
-            f"{ends[1]:.6g}: give images in the range of fit."
-        )
+    # Fractions are no colours of bytes.
+    is_in_ones = ends[1] > BYTES[1] / 2 and -1 <= low < high <= 1 and np.any(image != np.floor(image))
+    return range_of_images([image]) if is_in_ones else ends
 
 
 def _as_floats(values, name):
@@ -290,7 +289,7 @@ class DenseInput:
         for i, example in enumerate(self.examples):
             known = example._range_of_type if fixed is None else fixed
             if known is None and of_fit and example.image is not None:
-                check_range_of_fit(example.image, ends, f"X[{i}]")
+                known = range_after_fit(example.image, ends, f"X[{i}]")
             examples.append(in_bytes(example, ends if known is None else known))
         return replace(self, examples=examples)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_integer, without_mask
+from sklearn_crf._numbers import as_integer, check_option, without_mask
 from sklearn_crf._threads import single_threaded_blas, split_threads
 from sklearn_crf.dense._examples import (
     BYTES,
@@ -97,8 +97,8 @@ def refine(
     >>> refine(probabilities, image, kernels=[Bilateral(20.0, 13.0)]).argmax(axis=-1)[0]
     array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])
     """
-    if not 0 < clip < 1:
-        raise ValueError(f"clip must lie between 0 and 1, got {clip!r}.")
+    check_option(clip, "clip", lambda value: 0 < value < 1, "lie between 0 and 1")
+    check_option(max_memory, "max_memory", lambda value: value > 0, "be positive")
     if kernels is None:
         kernels = (Spatial(3.0),) if image is None else (Spatial(3.0), Bilateral(80.0, 13.0))
     check_kernels(kernels)

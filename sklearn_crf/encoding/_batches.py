@@ -59,8 +59,8 @@ def summable_weight(weight):
 
 
 def _as_vector(sample_weight, n_examples):
-    ragged = isinstance(sample_weight, list | tuple) or getattr(sample_weight, "dtype", None) == np.dtype(object)
-    if ragged and any(np.ndim(weight) for weight in sample_weight):
+    may_be_ragged = isinstance(sample_weight, list | tuple) or getattr(sample_weight, "dtype", None) == np.dtype(object)
+    if may_be_ragged and any(isinstance(weight, list | tuple) or np.ndim(weight) for weight in sample_weight):
         raise ValueError(_per_node("a sequence of arrays"))
     weight = check_array(
         as_reals(sample_weight, "sample_weight"),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf._reports import warn_caller
 
 
@@ -43,8 +44,8 @@ def sorted_classes(found, classes=None):
     classes = np.unique(np.concatenate(labelled))
     if len(classes) < 2:
         raise ValueError(
-            f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Name those that y misses "
-            "by classes."
+            f"A classifier needs labels of at least 2 classes, got 1 class: {classes[0]}. Pass all class labels with "
+            "the classes parameter."
         )
     _warn_of_sentinel(classes)
     return classes
@@ -56,14 +57,14 @@ def _warn_of_sentinel(classes):
         return
     warn_caller(
         "y holds the label -1 beside labels of 0 or more, and -1 is read as a class: pass missing_label=-1 if it marks "
-        "nodes without a label, or name all classes by classes."
+        "nodes without a label, or all class labels with the classes parameter."
     )
 
 
 def named_classes(classes, least=2):
     """Classes that a user names, sorted."""
     # classes: (n_classes,); returns: (n_classes,)
-    classes = np.asarray(classes)
+    classes = as_array(classes, "classes")
     if classes.ndim == 1 and classes.dtype == object:
         classes = labels_from_objects(classes, "classes")
     if classes.ndim != 1 or len(classes) < least:

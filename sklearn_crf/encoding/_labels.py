@@ -240,12 +240,15 @@ def _hint_features(part, encoded, i):
 def missing_nodes(labels, missing_label):
     """Mask of the nodes without a label."""
     # returns: ndarray of the shape of ``labels``, bool
-    if np.ndim(missing_label):
+    if isinstance(missing_label, list | tuple) or np.ndim(missing_label):
         raise InvalidParameterError(f"missing_label must be one value, got {missing_label!r}.")
     na = pandas_na()
     missing_label = None if missing_label is na else missing_label
     if labels.dtype == object:
-        missing = [value is None or value is na or _is_label(value, missing_label) for value in labels.flat]
+        # Columns of strings come from pandas as objects with NaN.
+        missing = [
+            value is None or value is na or _is_nan(value) or _is_label(value, missing_label) for value in labels.flat
+        ]
         return np.array(missing, dtype=bool).reshape(labels.shape)
     if missing_label is None:
         return np.zeros(labels.shape, dtype=bool)
@@ -260,7 +263,7 @@ def missing_nodes(labels, missing_label):
 def _missing_evidence(labels, missing_label):
     """Mask of nodes without evidence: NaN always means unknown, besides ``missing_label``."""
     missing = missing_nodes(labels, missing_label)
-    return missing | missing_nodes(labels, np.nan) if labels.dtype.kind in "fO" else missing
+    return missing | missing_nodes(labels, np.nan) if labels.dtype.kind == "f" else missing
 
 
 def _split_missing(flat, missing_label, name):

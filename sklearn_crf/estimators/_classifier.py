@@ -38,7 +38,6 @@ from sklearn_crf.inference import (
     TreeBestLabelings,
     TreeInference,
     conditional_scores,
-    resolve_inference,
 )
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.learning import Facts, Labeler, given, right_nodes
@@ -80,7 +79,7 @@ class FieldClassifier(TrainableField):
         own = learning.decoding(self.inference, facts)
         decides = learning.has_distribution and self.cost is not None
         return Labeler(
-            own if inference is None else resolve_inference(inference),
+            own if inference is None else learning.decoding(inference, facts),
             len(self.classes_),
             has_distribution=learning.has_distribution,
             temperature=learning.learned_temperature * self._further_temperature,

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._numbers import C_INTERVAL, as_reals
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin
@@ -473,7 +473,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
         cost, n_classes = in_class_order(self.cost, self.classes), len(classes)
-        cost = check_array(cost, dtype=np.float64, ensure_2d=False, input_name="cost")
+        cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
         return cost
@@ -505,17 +505,22 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             takes_factors=self._kind.takes_factors,
         )
 
-    def _reader(self, learning):
-        """Return what reads X and y."""
+    def _reader(self, learning, *, is_fitted=False):
+        """Return what reads X and y, for weights that are fitted or still to be found."""
         return Reader(
             self,
             edge_features=self.edge_features,
             has_full_tables=self._tables().form == "full",
+            of_fit=self._edge_features_of_fit() if is_fitted else None,
             edge_types=self._tables().edge_types,
             takes_factors=learning.takes_factors,
             takes_sparse_edges=learning.takes_sparse_edges,
             class_weight=self.class_weight,
         )
+
+    def _edge_features_of_fit(self):
+        """Name the features of edges that "auto" stood for in fit, in whatever form X is now."""
+        return "constant" if self.edge_coef_.shape[1] == 1 else "difference"
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
@@ -536,7 +541,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # allow_unknown: whether labels that are not classes get the column n_classes
         # joined_nodes: up to which an inference takes graphs with cycles together
         check_is_fitted(self)
-        reader = self._reader(self._kind)
+        reader = self._reader(self._kind, is_fitted=True)
         encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes_)
         layout = self._fitted_layout
         potentials = layout.fitted_potentials(self, encoded)

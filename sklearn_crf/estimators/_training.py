@@ -100,7 +100,8 @@ def partial_fit(field, X, y, classes, sample_weight):
     former = getattr(field, "partial_fit_state_", None)
     learning = field._learning()
     _check_parameters(field, learning)
-    examples = TrainingExamples(field._reader(learning), X, y, sample_weight, None, classes, reset=is_first)
+    reader = field._reader(learning, is_fitted=not is_first)
+    examples = TrainingExamples(reader, X, y, sample_weight, None, classes, reset=is_first)
     plan = field._plan(learning, examples)
     # Later calls may bring what does not occur in this one.
     plan = replace(plan, layout=plan.layout._replace(seen_only=False))

@@ -57,6 +57,7 @@ class Reader:
     takes_factors: bool
     takes_sparse_edges: bool
     class_weight: Any  # The parameter, or the weights themselves by class
+    of_fit: str | None = None  # What "auto" stood for in a fit, in whatever form X is now
 
     def encode(self, X, *, reset):
         """Encode X, with the features of edges if they do not depend on the classes."""
@@ -88,7 +89,7 @@ class Reader:
         """Return encoded examples, or their outline, with the features of edges that suit their classes."""
         if not self._is_automatic:
             return encoded
-        return encoded.with_edge_features(self._automatic_edge_features(encoded, len(classes)))
+        return encoded.with_edge_features(self.of_fit or self._automatic_edge_features(encoded, len(classes)))
 
     def _automatic_edge_features(self, encoded, n_classes):
         """Name the features of edges that "auto" stands for on encoded examples, or their outline."""

@@ -421,11 +421,14 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     [[0, 1], [1, 0], [1, 1], [1, -1]]
     """
     ndim = as_integer(ndim, "ndim", highest=_MAX_AXES)
-    if np.ndim(connectivity) == 0:
+    if not isinstance(connectivity, list | tuple) and np.ndim(connectivity) == 0:
         if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
         return _one_of_each_pair(_steps(ndim, min(int(connectivity), ndim)))
-    offsets = np.asarray(connectivity)
+    try:
+        offsets = np.asarray(connectivity)
+    except ValueError as error:
+        raise ValueError(f"connectivity given as offsets needs rows of one length, got {connectivity!r}.") from error
     if offsets.ndim != 2 or offsets.shape[1] != ndim:
         raise ValueError(f"connectivity given as offsets must have shape (n_offsets, {ndim}), got {offsets.shape}.")
     offsets = as_integers(offsets, "connectivity given as offsets", lowest=-MAX_INT32, dtype=np.int64)

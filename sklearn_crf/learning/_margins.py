@@ -147,7 +147,7 @@ class MarginLearning(Learning):
         if inference == "auto":
             return self.automatic_inference(facts, in_training)
         found = map_inference(inference, f"learning={self.name!r}")
-        if self.needs_fractional and not found.has_fractional:
+        if in_training and self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "
                 f"LinearProgram(), got {type(found).__name__}."

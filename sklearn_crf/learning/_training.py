@@ -72,7 +72,7 @@ def _checked(cost, n_classes):
             f"cost must be a matrix of shape ({n_classes}, {n_classes}), got a list of rows of different lengths: what "
             "nodes cost apart is the node_weight of fit."
         )
-    cost = check_array(cost, dtype=np.float64, ensure_2d=False, input_name="cost")
+    cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
     if cost.shape != (n_classes, n_classes):
         raise ValueError(
             f"cost must have shape ({n_classes}, {n_classes}), one row and column a class, got {cost.shape}."

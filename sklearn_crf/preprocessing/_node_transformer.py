@@ -315,12 +315,14 @@ def labelled_rows(rows, labels, missing_label):
     """Return the rows whose labels are known, with these."""
     values = label_array(labels)
     missing = missing_nodes(values, missing_label)
-    if not missing.any():
-        return rows, labels
     known = np.flatnonzero(~missing)
-    values = values[known]
     if values.dtype == object:
-        values = labels_from_objects(values, "y")
+        # Also where none is missing: scikit-learn refuses integers among objects.
+        labels = values = labels_from_objects(values[known], "y")
+    else:
+        values = values[known]
+    if len(known) == len(missing):
+        return rows, labels
     if hasattr(rows, "iloc"):
         return rows.iloc[known], values
     return (rows.tocsr() if sp.issparse(rows) else np.asarray(rows))[known], values

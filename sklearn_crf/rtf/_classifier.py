@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import as_integer
+from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import encode_y, missing_nodes, object_array, require_same_kind
 from sklearn_crf.graphs import Graph
@@ -193,6 +194,12 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     cost: Any = None
     classes: Any = None
     missing_label: Any = None
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if is_asked_to_count_classes():
+            tags.estimator_type = None
+        return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeFieldClassifier":

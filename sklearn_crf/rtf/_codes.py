@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf.encoding import in_class_order
 from sklearn_crf.rtf import _tuning as tuned
 
@@ -118,7 +119,7 @@ def checked_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
         return None
     if loss not in SCORES:
         raise InvalidParameterError(f"cost needs probabilities: use loss='multinomial' or 'logistic', got {loss!r}.")
-    table = np.asarray(in_class_order(cost, classes))
+    table = as_array(in_class_order(cost, classes), "cost")
     is_table = table.shape == (n_classes, n_classes) and table.dtype.kind in "iuf" and np.all(np.isfinite(table))
     if not is_table:
         raise InvalidParameterError(

@@ -369,6 +369,13 @@ def test_words_that_are_no_numbers(tmp_path, word):
         read_fg(tmp_path / "file")
 
 
+@pytest.mark.parametrize("word", ["1e999", "inf", "nan", "1.5", "-1"])
+def test_lengths_that_are_no_counts(tmp_path, word):
+    (tmp_path / "file.LG").write_text(f"MARKOV 2 2 2 1 {word} 0 1 4 1 2 3 4")
+    with pytest.raises(ValueError, match=f"the length of the scope of factor 0 must .*, found {float(word):g}"):
+        read_uai(tmp_path / "file.LG")
+
+
 def test_scores_that_exp_cannot_hold_are_refused(tmp_path):
     for value in (800.0, -800.0):
         model = FactorGraph.from_factors([2], [((0,), np.array([0.0, value]))])

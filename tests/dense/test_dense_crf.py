@@ -440,8 +440,12 @@ def test_the_range_of_colours_is_that_of_fit(data):
     assert_array_equal(field.predict(integers)[0], given.predict(integers)[0])
     with pytest.raises(ValueError, match=r"X\[0\] has colours of .* those of fit have the range .*: give images in"):
         field.predict(in_form(X[4:], lambda image: image * 40 + 100))
-    with pytest.warns(UserWarning, match=r"X\[0\] has colours of .* have the range 0 to 255: give images in the range"):
-        given.set_params(color_range=None).predict(in_form(as_bytes, lambda image: image / 255))
+    # After a fit to bytes fractions are still read as 0 to 1.
+    given.set_params(color_range=None)
+    as_bytes = in_form(as_bytes, lambda image: image.clip(0, 255))
+    expected = given.predict_proba(as_bytes)[0]
+    assert_allclose(given.predict_proba(in_form(as_bytes, lambda image: image / 255))[0], expected, atol=1e-6)
+    assert_allclose(given.predict_proba(in_form(as_bytes, lambda image: image * 2 / 255 - 1))[0], expected, atol=1e-6)
     with pytest.raises(ValueError, match=r"channel_bandwidth=0\.2 is less than one step"):
         DenseCRF([Bilateral(6.0, 0.2)]).fit(X[:4], y[:4])
     with pytest.raises(ValueError, match="color_range must be two finite numbers"):

@@ -109,6 +109,19 @@ def test_labels_do_not_depend_on_the_form_of_the_image(form):
     assert_array_equal(refined.argmax(axis=-1), expected.argmax(axis=-1))
 
 
+@pytest.mark.parametrize("value", [0.0, 0.5, -3.0, 1000.0, 1e9, -1e30])
+def test_an_image_of_one_colour_says_nothing(value):
+    probabilities, image, _ = photograph()
+    expected = refine(probabilities, np.full(image.shape, 7, dtype=np.uint8))
+    assert_allclose(refine(probabilities, np.full(image.shape, value)), expected, atol=1e-3)
+
+
+def test_colours_may_be_far_from_zero():
+    probabilities, image, _ = photograph()
+    found = refine(probabilities, image + 1e9)
+    assert_array_equal(found.argmax(axis=-1), refine(probabilities, image).argmax(axis=-1))
+
+
 def test_a_mask_is_an_image_of_two_colours():
     probabilities, _, labels = photograph()
     expected = refine(probabilities, np.uint8(255) * labels.astype(np.uint8))
@@ -174,6 +187,12 @@ def test_invalid_input():
         refine(probabilities, image, max_memory=1000)
     with pytest.raises(ValueError, match="clip must lie"):
         refine(probabilities, image, clip=0)
+    with pytest.raises(ValueError, match="clip must be a number"):
+        refine(probabilities, image, clip=None)
+    with pytest.raises(ValueError, match="max_memory must be a number"):
+        refine(probabilities, image, max_memory=None)
+    with pytest.raises(ValueError, match="spacing must hold numbers"):
+        refine(probabilities, image, spacing="x")
 
 
 @pytest.mark.parametrize("bandwidth", [1e-3, 1e-2, 0.1, 1.0, 1e3, 1e8])

@@ -162,6 +162,10 @@ def test_na_in_objects():
     assert missing_nodes(labels, None).tolist() == [False, True, False, True]
     assert missing_nodes(labels, pd.NA).tolist() == [False, True, False, True]
     assert missing_nodes(np.array([0, 1]), pd.NA).tolist() == [False, False]
+    # Columns of strings as pandas hands them to NumPy.
+    column = pd.Series(["a", None, "b", "a"]).to_numpy()
+    assert TRWCRF().fit(np.eye(4), column).classes_.tolist() == ["a", "b"]
+    assert TRWCRF().fit([np.eye(4)], [np.array(["a", np.nan, "b", "a"], dtype=object)]).classes_.tolist() == ["a", "b"]
     assert TRWCRF().fit(np.eye(4), ["a", pd.NA, "b", "a"]).classes_.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match=r"X\[0\] contains NaN"):
         TRWCRF().fit([pd.DataFrame({"a": pd.array([1, None], dtype="Int64")})], [["a", "b"]])

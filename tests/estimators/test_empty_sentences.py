@@ -112,6 +112,13 @@ def test_tagger(edge_features):
         make_pipeline(SequenceVectorizer(edge_features=edge_features), TRWCRF()).fit([X[0], [], X[1]], [y[0], [], y[1]])
 
 
+@pytest.mark.parametrize("cls", FIELDS)
+def test_tagger_of_nothing_else(cls):
+    X, y = [[{"w": "a"}, {"w": "b"}], [{"w": "b"}]], [["A", "B"], ["B"]]
+    tagger = make_pipeline(SequenceVectorizer(), cls()).fit(X, y)
+    assert [part.tolist() for part in tagger.predict([[], []])] == [[], []]
+
+
 def test_graphs_images_and_sparse_chains():
     X, y = data()
     graphs = [Example(x, [[i, i + 1] for i in range(len(x) - 1)]) for x in X]

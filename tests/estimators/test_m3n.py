@@ -551,6 +551,17 @@ def test_tolerance_suits_the_solver():
         m3n_classifier(tol="loose").fit(X, y)
 
 
+def test_inference_of_a_call_finds_best_labels():
+    X, y = noisy_blobs(4)
+    field = M3NClassifier(max_iter=20).fit(X, y)
+    assert_array_equal(field.predict(X, inference="auto"), field.predict(X))
+    for inference in ("mpm", "gibbs"):
+        with pytest.raises(
+            ValueError, match=f"inference='{inference}' finds no best labelings .* learning='max_margin'"
+        ):
+            field.predict(X, inference=inference)
+
+
 def test_predictions_by_default_are_the_best_labels_found_without_warnings_of_training():
     rng = np.random.default_rng(3)
     y = rng.integers(3, size=(2, 20, 20))

@@ -142,6 +142,24 @@ def test_unlabelled_nodes_are_scored_and_do_not_train():
     assert found[0].shape == (len(y[0]), 3)
 
 
+@pytest.mark.parametrize("cv", [2, 5])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_masked_labels_of_one_image_do_not_train(is_whole, cv):
+    y = np.kron(RNG.integers(2, size=(5, 5)), np.ones((4, 4), dtype=int))[np.newaxis]
+    X = y[..., np.newaxis] + RNG.normal(size=(*y.shape, 2))
+    hidden = np.zeros(y.shape, dtype=bool)
+    hidden[0, :3] = True
+    labels = np.ma.masked_array(np.where(hidden, 9, y), mask=hidden)
+    scores = ClassifierScores(LogisticRegression(), cv=cv)
+    found = scores.fit_transform(X, labels if is_whole else list(labels))
+    assert scores.classes_.tolist() == [0, 1]
+    assert np.isfinite(found).all()
+    known = LogisticRegression().fit(X[~hidden], y[~hidden])
+    np.testing.assert_allclose(
+        scores.transform(X)[..., :2], known.predict_log_proba(X.reshape(-1, 2)).reshape(*y.shape, 2)
+    )
+
+
 def test_prefit():
     fitted = LogisticRegression().fit(np.concatenate(CHAINS), np.concatenate(LABELS))
     scores = ClassifierScores(fitted, cv="prefit")

@@ -110,6 +110,8 @@ class AutoMap(Inference):
         return TreeInference().labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
+        if not isinstance(init, AutoMapState | None):
+            raise ValueError(f"init must be the state of a former result of AutoMap, got {type(init).__name__}.")
         exact = self._exact(model)
         if exact is not None:
             return self._by(exact, model, init, n_threads)

@@ -109,7 +109,7 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
     """
     if isinstance(inference, Inference):
         return NamedInference(clone(inference), "mpm" if "marginals" in inference.tasks else "map")
-    if inference not in _MAKERS:
+    if not isinstance(inference, str) or inference not in _MAKERS:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
         ordered = [*near, *(known for known in NAMES if known not in near)]
         listed = ", ".join(map(repr, ordered))
