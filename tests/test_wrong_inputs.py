@@ -132,7 +132,10 @@ WRONG = {
     "one class": (lambda: fit(CHAINS, [["N"] * 3, ["N"] * 2]), "Pass all class labels with the classes parameter"),
     "ragged classes": (lambda: fit(CHAINS, TAGS, classes=[["D", "N"], ["V"]]), "classes must be a rectangular array"),
     "ragged costs": (lambda: fit(CHAINS, TAGS, cost=[[0, 1], [1]]), "cost must be a rectangular array"),
-    "ragged missing labels": (lambda: fit(CHAINS, TAGS, missing_label=[[0, 1], [1]]), "missing_label must be one value"),
+    "ragged missing labels": (
+        lambda: fit(CHAINS, TAGS, missing_label=[[0, 1], [1]]),
+        "missing_label must be one value",
+    ),
     "ragged weights": (
         lambda: TRWCRF().fit(CHAINS, TAGS, sample_weight=[[1, [2]], [1]]),
         "Sample weights must be 1D array or scalar",
