@@ -104,7 +104,11 @@ class GraphCut(Inference):
             return self._roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
             raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
-        labels = _labels_of_cut(model, TRUNCATE, n_threads)
+        try:
+            labels = _labels_of_cut(model, TRUNCATE, n_threads)
+        except NotSubmodular as stopped:
+            # The first edge can be truncated, but not this one.
+            raise ValueError(_explain(model, stopped.args[0], np.inf, self.nonsubmodular)) from None
         if not n_nonsubmodular:
             return self._exact(model, labels)
         slack = truncation_slack(*pairwise_values(model), model.graph.edges, labels, precision(model))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sklearn_crf.graphs import Graph, disjoint_union, from_adjacency, lattice
-from sklearn_crf.inference import BruteForce, GraphCut
+from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, BruteForce, GraphCut
 from sklearn_crf.models import PairwiseModel, score
 
 GRAPHS = {
@@ -368,6 +368,12 @@ def test_errors():
     infinite = PairwiseModel(graph, unary, tables, edge_type=[0, 0, 1, 0])
     with pytest.raises(ValueError, match=r"edge 2 .* cannot be truncated"):
         GraphCut(nonsubmodular="truncate").map(infinite)
+    # An edge that can be truncated comes first.
+    tables = np.stack([[[0.0, 1.0], [1.0, 0.0]], [[-np.inf, 0.0], [0.0, 0.0]]])
+    later = PairwiseModel(Graph(3, [[0, 1], [1, 2]]), np.zeros((3, 2)), tables, [0, 1])
+    for algorithm in (GraphCut, AlphaExpansion, AlphaBetaSwap):
+        with pytest.raises(ValueError, match=r"edge 1 .* by inf; an infinite violation cannot be truncated"):
+            algorithm(nonsubmodular="truncate").map(later)
     with pytest.raises(ValueError, match="two states, got 3"):
         GraphCut().map(PairwiseModel(graph, np.zeros((4, 3)), np.zeros((1, 3, 3))))
     hard = np.array([[0, -np.inf], [-np.inf, 0.0], [0, 0], [0, 0]])
