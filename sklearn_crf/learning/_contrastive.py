@@ -13,6 +13,7 @@ from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
 from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
+from sklearn_crf.models import clamped
 from sklearn_crf.optimize import minimize_lbfgs
 
 
@@ -61,6 +62,10 @@ def _extend(risk, i, coef, n_threads):
     if not grows.any():
         return 0
     model, _ = risk.model_by_weight(i, coef)
+    truth, known = objective.sets[i].labels, batch.labels >= 0
+    if not known.all():
+        # What surrounds the nodes that may change is labelled.
+        model = clamped(model, np.where(grows | ~known, -1, truth))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
     for number, generator in enumerate(objective.generators):
@@ -68,15 +73,15 @@ def _extend(risk, i, coef, n_threads):
             rng = _random_state(risk.seed, i, objective.n_visits[i], number, repetition)
             with convergence_left_to_caller(), batch.named_in_errors():
                 latest = objective.latest[i].get((number, repetition))
-                labels = _generate(generator, batch, objective.node_costs[i], parts, rng, n_threads, latest)
+                labels = _generate(generator, truth, objective.node_costs[i], parts, rng, n_threads, latest)
             if generator.persistent:
                 objective.latest[i][number, repetition] = labels
-            labels = np.where(grows, _of_weight(batch, labels), batch.labels)
+            labels = np.where(grows, _of_weight(batch, labels), truth)
             n_new += objective.sets[i].extend(model, labels, are_drawn=objective.are_drawn)
     return n_new
 
 
-def _generate(generator, batch, cost, parts, rng, n_threads, latest):
+def _generate(generator, truth, cost, parts, rng, n_threads, latest):
     """One labeling of all members of a batch."""
 
     def start_of(member):
@@ -86,7 +91,7 @@ def _generate(generator, batch, cost, parts, rng, n_threads, latest):
         [
             generator(
                 part,
-                batch.labels[member.nodes],
+                truth[member.nodes],
                 rng,
                 node_weight=None if cost is None else cost[member.nodes],
                 n_threads=n_threads,

@@ -16,7 +16,7 @@ from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_roun
 from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
 from sklearn_crf.learning._labeler import right_nodes
 from sklearn_crf.learning._learning import Learning
-from sklearn_crf.learning._likelihood import trees_of_layout
+from sklearn_crf.learning._likelihood import require_known_surroundings, trees_of_layout
 from sklearn_crf.learning._margins import map_inference
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, cost_matrix
@@ -101,7 +101,6 @@ class ContrastiveTraining(Learning):
     }
 
     name = "contrastive"
-    needs_labels = True
     takes_parts = False
     early_stopping = False
     of_examples = True
@@ -163,6 +162,10 @@ class ContrastiveTraining(Learning):
                 f"given_log_proposal must hold an array for each set of given, which has {n_given}, got "
                 f"{len(self.given_log_proposal)}."
             )
+
+    def check_batches(self, batches, plan):
+        super().check_batches(batches, plan)
+        require_known_surroundings(batches, self.name)
 
     def check_shards(self, solver):
         if isinstance(solver, SGD) or solver == "sgd":

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf.encoding import require_complete
 from sklearn_crf.graphs import Graph
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import (
@@ -17,6 +16,7 @@ from sklearn_crf.objectives import (
     Objective,
     Pseudolikelihood,
     SumOfObjectives,
+    with_known_surroundings,
 )
 from sklearn_crf.objectives._example_weights import model_by_weight
 from sklearn_crf.objectives.contrastive._block_likelihood import checked_block
@@ -116,32 +116,42 @@ class PlannedSets(Objective):
         """The objective of the examples of one place."""
         options, first = self.options, self.first[place]
         zeros = np.zeros(potentials.n_coef)
+        models = [model_by_weight(potentials, zeros, batch) for batch in batches]
         sets = [
             AssignmentSets(
-                model_by_weight(potentials, zeros, batch),
-                require_complete(batch, "contrastive learning"),
+                model,
+                # Assignments do not differ near unlabelled nodes: any state that is allowed will do there.
+                np.where(batch.labels < 0, np.argmax(model.unary, axis=1), batch.labels).astype(np.int32),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
             )
-            for batch in batches
+            for model, batch in zip(models, batches, strict=True)
         ]
+        kept = [with_known_surroundings(batch.example, batch.labels) for batch in batches]
         families = [[Pseudolikelihood()] if options.init in ("pl", "observed") else [] for _ in batches]
         if options.init == "gpl":
             blocks = [_blocks_of_batch(options.blocks, encoded, batch, first) for batch in batches]
-            families = [[BlockLikelihood(b.example.graph, own)] for b, own in zip(batches, blocks, strict=True)]
+            families = [
+                [BlockLikelihood(batch.example.graph, [block[of_batch[block]] for block in own])]
+                for batch, own, of_batch in zip(batches, blocks, kept, strict=True)
+            ]
         members = [members_of(batch, encoded) for batch in batches]
-        grows = [_nodes_of_growing_sets(batch, options.init) for batch in batches]
+        grows = [_nodes_of_growing_sets(batch, options.init) & own for batch, own in zip(batches, kept, strict=True)]
         node_costs = [batch.node_weight for batch in batches]
         objective = ContrastiveObjective(families, sets, members, self, node_costs, grows)
         if options.init == "observed":
             observed = observed_labelings(encoded, batches) if self.observed is None else self.observed
-            _add_sets([observed], np.ones((1, 1)), encoded, batches, potentials, objective)
+            if not len(observed):
+                raise ValueError(
+                    "init='observed' needs an example all of whose nodes are labelled, and y has none: take init='pl'."
+                )
+            _add_sets([observed], np.ones((1, 1)), encoded, batches, potentials, objective, kept)
         if self._given is not None:
             given, weight = self._given
             of_place = weight.reshape(len(given), -1)
             if of_place.shape[1] > 1:
                 of_place = of_place[:, first : first + encoded.n_examples]
-            _add_sets(given, of_place, encoded, batches, potentials, objective, options.given_log_proposal)
+            _add_sets(given, of_place, encoded, batches, potentials, objective, kept, options.given_log_proposal)
         return objective
 
 
@@ -153,19 +163,21 @@ def _nodes_of_growing_sets(batch, init):
     return np.repeat(has_edges, sizes)
 
 
-def _add_sets(given, weight, encoded, batches, potentials, objective, log_proposal=None):
+def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
     """Add sets of assignments to all examples of their lattice whose labels are in them."""
+    # kept: for each batch the nodes at which assignments may differ, (N,) of bool
     # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets, 1) or (n_sets, n_examples)
     # log_proposal: list of (m,), or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
     zeros = np.zeros(potentials.n_coef)
     weight = np.broadcast_to(weight, (len(given), encoded.n_examples))
-    for batch, sets in zip(batches, objective.sets, strict=True):
+    for batch, sets, own in zip(batches, objective.sets, kept, strict=True):
         model = model_by_weight(potentials, zeros, batch)
         for member, i in enumerate(batch.members):
             for labelings, weight_of_set, drawn in zip(given, weight[:, i], log_proposal, strict=True):
                 if labelings.shape[1:] == _label_shape(encoded, i):
-                    rows = labelings.reshape(len(labelings), -1)
+                    nodes = slice(*batch.node_ptr[member : member + 2])
+                    rows = np.where(own[nodes], labelings.reshape(len(labelings), -1), sets.labels[nodes])
                     sets.add_set(model, rows, member=member, weight=weight_of_set, log_proposal=drawn)
 
 
@@ -202,7 +214,8 @@ def observed_labelings(encoded, batches):
     _require_one_lattice(shapes)
     rows = np.concatenate([batch.counted_labels.reshape(len(batch.members), -1) for batch in batches])
     rows = rows[(rows >= 0).all(axis=1)]
-    return np.unique(rows, axis=0).reshape(-1, *shapes.pop())
+    rows = np.unique(rows, axis=0)
+    return rows.reshape(len(rows), *shapes.pop())
 
 
 def joined_labelings(parts):

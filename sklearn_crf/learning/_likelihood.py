@@ -33,6 +33,7 @@ from sklearn_crf.objectives import (
     RelaxedLikelihood,
     SharedPieces,
     at_best_shares,
+    with_known_surroundings,
 )
 
 # Changes of messages at which tree-reweighted inference stops. A line search needs them small. In prediction a tenth of
@@ -290,8 +291,13 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         **PiecewiseTraining._parameter_constraints,
     }
     name = "pseudolikelihood"
+    needs_labels = False
     start_with_cycles = "independent"
     fixed_nodes: bool = False
+
+    def check_batches(self, batches, plan):
+        super().check_batches(batches, plan)
+        require_known_surroundings(batches, self.name)
 
     def likelihood(self, plan):
         return Pseudolikelihood()
@@ -306,6 +312,19 @@ class PseudolikelihoodTraining(PiecewiseTraining):
                 "pairwise=PairwiseTables(C=0.001), or use a learning that asks the inference that predicts, 'pma'."
             )
         return record
+
+
+def require_known_surroundings(batches, name):
+    """Raise ValueError if no labelled node has labels all around it."""
+    if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
+        return
+    # Factors are seen by the objective, which needs their model.
+    kept = (with_known_surroundings(batch.example, batch.labels).any() for batch in batches)
+    if not any(kept):
+        raise ValueError(
+            f"y has no labelled node all of whose neighbours are labelled, which learning={name!r} needs: take "
+            "'relaxation', which sums over missing labels."
+        )
 
 
 # Up to so many nodes are labelled to see whether weights that were learned without inference can predict by it.
@@ -329,8 +348,9 @@ def _is_worse_than_constant(risk, coef, decoding):
             # An inference that refuses the model says so when it is asked to predict.
             return False
         weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
-        weight_of_label += np.bincount(batch.labels, weight, minlength=len(weight_of_label))
-        wrong += float(weight[predicted != batch.labels].sum())
+        labelled = batch.labels >= 0
+        weight_of_label += np.bincount(batch.labels[labelled], weight[labelled], minlength=len(weight_of_label))
+        wrong += float(weight[labelled & (predicted != batch.labels)].sum())
         n_nodes += len(predicted)
     return wrong > weight_of_label.sum() - weight_of_label.max()
 

@@ -15,7 +15,7 @@ from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabi
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
-from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.objectives.margin._loss_augmented import at_temperature, completed_labels, loss_augmented

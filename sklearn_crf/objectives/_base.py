@@ -86,7 +86,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         Whether it draws random numbers, and needs the seed of a call.
     missing : str
         What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
-        the labelled ones, or ``"rejected"``.
+        the labelled ones, ``"left out"`` with what depends on them, or ``"rejected"``.
     temperature : float
         Factor of the log-partition of the :meth:`augmented` model in the loss.
     weighs_nodes : bool

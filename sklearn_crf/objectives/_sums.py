@@ -90,7 +90,8 @@ def _take_over(whole, parts):
     whole.has_value = all(part.has_value for part in parts)
     whole.smooth = all(part.smooth for part in parts)
     whole.draws = any(part.draws for part in parts)
-    whole.missing = "rejected" if any(part.missing == "rejected" for part in parts) else "marginalised"
+    treatments = {part.missing for part in parts}
+    whole.missing = "rejected" if len(treatments) > 1 else next(iter(treatments), "marginalised")
     worst = [part.exact_on for part in parts if part.exact_on != "any"]
     whole.exact_on = "any" if not worst else "forest" if set(worst) == {"forest"} else None
 

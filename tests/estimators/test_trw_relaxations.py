@@ -418,7 +418,7 @@ def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
     assert joint.error_curve_[-1] == plain.error_curve_[-1]
 
 
-@pytest.mark.parametrize("learning", ["piecewise", "pseudolikelihood"])
+@pytest.mark.parametrize("learning", ["piecewise", "joint_relaxation"])
 def test_missing_labels_are_rejected_where_they_must_be(learning):
     X, y = graphs(n=3)
     y[0] = np.where(np.arange(4) == 1, -1, y[0])

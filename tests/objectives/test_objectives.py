@@ -118,10 +118,20 @@ def test_contrastive_divergence_completes_missing_labels_and_repeats_by_seed():
     assert first.state.min() >= 0
 
 
-def test_pseudolikelihood_rejects_missing_labels():
+def test_pseudolikelihood_leaves_out_what_depends_on_missing_labels():
     model = random_model("grid", 2, seed=5)
-    with pytest.raises(ValueError, match="label for every node"):
-        Pseudolikelihood().loss_statistics(model, make_labels(model, missing=1))
+    labels = make_labels(model, missing=1)
+    unknown = int(np.flatnonzero(labels < 0)[0])
+    ends = model.graph.edges
+    near = np.unique(ends[(ends == unknown).any(axis=1)])
+    weight = np.where(np.isin(np.arange(len(labels)), np.append(near, unknown)), 0.0, 1.0)
+    found = Pseudolikelihood().loss_statistics(model, labels)
+    for state in range(2):
+        full = np.where(labels < 0, state, labels).astype(np.int32)
+        expected = Pseudolikelihood().loss_statistics(model, full, node_weight=weight)
+        np.testing.assert_allclose(found.terms, expected.terms)
+        np.testing.assert_allclose(found.statistics.unary, expected.statistics.unary)
+        np.testing.assert_allclose(found.statistics.tables, expected.statistics.tables)
 
 
 def make_batches(n_batches=3, *, weights=None, n_features=3, shape=(2, 3), seed=0):

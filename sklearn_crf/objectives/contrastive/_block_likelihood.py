@@ -124,7 +124,7 @@ class BlockLikelihood(Objective):
     1.331
     """
 
-    missing = "rejected"
+    missing = "left out"
 
     def __init__(self, graph, blocks):
         self.graph = graph
@@ -134,8 +134,9 @@ class BlockLikelihood(Objective):
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
             raise ValueError("the model has another graph than the one that the blocks were made for.")
-        labels = check_labels(model, labels)
-        layout = self._layout
+        labels, layout = check_labels(model, labels, may_miss=True), self._layout
+        if np.any(labels[layout.read] < 0):
+            raise ValueError("a block has an unlabelled node, or one with an unlabelled neighbour: leave these out.")
         blocks = layout.model(model, labels)
         if layout.graph.is_forest:
             found = TreeInference().marginals(blocks)
@@ -197,6 +198,7 @@ class _Layout:
         leaving = ~inside
         self._copy, self._outside = copy[leaving], neighbor[slot[leaving]]
         self._crossing, self._is_tail = half_edge[slot[leaving]] >> 1, is_tail[leaving]
+        self.read = np.concatenate((self.node, self._outside))
 
     def model(self, model, labels):
         """Model of the blocks, given the labels outside."""

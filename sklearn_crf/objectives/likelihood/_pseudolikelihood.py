@@ -117,6 +117,19 @@ def check_node_weight(node_weight, n_nodes):
     return weight
 
 
+def with_known_surroundings(model, labels):
+    """Labelled nodes whose neighbours are labelled too, (N,) bool: their conditionals are known."""
+    known = labels >= 0
+    kept = known.copy()
+    if isinstance(model, FactorGraph):
+        for _, scope in model.by_arity():
+            kept[scope[~known[scope].all(axis=1)]] = False
+        return kept
+    edges = model.graph.edges
+    kept[edges[~known[edges].all(axis=1)]] = False
+    return kept
+
+
 class Pseudolikelihood(Objective):
     r"""Negative log-pseudolikelihood.
 
@@ -124,7 +137,7 @@ class Pseudolikelihood(Objective):
 
     Nodes have weights :math:`w_s` where ``node_weight`` is given to ``fit``; a node of weight zero still conditions its
     neighbours. Convex and smooth, no inference, consistent; it overrates the pairwise weights on strongly coupled data.
-    Unlabelled nodes are rejected: their neighbours' conditionals are not defined.
+    Unlabelled nodes and their neighbours, whose conditionals are not known, are left out of the sum.
 
     Source: Besag 1975; Kumar et al. 2005, section 6.
 
@@ -143,13 +156,16 @@ class Pseudolikelihood(Objective):
     0.774
     """
 
-    missing = "rejected"
+    missing = "left out"
     weighs_nodes = True
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
-            raise ValueError("learning='pl' needs a label for every node: pseudolikelihood has no missing labels.")
+            kept = with_known_surroundings(model, labels)
+            node_weight = kept * (1.0 if node_weight is None else node_weight)
+            # No node that counts has an unlabelled neighbour: any label will do there.
+            labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
             terms, statistics = factor_conditionals(model, labels, node_weight)
         else:

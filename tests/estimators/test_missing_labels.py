@@ -1,0 +1,98 @@
+"""Labels that are missing, in learning without inference: what depends on them is left out."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from sklearn_crf import ContrastiveCRF, DRFClassifier, Example
+from sklearn_crf.learning import ContrastiveTraining, PseudolikelihoodTraining
+from sklearn_crf.objectives import GibbsGenerator
+
+TIGHT = {"tol": 1e-9, "max_iter": 2000, "missing_label": -1}
+FIELDS = {
+    "pl": DRFClassifier(learning=PseudolikelihoodTraining(), **TIGHT),
+    "map": ContrastiveCRF(random_state=0, **TIGHT),
+    "icm_mv": ContrastiveCRF(learning=ContrastiveTraining(generator="icm_mv"), random_state=0, **TIGHT),
+    "gibbs": ContrastiveCRF(learning=ContrastiveTraining(generator=GibbsGenerator(5)), random_state=0, **TIGHT),
+    "blocks": ContrastiveCRF(learning=ContrastiveTraining(init="gpl", generator=None, blocks=2), **TIGHT),
+    "seen": ContrastiveCRF(learning=ContrastiveTraining(init="observed", generator=None), **TIGHT),
+}
+
+
+def images(n=6, side=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.zeros((n, side, side), dtype=int)
+    y[:, 1:4, 2:] = 1
+    y[::2] = 1 - y[::2]
+    return y[..., None] + 0.6 * rng.normal(size=(*y.shape, 1)), y
+
+
+def known_surroundings(y):
+    """Labelled pixels whose four neighbours are labelled."""
+    known = np.pad(y >= 0, ((0, 0), (1, 1), (1, 1)), constant_values=True)
+    around = known[:, :-2, 1:-1] & known[:, 2:, 1:-1] & known[:, 1:-1, :-2] & known[:, 1:-1, 2:]
+    return around & (y >= 0)
+
+
+@pytest.mark.parametrize("name", ["pl", "map", "icm_mv", "gibbs"])
+def test_isolated_nodes_without_labels_are_not_there(name):
+    rng = np.random.default_rng(0)
+    edges = np.array([[0, 1], [1, 2], [2, 3]])
+    y = [rng.integers(2, size=4) for _ in range(10)]
+    parts = [own[:, None] + 0.5 * rng.normal(size=(4, 1)) for own in y]
+    whole = [Example(np.append(x, [[7.0]], axis=0), edges) for x in parts]
+    field = clone(FIELDS[name])
+    if name != "pl":
+        # Random numbers of generators depend on the number of nodes.
+        field = ContrastiveCRF(learning=ContrastiveTraining(generator="map", max_rounds=30), random_state=0, **TIGHT)
+    one = field.set_params(edge_features="constant").fit([Example(x, edges) for x in parts], y)
+    coef, tables = one.coef_.copy(), one.edge_coef_.copy()
+    other = field.fit(whole, [np.append(own, -1) for own in y])
+    assert_allclose(other.coef_, coef, atol=1e-4)
+    assert_allclose(other.edge_coef_, tables, atol=1e-4)
+
+
+def test_pseudolikelihood_is_that_of_nodes_with_known_surroundings():
+    X, y = images()
+    partial = np.where(np.random.default_rng(1).random(y.shape) < 0.1, -1, y)
+    counted = known_surroundings(partial)
+    assert 0 < counted.sum() < (partial >= 0).sum()
+    found = clone(FIELDS["pl"]).fit(X, partial)
+    coef, tables = found.coef_, found.edge_coef_
+    expected = clone(FIELDS["pl"]).fit(X, y, node_weight=counted.astype(float))
+    assert_allclose(coef, expected.coef_, atol=1e-6)
+    assert_allclose(tables, expected.edge_coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_labels_that_are_missing_do_not_matter(name):
+    X, y = images()
+    partial = np.where(np.random.default_rng(1).random(y.shape) < 0.1, -1, y)
+    partial[:2] = y[:2]
+    field = clone(FIELDS[name]).fit(X, partial)
+    coef = np.concatenate([field.coef_.ravel(), field.edge_coef_.ravel()])
+    assert np.isfinite(coef).all()
+    # Without generated labelings edges are overrated.
+    assert name not in ("map", "icm_mv", "gibbs") or field.score(X, y) > 0.7
+    # The other class comes first: another state stands in for missing labels.
+    swapped = clone(FIELDS[name]).fit(X, np.where(partial < 0, -1, 1 - partial))
+    if name not in ("icm_mv", "gibbs", "map"):
+        assert_allclose(np.abs(swapped.coef_.ravel()), np.abs(coef[:1]), atol=1e-4)
+    again = clone(FIELDS[name]).fit(X, partial)
+    assert_array_equal(np.concatenate([again.coef_.ravel(), again.edge_coef_.ravel()]), coef)
+
+
+@pytest.mark.parametrize("name", ["pl", "map"])
+def test_labels_that_are_too_few_are_an_error(name):
+    X, y = images()
+    partial = np.where(np.indices(y.shape).sum(axis=0) % 2, -1, y)
+    with pytest.raises(ValueError, match="no labelled node all of whose neighbours are labelled"):
+        clone(FIELDS[name]).fit(X, partial)
+
+
+def test_observed_labelings_need_an_example_with_all_labels():
+    X, y = images()
+    y[:, 0, 0] = -1
+    with pytest.raises(ValueError, match="init='observed' needs an example all of whose nodes are labelled"):
+        clone(FIELDS["seen"]).fit(X, y)
