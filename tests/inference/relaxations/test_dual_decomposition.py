@@ -5,7 +5,7 @@ import pytest
 from model_strategies import TABLE_KINDS, random_model
 from numpy.testing import assert_allclose, assert_array_equal
 
-from sklearn_crf.graphs import SpanningTrees, covering_trees, lattice
+from sklearn_crf.graphs import Graph, SpanningTrees, covering_trees, lattice
 from sklearn_crf.inference import DualDecomposition, LinearProgram, TreeInference, convergence_left_to_caller
 from sklearn_crf.inference.bounds._tree_scores import TreeScores
 from sklearn_crf.models import PairwiseModel
@@ -18,7 +18,8 @@ def scores_of_trees(model, scores, x):
     for t in range(scores.shape_of_nodes[0]):
         own = scores.tree == t
         graph = scores.graph
-        tree = SpanningTrees(graph, np.isin(np.arange(graph.n_edges), scores.edge[own])[None]).tree_graph(0)
+        chosen = np.isin(np.arange(graph.n_edges), scores.edge[own])
+        tree = Graph(graph.n_nodes, graph.edges[SpanningTrees(graph, chosen[None]).trees[0]])
         yield PairwiseModel(tree, unary[t], tables[own], np.arange(own.sum()), n_states=model.n_states)
 
 
