@@ -138,10 +138,6 @@ class DenseMeanField(Inference):
             )
         return fields.states_of(q[0]), int(n_iter[0]), converged
 
-    def inertia(self, model: Any) -> float:
-        """Weight of the old logits in the average with the new ones."""
-        return _inertia(model) if self.updates == "convergent" else 0.0
-
 
 class DenseFields:
     """Models with the same compatibilities, one after the other in the arrays of kernels."""
@@ -173,7 +169,7 @@ class DenseFields:
         # init: (N, K) or (N,) or None, for one model
         model, dtype = self._models[0], self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
-        inertia = inference.inertia(model)
+        inertia = _inertia(model) if inference.updates == "convergent" else 0.0
         logits = np.empty(self.unary.shape if inertia > 0 else (0, 0), dtype)
         if init is not None:
             marginals[0] = padded_rows(starting_marginals(model, init), dtype)
