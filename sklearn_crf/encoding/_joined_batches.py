@@ -16,7 +16,8 @@ def groups_to_join(batches, max_nodes, may_join=None, one_weight=False):
     """Consecutive batches that can be joined."""
     # may_join: whether a batch with cycles may be joined with others; None is always
     # one_weight: whether examples of different weights stay apart
-    groups, n_nodes = [], 0
+    groups: list[list] = []
+    n_nodes = 0
     for batch in batches:
         alone = batch.example.graph.is_forest or not (may_join is None or may_join(batch))
         n_nodes += len(batch.labels)

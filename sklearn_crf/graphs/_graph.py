@@ -422,7 +422,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
     """
     ndim = as_integer(ndim, "ndim", highest=_MAX_AXES)
     if not isinstance(connectivity, list | tuple) and np.ndim(connectivity) == 0:
-        if not isinstance(connectivity, Integral) or not 1 <= connectivity <= max(ndim, 2):
+        if not isinstance(connectivity, Integral) or not 1 <= int(connectivity) <= max(ndim, 2):
             raise ValueError(f"connectivity must be 1 to {max(ndim, 2)} or offsets, got {connectivity!r}.")
         return _one_of_each_pair(_steps(ndim, min(int(connectivity), ndim)))
     try:
