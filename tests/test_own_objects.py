@@ -373,7 +373,7 @@ def test_own_objects_in_fits(name):
     make, data = MAKERS[estimator]
     X, y = data()
     with pytest.raises((ValueError, TypeError), match=f"{named}.* return|{named}.*needs"):
-        make(**options).fit(X, y)
+        make(**options).fit(X, y).predict(X)
 
 
 def shards_of(name, load, client=None):

@@ -59,6 +59,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         kernels are used as they are.
     inference : DenseMeanField, default=None
         None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"`` learned weights are kept non-negative.
+        Training takes the options of a subclass, prediction its methods.
     bandwidths : {"given", "held_out", "learned"}, BandwidthSearch or BandwidthGradient, default="given"
         Held out: bandwidths are chosen by :class:`~sklearn_crf.dense.BandwidthSearch`, by the loss on examples held out
         of training. Learned: they are trained with the weights, from the given ones, by

@@ -102,7 +102,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     --------
     >>> from sklearn_crf.objectives import Likelihood, Objective, Pseudolikelihood
     >>> issubclass(Likelihood, Objective), Pseudolikelihood().missing, Likelihood().missing
-    (True, 'rejected', 'marginalised')
+    (True, 'left out', 'marginalised')
     """
 
     needs: frozenset[str] = frozenset()
