@@ -296,6 +296,11 @@ class ValueTargets(_Targets):
 
     def prediction_loss(self, common: Common) -> dict[str, Any]:
         low, high = common.attributes["target_range_"].tolist()
+        if self.loss == "psnr" and low == high:
+            raise ValueError(
+                f"y has the value {low:g} everywhere, so that an error of zero is possible, of which loss='psnr' takes "
+                "the logarithm: use loss='mse'."
+            )
         unit = unit_for_loss(self.loss, common.scale)
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {

@@ -391,10 +391,18 @@ def test_sets_that_do_not_fit_the_shards():
     sizes = Shards.from_arrays([PARTS[0], (X[4:, :2], Y[4:, :2])])
     with pytest.raises(ValueError, match="init='observed' needs examples of one lattice, found labels of shapes"):
         fit(sizes, init="observed")
+
+
+@pytest.mark.parametrize("generator", [None, "map"])
+def test_contrastive_learning_of_shards_with_missing_labels(generator):
     hidden = np.where(np.arange(Y.size).reshape(Y.shape) == 80, -1, Y)
-    unlabelled = Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])])
-    with pytest.raises(ValueError, match=r"In shard 1: .*learning='contrastive' needs"):
-        ContrastiveCRF(missing_label=-1).fit(unlabelled)
+    learning = ContrastiveTraining(generator=generator, max_rounds=1)
+    field = ContrastiveCRF(learning=learning, missing_label=-1, pairwise=PairwiseTables(C=0.01), tol=1e-7, C=0.1)
+    here = clone(field).set_params(max_iter=1000).fit(X, hidden)
+    there = clone(field).set_params(max_iter=1000).fit(Shards.from_arrays([(X[:4], hidden[:4]), (X[4:], hidden[4:])]))
+    assert np.isfinite(there.coef_).all()
+    if generator is None:
+        np.testing.assert_allclose(there.coef_, here.coef_, atol=1e-4)
 
 
 class Interrupts(Watching, LocalExecutor):

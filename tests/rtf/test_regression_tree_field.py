@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import Example, RegressionTreeFieldClassifier
+from sklearn_crf import Example, RegressionTreeField, RegressionTreeFieldClassifier
 from sklearn_crf.encoding import object_array
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.preprocessing import FilterBank
@@ -430,3 +430,9 @@ def test_verbose_prints_a_line_a_round(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("[RegressionTreeField] round 1: 8 iterations, loss ")
+
+
+def test_constant_targets_have_no_decibels():
+    X = np.random.default_rng(0).normal(size=(3, 6, 6, 1))
+    with pytest.raises(ValueError, match=r"y has the value 3 everywhere.*use loss='mse'"):
+        RegressionTreeField(loss="psnr", max_depth=1, random_state=0).fit(X, np.full((3, 6, 6), 3.0))
