@@ -14,7 +14,7 @@ from sklearn_crf._reports import warn_unconverged, without_convergence
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._local_search import climbed
-from sklearn_crf.inference._proofs import Proof
+from sklearn_crf.inference._proofs import Proof, moved, near_zero
 from sklearn_crf.inference._results import CHECKS, FactorMarginals, Infeasible, Labeling, Marginals, Refuted
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
@@ -159,6 +159,12 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             message names nodes that have no allowed labeling together.
         """
         self._require("map", model)
+        close, taken = near_zero(model)
+        found = self._best(close, init, n_threads)
+        return found if close is model else moved(found, score(model, found.labels), taken)
+
+    def _best(self, model, init, n_threads):
+        """The labels found, with what their bound proves."""
         found = claim = None
         try:
             found = self._named(self._map(model, init=init, n_threads=n_threads))

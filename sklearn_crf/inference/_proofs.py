@@ -1,5 +1,8 @@
 """What bounds prove: rounding in sums of scores, and steps that scores of labelings differ by."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf._threads import cached_property
@@ -13,6 +16,9 @@ _ROUNDING = 256 * np.finfo(np.float64).eps
 
 # Steps are more than so many times the rounding.
 _LEAST_STEP = 8
+
+# Scores that lie so many times farther from zero than from each other lose half of their digits in sums.
+_FAR_FROM_ZERO = 1e6
 
 
 class Proof:
@@ -59,7 +65,7 @@ class Proof:
     def rounding(self) -> float:
         """Most that rounding changes the sum of scores of a labeling."""
         total = 0.0
-        for scores, starts, counts in self._groups():
+        for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
         return _ROUNDING * total
 
@@ -86,14 +92,14 @@ class Proof:
         return float(step) if 2 * error <= self.rounding else 0.0
 
     def _differences(self):
-        """What scores lack to the largest of their factor, as :meth:`_groups` gives scores; 0 for -inf."""
-        for scores, starts, counts in self._groups():
+        """What scores lack to the largest of their factor, as :meth:`groups` gives scores; 0 for -inf."""
+        for scores, starts, counts in self.groups():
             lengths = np.diff(np.append(starts, len(scores)))
             highest = np.repeat(np.maximum.reduceat(scores, starts), lengths)
             allowed = np.isfinite(scores)
             yield np.subtract(highest, scores, where=allowed, out=np.zeros_like(scores)), starts, counts
 
-    def _groups(self):
+    def groups(self) -> Any:
         """Scores of factors, where those of each begin, and how many factors have them."""
         model = self.model
         if isinstance(model, FactorGraph):
@@ -108,6 +114,56 @@ class Proof:
                 most = max(1, _tuning.PROVEN_AT_ONCE // model.n_columns**2)
                 for first in range(0, model.graph.n_edges, most):
                     yield _rows(model.edge_tables(slice(first, first + most)))
+
+
+def near_zero(model: Any) -> tuple[Any, float]:
+    """Return the model with the largest score of each factor taken off, and the sum of what was taken.
+
+    That is the model itself, and 0, unless its scores are so far from zero that sums of them lose what they differ by.
+    """
+    size = spread = 0.0
+    for scores, starts, counts in Proof(model).groups():
+        finite = np.isfinite(scores)
+        highest = np.maximum.reduceat(np.where(finite, scores, -np.inf), starts)
+        lowest = np.minimum.reduceat(np.where(finite, scores, np.inf), starts)
+        known = np.isfinite(highest)
+        size += float(counts[known] @ np.maximum(abs(highest[known]), abs(lowest[known])))
+        spread += float(counts[known] @ (highest[known] - lowest[known]))
+    if size <= _FAR_FROM_ZERO * spread:
+        return model, 0.0
+    return _factors_near_zero(model) if isinstance(model, FactorGraph) else _pairs_near_zero(model)
+
+
+def moved(found: Any, value: float, taken: float) -> Any:
+    """Return a labeling of a model near zero as one of the model that it is made of."""
+    # value: score of its labels in that model; taken: sum that was taken off
+    # What is proven stays so, and rounding of the sum must not prove anything.
+    bound = value if found.bound <= found.score else max(found.bound + taken, np.nextafter(value, np.inf))
+    return found._replace(score=value, bound=float(bound))
+
+
+def _pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
+    """Return a pairwise model as :func:`near_zero` does."""
+    unary = model.unary
+    if model.n_states is not None:
+        unary = np.where(np.arange(model.n_columns) < model.n_states[:, np.newaxis], unary, -np.inf)
+    of_nodes = unary.max(axis=1, keepdims=True)
+    of_tables = model.tables.max(axis=(2, 3), keepdims=True)
+    of_tables = np.where(np.isfinite(of_tables), of_tables, 0.0).astype(model.dtype)
+    taken = of_tables[model.edge_type, :, 0, 0].astype(np.float64)
+    taken = taken if model.edge_weight is None else taken * model.edge_weight
+    close = replace(model, unary=model.unary - of_nodes, tables=model.tables - of_tables)
+    return close, float(of_nodes.sum(dtype=np.float64) + taken.sum())
+
+
+def _factors_near_zero(model: FactorGraph) -> tuple[FactorGraph, float]:
+    """Return a factor graph as :func:`near_zero` does."""
+    entries = np.insert(model.log_table, model.table_ptr[1:], model.table_default)
+    highest = np.maximum.reduceat(entries, model.table_ptr[:-1] + np.arange(model.n_tables))
+    highest = np.where(np.isfinite(highest), highest, 0.0).astype(entries.dtype)
+    log_table = model.log_table - np.repeat(highest, np.diff(model.table_ptr))
+    close = replace(model, log_table=log_table, table_default=model.table_default - highest)
+    return close, float(highest[model.table_id].sum(dtype=np.float64))
 
 
 def _rows(scores: np.ndarray, counts: np.ndarray | None = None) -> tuple:
