@@ -121,6 +121,8 @@ def near_zero(model: Any) -> tuple[Any, float]:
 
     That is the model itself, and 0, unless its scores are so far from zero that sums of them lose what they differ by.
     """
+    if isinstance(model, PairwiseModel) and _differ_at_nodes(model):
+        return model, 0.0
     size = spread = 0.0
     for scores, starts, counts in Proof(model).groups():
         finite = np.isfinite(scores)
@@ -132,6 +134,20 @@ def near_zero(model: Any) -> tuple[Any, float]:
     if size <= _FAR_FROM_ZERO * spread:
         return model, 0.0
     return _factors_near_zero(model) if isinstance(model, FactorGraph) else _pairs_near_zero(model)
+
+
+def _differ_at_nodes(model: PairwiseModel) -> bool:
+    """Return whether scores of nodes alone differ by so much that no sum is far from zero: a test without edges."""
+    finite = np.isfinite(model.unary)
+    highest = np.max(model.unary, axis=1, where=finite, initial=-np.inf)
+    lowest = np.min(model.unary, axis=1, where=finite, initial=np.inf)
+    known = np.isfinite(highest)
+    spread = float((highest[known].astype(np.float64) - lowest[known]).sum())
+    weight = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).sum(axis=1).max(initial=0.0))
+    allowed = np.isfinite(model.tables)
+    tables = float(np.abs(model.tables, where=allowed, out=np.zeros_like(model.tables)).max(initial=0))
+    largest = max(float(np.abs(highest[known]).max(initial=0)), float(np.abs(lowest[known]).max(initial=0)))
+    return len(model.unary) * largest + model.graph.n_edges * weight * tables <= _FAR_FROM_ZERO * spread
 
 
 def moved(found: Any, value: float, taken: float) -> Any:
