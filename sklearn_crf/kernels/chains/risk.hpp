@@ -180,8 +180,11 @@ struct ChainRisk {
         if (sparse && !threads.each(n_ranges, set)) return -1;
         for (i64 start = 0, stop; start < n_panels && fits; start = stop) {
             i64 n_kept = 0;
-            for (stop = start; stop < n_panels && (stop == start || n_kept + n_nodes(stop) <= most_kept); ++stop)
-                n_kept += is_shared ? n_nodes(stop) : 0;
+            // Only derivatives that threads read later have to be kept side by side.
+            for (stop = start; stop < n_panels; ++stop) {
+                if (is_shared && stop > start && n_kept + n_nodes(stop) > most_kept) break;
+                n_kept += n_nodes(stop);
+            }
             const auto offsets = workspace<i64>(stop - start);
             for (i64 p = start, offset = 0; p < stop; ++p) {
                 offsets[p - start] = offset * stride();

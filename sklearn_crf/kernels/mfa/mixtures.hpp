@@ -291,26 +291,31 @@ struct Rows {
     const i64* column;  // (d,), or null
     const double* shift;  // (d,) taken from X
     i64 n;
+
+    i64 place(i64 i) const { return row ? row[i] : i; }
 };
 
 // Log-densities of rows and classes, (., C), in the place of each row; classes have equal numbers of components.
 inline void class_scores(const Forms& forms, const Rows& rows, i64 n_classes, double* out, const Threads& threads) {
-    const i64 d = forms.n_features, size = Tiles(forms, rows.n).n_samples;
+    const i64 d = forms.n_features, size = 8 * kMostSamples;
     share(threads, (rows.n + size - 1) / size, [&](i64 k) {
-        const i64 start = k * size, n = std::min(size, rows.n - start);
         Tiles tiles(forms, rows.n);
-        std::vector<double> found(n * n_classes);
-        for (i64 i = 0; i < n; i++) {
-            const double* x = rows.X + (rows.row ? rows.row[start + i] : start + i) * rows.row_step;
-            for (i64 j = 0; j < d; j++)
-                tiles.rows[j * tiles.stride + i] = x[(rows.column ? rows.column[j] : j) * rows.column_step] - rows.shift[j];
-            tiles.rows[d * tiles.stride + i] = 1;
+        std::vector<double> found(tiles.n_samples * n_classes);
+        const i64 last = std::min(rows.n, (k + 1) * size);
+        for (i64 start = k * size; start < last; start += tiles.n_samples) {
+            const i64 n = std::min(tiles.n_samples, last - start);
+            for (i64 i = 0; i < n; i++) {
+                const double* x = rows.X + rows.place(start + i) * rows.row_step;
+                for (i64 j = 0; j < d; j++)
+                    tiles.rows[j * tiles.stride + i] =
+                        x[(rows.column ? rows.column[j] : j) * rows.column_step] - rows.shift[j];
+                tiles.rows[d * tiles.stride + i] = 1;
+            }
+            tiles.project(tiles.rows, tiles.stride, n);
+            tiles.class_scores(n, n_classes, found.data());
+            for (i64 i = 0; i < n; i++)
+                std::copy_n(found.data() + i * n_classes, n_classes, out + rows.place(start + i) * n_classes);
         }
-        tiles.project(tiles.rows, tiles.stride, n);
-        tiles.class_scores(n, n_classes, found.data());
-        for (i64 i = 0; i < n; i++)
-            std::copy_n(found.data() + i * n_classes, n_classes,
-                        out + (rows.row ? rows.row[start + i] : start + i) * n_classes);
     });
 }
 
