@@ -6,6 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.local_scores cimport FORBIDDEN_PAIR, add_pairs, normalize, scores_given_labels
 
+
 def pseudolikelihood_range(
     Py_ssize_t start,
     Py_ssize_t stop,
