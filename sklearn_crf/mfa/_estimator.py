@@ -112,6 +112,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     restart_losses_ : ndarray of shape (n_restarts,)
         Least value of every restart.
     converged_ : bool
+        Whether the gradient vanished up to ``tol``, or nothing was left to gain; False where a callback stopped it.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -397,10 +398,11 @@ def _warn(data, plan, best):
             f"{prior.noise_floor} of the variance of the feature; raise it by priors=Priors(noise_floor=...), "
             "lower n_factors, or share noise."
         )
-    if not best.converged:
+    if not best.converged and not best.was_stopped:
+        steps = ", or lower step_size, or take solver='lbfgs'" if isinstance(plan.solver, ScaledSGD) else ""
         warn_caller(
             f"solver {type(plan.solver).__name__} did not converge in max_iter={plan.max_iter} iterations; raise "
-            f"max_iter or tol{', or lower step_size' if isinstance(plan.solver, ScaledSGD) else ''}.",
+            f"max_iter or tol{steps}.",
             ConvergenceWarning,
         )
 

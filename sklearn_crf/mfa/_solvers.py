@@ -22,7 +22,7 @@ from sklearn_crf.mfa._densities import precisions
 from sklearn_crf.mfa._em import em_steps
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
-from sklearn_crf.mfa._tuning import N_CLOSED, N_FLAT, N_STALE
+from sklearn_crf.mfa._tuning import N_CLOSED, N_FLAT, N_STALE, SHARE_LEFT
 from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
@@ -32,6 +32,7 @@ class Ascent(NamedTuple):
     params: MixtureParameters
     losses: np.ndarray  # after every iteration: -(criterion + log prior) / total weight, from the start on
     converged: bool
+    was_stopped: bool = False  # by a callback
 
 
 class NegativeCriterion:
@@ -289,7 +290,7 @@ class EM(MixtureSolver):
                 break
             if self.accelerate and factor > 1:
                 current, loss, following = extrapolation.take(steps, current, loss, following)
-        return Ascent(current, np.array(steps.losses), False)
+        return Ascent(current, np.array(steps.losses), False, steps.was_stopped)
 
 
 def _left_to_gain(gain, factor):
@@ -305,12 +306,12 @@ class _EMSteps:
         self._objective, self._on_iteration = objective, on_iteration
         self._step = em_steps(start, objective.data, objective.prior, objective.n_threads)
         self._n_left = max_iter + 1  # the first one computes the loss of the start
-        self._stopped = False
+        self.was_stopped = False
         self.losses = []
 
     @property
     def are_over(self):
-        return self._stopped or self._n_left == 0
+        return self.was_stopped or self._n_left == 0
 
     def take(self, params, limit=np.inf):
         """Return the loss of parameters and what follows them; keep the loss unless it exceeds the limit."""
@@ -321,7 +322,7 @@ class _EMSteps:
         if loss <= limit or not self.losses:
             self.losses.append(loss)
             if len(self.losses) > 1:
-                self._stopped = bool(self._on_iteration(loss, lambda: params))
+                self.was_stopped = bool(self._on_iteration(loss, lambda: params))
         return loss, following
 
 
@@ -395,28 +396,38 @@ class ScaledLBFGS(MixtureSolver):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
-        latest: deque = deque([problem.value], maxlen=N_FLAT + 1)
-
-        def is_flat():
-            return len(latest) > N_FLAT and latest[0] - latest[-1] < tol
+        was_stopped = False
 
         def callback(point):
-            latest.append(point.fun)
-            return on_iteration(point.fun, lambda: problem.params(point.x)) or is_flat()
+            nonlocal was_stopped
+            was_stopped = bool(on_iteration(point.fun, lambda: problem.params(point.x)))
+            return was_stopped
 
-        found = minimize_lbfgs(
-            problem,
-            problem.start,
-            lower_bounded=problem.lower_bounded,
-            max_iter=max_iter,
-            tol=tol,
-            history_size=self.history_size,
-            callback=callback,
-        )
+        found, has_ended = _descended(problem, problem.start, max_iter, tol, self.history_size, callback)
         losses = found.loss_curve
         if found.fun < losses[-1]:
             losses = np.append(losses, found.fun)
-        return Ascent(problem.params(found.x), losses, bool(found.success) or is_flat())
+        return Ascent(problem.params(found.x), losses, has_ended, was_stopped)
+
+
+def _descended(problem, start, max_iter, tol, history_size, callback):
+    """Return the result of L-BFGS, and whether its gradient vanishes or its last iterations gained too little."""
+    # callback: called after each iteration; True stops, which shows nothing
+    latest: deque = deque([problem(start)[0]], maxlen=N_FLAT + 1)
+    was_stopped = False
+
+    def is_flat():
+        return len(latest) > N_FLAT and latest[0] - latest[-1] < tol
+
+    def each(point):
+        nonlocal was_stopped
+        latest.append(point.fun)
+        was_stopped = bool(callback(point))
+        return was_stopped or is_flat()
+
+    options = {"lower_bounded": problem.lower_bounded, "history_size": history_size}
+    found = minimize_lbfgs(problem, start, max_iter=max_iter, tol=tol, callback=each, **options)
+    return found, is_flat() or (bool(found.success) and not was_stopped)
 
 
 @dataclass(eq=False, repr=False)
@@ -427,7 +438,8 @@ class ScaledSGD(MixtureSolver):
         \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
 
     with the diagonal ``S`` of the standard errors that one sample gives the parameters. It ends when five epochs in a
-    row gain less than ``tol``, with the best parameters at the end of an epoch.
+    row gain less than ``tol``, with the best parameters at the end of an epoch. It has converged if L-BFGS from there
+    ends before it gains a hundredth of what all epochs gained.
 
     Parameters
     ----------
@@ -481,7 +493,16 @@ class ScaledSGD(MixtureSolver):
             project=problem.project,
             callback=epochs,
         )
-        return Ascent(problem.params(epochs.best), np.array(epochs.losses), epochs.n_stale == N_STALE)
+        converged = epochs.n_stale == N_STALE and self._leaves_little(problem, epochs, max_iter, tol)
+        return Ascent(problem.params(epochs.best), np.array(epochs.losses), converged, epochs.was_stopped)
+
+    @staticmethod
+    def _leaves_little(problem, epochs, max_iter, tol):
+        """Return whether a descent from the best parameters ends close by: steps that gain little show nothing."""
+        least = min(epochs.losses)
+        floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
+        found, has_ended = _descended(problem, epochs.best, max_iter, tol, 20, lambda point: point.fun < floor)
+        return has_ended and found.fun >= floor
 
 
 class _Epochs:
@@ -489,7 +510,7 @@ class _Epochs:
 
     def __init__(self, problem, tol, on_iteration):
         self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
-        self.losses, self.best, self.n_stale = [problem.value], problem.start, 0
+        self.losses, self.best, self.n_stale, self.was_stopped = [problem.value], problem.start, 0, False
 
     def __call__(self, point):
         value, _ = self._problem(point.x)
@@ -500,8 +521,8 @@ class _Epochs:
         if value <= least:
             self.best = point.x
         self.losses.append(value)
-        asked = self._on_iteration(value, lambda: self._problem.params(point.x))
-        return asked or self.n_stale == N_STALE
+        self.was_stopped = bool(self._on_iteration(value, lambda: self._problem.params(point.x)))
+        return self.was_stopped or self.n_stale == N_STALE
 
 
 SOLVERS = {"em": EM, "lbfgs": ScaledLBFGS, "sgd": ScaledSGD}

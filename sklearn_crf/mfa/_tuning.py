@@ -28,6 +28,9 @@ N_FLAT = 20
 # Epochs of stochastic gradient descent without a gain before it ends.
 N_STALE = 5
 
+# Share of what epochs have gained that they may leave to a descent. A smaller one calls fewer fits converged.
+SHARE_LEFT = 0.01
+
 # Samples of one step of partial_fit, and its first length in standard errors from one sample. Longer steps learn faster
 # from the first samples and settle later.
 BATCH_SIZE, STEP_SIZE = 64, 0.1

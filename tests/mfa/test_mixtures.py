@@ -14,7 +14,7 @@ from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_lo
 from sklearn_crf.mfa._em import em_step, em_steps
 from sklearn_crf.mfa._parameters import NOISE_KINDS, ParameterVector, PriorPrecisions
 from sklearn_crf.mfa._samples import SampleBlocks, StandardisedSamples, measure
-from sklearn_crf.mfa._solvers import EM, NegativeCriterion, ScaledCriterion, fisher_information
+from sklearn_crf.mfa._solvers import EM, NegativeCriterion, ScaledCriterion, ScaledLBFGS, ScaledSGD, fisher_information
 from sklearn_crf.mfa._start import kmeans_partition, principal_loadings, start_of_class, start_parameters
 
 FLAT = PriorPrecisions(0.0, 0.0, 1e-6)
@@ -223,6 +223,36 @@ def test_em_stops_when_less_than_the_tolerance_is_left(accelerate, tol):
     assert rest.converged
     assert found.losses[-1] - rest.losses[-1] < tol
     assert len(found.losses) < 1000
+
+
+@pytest.mark.parametrize("solver", [EM(), ScaledLBFGS(), ScaledSGD()])
+def test_a_callback_that_stops_shows_nothing(solver):
+    objective, start = _problem_of_clusters()
+    found = solver.minimize(objective, start, max_iter=100, tol=1e-4, seed=0, on_iteration=lambda *_: True)
+    assert found.was_stopped
+    assert not found.converged
+
+
+def test_slow_steps_have_not_converged():
+    objective, start = _problem_of_clusters()
+    slow, quick = (
+        ScaledSGD(step_size=size, batch_size=32).minimize(objective, start, max_iter=200, tol=1e-4, seed=0)
+        for size in (1e-6, 0.2)
+    )
+    least = ScaledLBFGS().minimize(objective, start, max_iter=1000, tol=1e-6, seed=0).losses[-1]
+    assert slow.losses.min() - least > 0.1 * (slow.losses[0] - least)
+    assert not slow.converged
+    assert quick.losses.min() - least < 0.05 * (quick.losses[0] - least)
+    assert quick.converged
+
+
+def _problem_of_clusters():
+    X, y = labelled_clusters(300, 4, 2, n_clusters=2, seed=4, separation=1.0)
+    units, _ = measure(X, np.ones(len(X)))
+    samples = StandardisedSamples(units.standardise(X), y, np.ones(len(X)), units)
+    data = SampleBlocks(samples.X, y, np.ones(len(X)), 2)
+    objective = NegativeCriterion(samples, data, CRITERIA["joint"], FLAT, ParameterVector(2, 2, 4, 1, "tied"))
+    return objective, _start(samples.X, y, 2, 1, "tied")
 
 
 def test_acceleration_takes_fewer_iterations():
