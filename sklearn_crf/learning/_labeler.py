@@ -35,7 +35,9 @@ class Labeler:
     @property
     def by_marginals(self) -> bool:
         """Whether each node has the label of most gain under its marginals."""
-        return self.has_distribution and self.decoding.rule == "mpm"
+        # Margins promise no probabilities, but an inference that has marginals alone can still label by them.
+        has_marginals_alone = "map" not in self.decoding.inference.tasks
+        return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
     def able(self, task: str) -> Inference:
         """Return the inference if it supports a task, else the automatic choice for marginals and samples."""

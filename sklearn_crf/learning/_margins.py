@@ -146,8 +146,12 @@ class MarginLearning(Learning):
     def decoding(self, inference, facts, in_training=False):
         if inference == "auto":
             return self.automatic_inference(facts, in_training)
+        if not in_training:
+            # What finds no best labelings labels by its marginals.
+            asked = resolve_inference(inference)
+            return asked._replace(rule="map") if "map" in asked.inference.tasks else asked
         found = map_inference(inference, f"learning={self.name!r}")
-        if in_training and self.needs_fractional and not found.has_fractional:
+        if self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "
                 f"LinearProgram(), got {type(found).__name__}."
