@@ -86,6 +86,11 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
     def _parameters_with(self, prior):
         """Parameters of the classes that have samples, with a prior of classes."""
         present = self.class_prior_ > 0
+        if present.shape != (len(self.classes_),) or not present.any():
+            raise ValueError(
+                f"class_prior_ must hold a probability for each of {len(self.classes_)} classes, got "
+                f"{self.class_prior_!r}: the fitted attributes were altered, fit again."
+            )
         means, loadings = self.means_[present], self.loadings_[present]
         noise = self.noise_variance_
         noise = noise[None] if noise.ndim == 1 else noise[present].reshape(-1, means.shape[2])
