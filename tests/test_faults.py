@@ -20,7 +20,7 @@ from small_fits import MAKERS
 
 from sklearn_crf.datasets import write_labeling
 from sklearn_crf.dense import LogLoss
-from sklearn_crf.inference import ICM, ConjugateGradient, DenseMeanField
+from sklearn_crf.inference import ICM, ConjugateGradient
 from sklearn_crf.learning import ContrastiveTraining, MaximumMarginalTraining, MaxMargin, Relaxation
 from sklearn_crf.mfa import ScaledLBFGS
 from sklearn_crf.objectives import MapGenerator
@@ -54,12 +54,6 @@ class UsersICM(ICM):
     def _map(self, model, *, init=None, n_threads=1):
         user_code()
         return super()._map(model, init=init, n_threads=n_threads)
-
-
-class UsersMeanField(DenseMeanField):
-    def node_marginals(self, model, *, init=None, n_threads=1):
-        user_code()
-        return super().node_marginals(model, init=init, n_threads=n_threads)
 
 
 class UsersConjugateGradient(ConjugateGradient):
@@ -129,7 +123,6 @@ USER_CODE = {
     },
     ("ContrastiveCRF", "learning"): {"learning": ContrastiveTraining(generator=UsersGenerator(ICM()), max_rounds=3)},
     ("ContrastiveCRF", "features"): {"edge_features": users_edge_features},
-    ("DenseCRF", "inference"): {"inference": UsersMeanField(3)},
     ("DenseCRF", "learning"): {"learning": UsersLoss()},
     ("MultiLabelField", "learning"): {"learning": UsersRelaxation()},
     ("MultiConditionalMFA", "learning"): {"solver": UsersSolver()},

@@ -17,9 +17,6 @@ _ROUNDING = 256 * np.finfo(np.float64).eps
 # Steps are more than so many times the rounding.
 _LEAST_STEP = 8
 
-# Scores that lie so many times farther from zero than from each other lose half of their digits in sums.
-_FAR_FROM_ZERO = 1e6
-
 
 class Proof:
     r"""Whether an upper bound proves a labeling of a model to be the best, and what it proves else.
@@ -131,7 +128,7 @@ def near_zero(model: Any) -> tuple[Any, float]:
         known = np.isfinite(highest)
         size += float(counts[known] @ np.maximum(abs(highest[known]), abs(lowest[known])))
         spread += float(counts[known] @ (highest[known] - lowest[known]))
-    if size <= _FAR_FROM_ZERO * spread:
+    if size <= _tuning.FAR_FROM_ZERO * spread:
         return model, 0.0
     return _factors_near_zero(model) if isinstance(model, FactorGraph) else _pairs_near_zero(model)
 
@@ -147,7 +144,7 @@ def _differ_at_nodes(model: PairwiseModel) -> bool:
     allowed = np.isfinite(model.tables)
     tables = float(np.abs(model.tables, where=allowed, out=np.zeros_like(model.tables)).max(initial=0))
     largest = max(float(np.abs(highest[known]).max(initial=0)), float(np.abs(lowest[known]).max(initial=0)))
-    return len(model.unary) * largest + model.graph.n_edges * weight * tables <= _FAR_FROM_ZERO * spread
+    return len(model.unary) * largest + model.graph.n_edges * weight * tables <= _tuning.FAR_FROM_ZERO * spread
 
 
 def moved(found: Any, value: float, taken: float) -> Any:

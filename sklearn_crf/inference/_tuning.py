@@ -59,3 +59,8 @@ TABLES_AT_ONCE = 2**21
 
 # Iterations without a fall of the bound before it counts as converged, as messages have to cross the graph.
 PATIENCE = 10
+
+# Scores that lie so many times farther from zero than from each other lose half of their digits in sums: a smaller
+# number takes offsets off where it need not, a larger one lets rounding hide what labelings differ by
+# (benchmarks/quality/random_models.py).
+FAR_FROM_ZERO = 1e6

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -398,7 +398,7 @@ class ScaledLBFGS(MixtureSolver):
             return Ascent(start, np.array([problem.value]), False)
         was_stopped = False
 
-        def callback(point):
+        def callback(point: Any) -> bool:
             nonlocal was_stopped
             was_stopped = bool(on_iteration(point.fun, lambda: problem.params(point.x)))
             return was_stopped
@@ -410,16 +410,18 @@ class ScaledLBFGS(MixtureSolver):
         return Ascent(problem.params(found.x), losses, has_ended, was_stopped)
 
 
-def _descended(problem, start, max_iter, tol, history_size, callback):
+def _descended(
+    problem: Any, start: np.ndarray, max_iter: int, tol: float, history_size: int, callback: Callable
+) -> tuple[Any, bool]:
     """Return the result of L-BFGS, and whether its gradient vanishes or its last iterations gained too little."""
     # callback: called after each iteration; True stops, which shows nothing
     latest: deque = deque([problem(start)[0]], maxlen=N_FLAT + 1)
     was_stopped = False
 
-    def is_flat():
+    def is_flat() -> bool:
         return len(latest) > N_FLAT and latest[0] - latest[-1] < tol
 
-    def each(point):
+    def each(point: Any) -> bool:
         nonlocal was_stopped
         latest.append(point.fun)
         was_stopped = bool(callback(point))
@@ -497,7 +499,7 @@ class ScaledSGD(MixtureSolver):
         return Ascent(problem.params(epochs.best), np.array(epochs.losses), converged, epochs.was_stopped)
 
     @staticmethod
-    def _leaves_little(problem, epochs, max_iter, tol):
+    def _leaves_little(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
         """Return whether a descent from the best parameters ends close by: steps that gain little show nothing."""
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))

@@ -21,8 +21,8 @@ from sklearn_crf.encoding import (
     made_batch,
     make_batches,
     nodes_of,
-    stacked,
 )
+from sklearn_crf.encoding._examples import stacked
 from sklearn_crf.potentials import with_feature_columns
 
 # -- Edge features --------------------------------------------------------------------------------

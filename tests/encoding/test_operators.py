@@ -10,7 +10,8 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from sklearn.preprocessing import StandardScaler
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
-from sklearn_crf.encoding import OperatorFeatures, encode_X, make_batches, stacked
+from sklearn_crf.encoding import OperatorFeatures, encode_X, make_batches
+from sklearn_crf.encoding._examples import stacked
 from sklearn_crf.graphs import lattice
 from sklearn_crf.preprocessing import NodeTransformer
 

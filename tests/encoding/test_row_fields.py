@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sklearn_crf import TRWCRF, DRFClassifier, Graph, M3NClassifier
-from sklearn_crf.encoding import RowFields, SharedRows, encode_X, make_batches, stacked
+from sklearn_crf.encoding import RowFields, SharedRows, encode_X, make_batches
+from sklearn_crf.encoding._examples import stacked
 from sklearn_crf.inference import LoopyBP, TreeInference
 
 pytestmark = pytest.mark.filterwarnings("ignore:L-BFGS ended")

@@ -154,7 +154,7 @@ def test_missing_labels_are_summed_out_or_completed():
         assert_array_equal(model.classes_, [0, 1])
         assert model.score(X, y) > 0.8
     with pytest.raises(ValueError, match="label for every node"):
-        drf_classifier(learning="pl", missing_label=-1).fit(X, partial)
+        drf_classifier(learning="piecewise", missing_label=-1).fit(X, partial)
 
 
 # Learning --------------------------------------------------------------------------------------------------------

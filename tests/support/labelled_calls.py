@@ -160,6 +160,11 @@ MAY_MISS = {
             "MaximumMarginal",
             "ContrastiveDivergence",
             "SoftmaxMargin",
+            "Pseudolikelihood",
+            "StructuredHinge",
+            "SlackRescaledHinge",
+            "RelaxedHinge",
+            "ContrastiveSets",
         )
     )
 }

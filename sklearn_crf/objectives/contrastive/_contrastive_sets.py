@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.models import score
+from sklearn_crf.models import check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives._example_weights import tables_by_weight
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
@@ -180,7 +180,8 @@ class ContrastiveSets(Objective):
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         # Usually it is the same array: then the numbers need not be compared.
-        if labels is not self.sets.labels and np.any((labels != self.sets.labels) & (labels >= 0)):
+        labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
+        if np.any((labels != self.sets.labels) & (labels >= 0)):
             raise ValueError("labels differ from those that the sets of assignments were made for.")
         terms, statistics = self.sets.terms_and_statistics(model)
         return Loss(statistics=statistics, terms=terms)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sklearn_crf.inference import best_couplings
-from sklearn_crf.models import Statistics, labeling_statistics, score_terms
+from sklearn_crf.models import Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 
@@ -65,6 +65,7 @@ class RelaxedHinge(StructuredHinge):
             What each node adds to the cost, and to the score without it; an edge counts for its first node.
         found : Labeling
         """
+        labels = check_labels(model, labels)
         augmented = self.augmented(model, labels, node_weight)
         found = self.inference.map(augmented, init=state, n_threads=n_threads)
         if is_whole(found):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf.inference import Labeling, n_labelings, scored_labelings
-from sklearn_crf.models import labeling_statistics, score, score_terms
+from sklearn_crf.models import check_labels, labeling_statistics, score, score_terms
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 
@@ -279,6 +279,7 @@ class SlackRescaledHinge(StructuredHinge):
         Labeling
             Its score is the product, and so is its bound.
         """
+        labels = check_labels(model, labels)
         # What every state of every node costs.
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
