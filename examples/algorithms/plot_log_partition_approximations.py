@@ -36,7 +36,8 @@ models = {
     "piecewise": "piecewise",
     "pseudolikelihood": "pseudolikelihood",
 }
-options = {"pairwise": "potts", "inference": "map", "max_iter": 30, "tol": 1e-3}
+options = {"pairwise": "potts", "edge_features": "constant", "inference": "map"}
+options |= {"max_iter": 30, "tol": 1e-3}
 fitted = {
     name: TRWCRF(learning=learning, **options).fit(X[train], y[train])
     for name, learning in models.items()
