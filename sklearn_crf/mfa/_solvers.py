@@ -396,14 +396,12 @@ class ScaledLBFGS(MixtureSolver):
         problem = ScaledCriterion(objective, start)
         if not np.isfinite(problem.value):
             return Ascent(start, np.array([problem.value]), False)
-        was_stopped = False
 
         def callback(point: Any) -> bool:
-            nonlocal was_stopped
-            was_stopped = bool(on_iteration(point.fun, lambda: problem.params(point.x)))
-            return was_stopped
+            return on_iteration(point.fun, lambda: problem.params(point.x))
 
-        found, has_ended = _descended(problem, problem.start, max_iter, tol, self.history_size, callback)
+        start_point = problem.start, problem.value
+        found, has_ended, was_stopped = _descended(problem, *start_point, max_iter, tol, self.history_size, callback)
         losses = found.loss_curve
         if found.fun < losses[-1]:
             losses = np.append(losses, found.fun)
@@ -411,11 +409,12 @@ class ScaledLBFGS(MixtureSolver):
 
 
 def _descended(
-    problem: Any, start: np.ndarray, max_iter: int, tol: float, history_size: int, callback: Callable
-) -> tuple[Any, bool]:
-    """Return the result of L-BFGS, and whether its gradient vanishes or its last iterations gained too little."""
+    problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
+) -> tuple[Any, bool, bool]:
+    """Return the result of L-BFGS, whether it has ended, and whether the callback stopped it."""
+    # value: that of the start; has ended: the gradient vanishes, or the last iterations gained too little
     # callback: called after each iteration; True stops, which shows nothing
-    latest: deque = deque([problem(start)[0]], maxlen=N_FLAT + 1)
+    latest: deque = deque([value], maxlen=N_FLAT + 1)
     was_stopped = False
 
     def is_flat() -> bool:
@@ -429,7 +428,7 @@ def _descended(
 
     options = {"lower_bounded": problem.lower_bounded, "history_size": history_size}
     found = minimize_lbfgs(problem, start, max_iter=max_iter, tol=tol, callback=each, **options)
-    return found, is_flat() or (bool(found.success) and not was_stopped)
+    return found, is_flat() or (bool(found.success) and not was_stopped), was_stopped
 
 
 @dataclass(eq=False, repr=False)
@@ -503,7 +502,8 @@ class ScaledSGD(MixtureSolver):
         """Return whether a descent from the best parameters ends close by: steps that gain little show nothing."""
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
-        found, has_ended = _descended(problem, epochs.best, max_iter, tol, 20, lambda point: point.fun < floor)
+        options = max_iter, tol, 20, lambda point: point.fun < floor
+        found, has_ended, _ = _descended(problem, epochs.best, least, *options)
         return has_ended and found.fun >= floor
 
 
