@@ -9,6 +9,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -189,6 +190,12 @@ struct Threads {
     bool each(std::ptrdiff_t n_blocks, Function function) const {
         const Block block = [](void* context, std::ptrdiff_t i) { (*static_cast<Function*>(context))(i); };
         return run(block, &function, n_blocks, n_threads) == 0;
+    }
+
+    // The same, which throws where the call fails: Python's error, which is set, takes the place of this one.
+    template <class Function>
+    void share(std::ptrdiff_t n_blocks, Function function) const {
+        if (!each(n_blocks, function)) throw std::runtime_error("interrupted");
     }
 };
 

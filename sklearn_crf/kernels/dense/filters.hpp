@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <stdexcept>
 #include <vector>
 
 #include "channel_rows.hpp"
@@ -16,19 +15,18 @@ namespace crf {
 // Numbers that a block of rows holds: it takes some microseconds, more than to hand it to a thread.
 constexpr i64 kNumbersOfBlock = 1 << 14;
 
+inline i64 rows_of_block(i64 width) { return std::max<i64>(64, kNumbersOfBlock / width); }
+
+inline i64 n_row_blocks(i64 n_rows, i64 width) {
+    return (n_rows + rows_of_block(width) - 1) / rows_of_block(width);
+}
+
 // Calls function(block, start, stop) for ranges of rows, shared by threads.
 template <class Function>
 void share_rows(const Threads& threads, i64 n_rows, i64 width, const Function& function) {
-    const i64 size = std::max<i64>(64, kNumbersOfBlock / width), n_blocks = (n_rows + size - 1) / size;
-    const auto block = [&](i64 k) { function(k, k * size, std::min((k + 1) * size, n_rows)); };
-    // The error of Python that is set takes the place of this one.
-    if (!threads.each(n_blocks, block))
-        throw std::runtime_error("interrupted");
-}
-
-inline i64 n_row_blocks(i64 n_rows, i64 width) {
-    const i64 size = std::max<i64>(64, kNumbersOfBlock / width);
-    return (n_rows + size - 1) / size;
+    const i64 size = rows_of_block(width);
+    threads.share(n_row_blocks(n_rows, width),
+                  [&](i64 k) { function(k, k * size, std::min((k + 1) * size, n_rows)); });
 }
 
 // A lattice around points, as it was built.
@@ -106,15 +104,13 @@ private:
 
     void scatter(const T* points, T* sums, const Threads& threads) {
         const i64 n_values = of.n_vertices * width;
-        const bool is_done = threads.each(of.n_parts, [&](i64 k) {
+        threads.share(of.n_parts, [&](i64 k) {
             Scatter<T> part;
             part.vertex_of = of.vertex_of, part.weight_of = of.weight_of, part.n_corners = of.n_corners;
             part.points = points, part.width = width, part.totals = parts.data() + k * n_values;
             part.start = of.n_points * k / of.n_parts, part.stop = of.n_points * (k + 1) / of.n_parts;
             apply(part);
         });
-        if (!is_done)
-            throw std::runtime_error("interrupted");
         share_rows(threads, of.n_vertices, width, [&](i64, i64 start, i64 stop) {
             add_parts(parts.data(), of.n_parts, n_values, start * width, stop * width, sums);
         });

@@ -410,8 +410,7 @@ private:
             return;
         }
         // Calls of the pool from its own blocks stay in their thread.
-        if (!threads.each(n_fields(), [&](i64 i) { function(i, threads); }))
-            throw std::runtime_error("interrupted");
+        threads.share(n_fields(), [&](i64 i) { function(i, threads); });
     }
 };
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #ifndef restrict
@@ -27,13 +26,6 @@ constexpr i64 kMostNumbers = 1 << 16, kMostSamples = 4 * MIXTURE_TILE;
 // Parts of the samples whose sums are apart: so many that 16 threads have eight each, if all sums take no more than
 // kNumbersOfSums.
 constexpr i64 kMostParts = 128, kFewestParts = 16, kNumbersOfSums = 1 << 23;
-
-template <class Function>
-void share(const Threads& threads, i64 n_blocks, const Function& function) {
-    // The error of Python that is set takes the place of this one.
-    if (!threads.each(n_blocks, function))
-        throw std::runtime_error("interrupted");
-}
 
 // Linear forms of the scores of components.
 struct Forms {
@@ -218,7 +210,7 @@ inline double weighted_moments(const Forms& forms, const Blocks& blocks, const C
         return forms.of(first, first + S);
     };
     PartSums sums(parts.size(), n_moments + most_groups * d);
-    share(threads, parts.size(), [&](i64 k) {
+    threads.share(parts.size(), [&](i64 k) {
         const Forms own = used(parts[k]);
         const i64 first = criterion.features ? parts[k].label * criterion.n_own : 0, last = first + criterion.n_own;
         Tiles tiles(own, kMostSamples);
@@ -244,7 +236,7 @@ inline double second_moments(const Forms& forms, const Blocks& blocks, i64 n_own
     const i64 d = forms.n_features, size = (d + 1) * (d + 1);
     const auto parts = parts_of(blocks, n_own * size);
     PartSums sums(parts.size(), n_own * size);
-    share(threads, parts.size(), [&](i64 k) {
+    threads.share(parts.size(), [&](i64 k) {
         const i64 first = parts[k].label * n_own;
         const Forms own = forms.of(first, first + n_own);
         Tiles tiles(own, kMostSamples);
@@ -269,7 +261,7 @@ inline void class_moments(const Forms& forms, const Blocks& blocks, double* mome
     const i64 d = forms.n_features, size = (d + 1) * (d + 1);
     const auto parts = parts_of(blocks, size);
     PartSums sums(parts.size(), size);
-    share(threads, parts.size(), [&](i64 k) {
+    threads.share(parts.size(), [&](i64 k) {
         std::vector<double> weighted;
         for (i64 b = parts[k].first; b < parts[k].last; b++) {
             const i64 start = blocks.ptr[b], n = blocks.ptr[b + 1] - start;
@@ -298,7 +290,7 @@ struct Rows {
 // Log-densities of rows and classes, (., C), in the place of each row; classes have equal numbers of components.
 inline void class_scores(const Forms& forms, const Rows& rows, i64 n_classes, double* out, const Threads& threads) {
     const i64 d = forms.n_features, size = 8 * kMostSamples;
-    share(threads, (rows.n + size - 1) / size, [&](i64 k) {
+    threads.share((rows.n + size - 1) / size, [&](i64 k) {
         Tiles tiles(forms, rows.n);
         std::vector<double> found(tiles.n_samples * n_classes);
         const i64 last = std::min(rows.n, (k + 1) * size);

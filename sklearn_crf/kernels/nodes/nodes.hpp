@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #ifndef restrict
@@ -92,11 +91,9 @@ struct NodeRisk {
 
     void run(double* sums, const Threads& threads) const {
         std::vector<double> apart(n_parts * n_sums());
-        const bool is_done = threads.each(n_parts, [&](i64 part) {
+        threads.share(n_parts, [&](i64 part) {
             for (i64 b = parts[part]; b < parts[part + 1]; b++) add_block(blocks[b], apart.data() + part * n_sums());
         });
-        // The error of Python that is set takes the place of this one.
-        if (!is_done) throw std::runtime_error("interrupted");
         for (i64 part = 0; part < n_parts; part++)
             for (i64 k = 0; k < n_sums(); k++) sums[k] += apart[part * n_sums() + k];
     }
