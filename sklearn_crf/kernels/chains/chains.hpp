@@ -5,6 +5,7 @@
 // would underflow is done again by sums of scores.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -255,33 +256,61 @@ inline void max_sum_row(const double* t, const double* x, i64 n, i64 W, double* 
 inline bool put_below_best(float* fresh, float* kept, i64 W) { return replace_scores_float(fresh, kept, W, -1) >= 0; }
 inline bool put_below_best(double* fresh, double* kept, i64 W) { return replace_scores_double(fresh, kept, W, -1) >= 0; }
 
-// The best labeling of a chain; false, and nothing of use, if there is none.
+// The best labeling of each chain; run() is false, and labels are of no use, if some chain has none.
 template <class Real>
-bool best_labels_of_chain(const Real* unary, i64 n, i64 K, i64 W, const Real* table, const Real* factor, i32* labels,
-                          Real* work) {
-    Real *cavity = work, *fresh = work + W, *messages = work + 2 * W;  // to each node but the last, from the next one
-    bool fits = true;
-    for (i64 a = K; a < W; ++a) cavity[a] = Real(-kInfinity);
-    for (i64 s = n - 1; s > 0; --s) {
-        for (i64 a = 0; a < K; ++a) cavity[a] = s < n - 1 ? unary[s * K + a] + messages[s * W + a] : unary[s * K + a];
-        max_sum_row(factor, cavity, K, W, fresh);
-        fits &= put_below_best(fresh, messages + (s - 1) * W, W);
+class BestLabels {
+  public:
+    // table: (K, K) scores of neighbours; factor: (K, W) the same from right to left, below the best one, padded by -inf
+    // work: (nodes of the longest chain + 2, W)
+    BestLabels(const Chains<Real>& chains, i64 W, const Real* table, const Real* factor, Real* work)
+        : c(chains), K(chains.stride), W(W), table(table), factor(factor), cavity(work), fresh(work + W),
+          messages(work + 2 * W) {
+        std::fill_n(cavity, W, Real(-kInfinity));
     }
-    for (i64 s = 0; s < n; ++s) {
-        double top = -kInfinity;
-        labels[s] = 0;
-        for (i64 a = 0; a < K; ++a) {
-            double score = unary[s * K + a];
-            if (s) score += table[labels[s - 1] * K + a];
-            if (s < n - 1) score += messages[s * W + a];
-            if (score > top) {
-                top = score;
-                labels[s] = i32(a);
-            }
+
+    bool run() {
+        bool fits = true;
+        for (i64 i = 0; i < c.n_chains && fits; ++i) {
+            const i64 first = c.ptr[i], n = c.ptr[i + 1] - first;
+            fits = send(c.unary + first * K, n) && choose(c.unary + first * K, n, c.predicted + first);
         }
-        fits &= top > -kInfinity;
+        return fits;
     }
-    return fits;
-}
+
+  private:
+    const Chains<Real>& c;
+    const i64 K, W;
+    const Real *table, *factor;
+    Real *cavity, *fresh, *messages;  // messages: to each node but the last, from the next one
+
+    bool send(const Real* unary, i64 n) {
+        bool fits = true;
+        for (i64 s = n - 1; s > 0; --s) {
+            for (i64 a = 0; a < K; ++a) cavity[a] = s < n - 1 ? unary[s * K + a] + messages[s * W + a] : unary[s * K + a];
+            max_sum_row(factor, cavity, K, W, fresh);
+            fits &= put_below_best(fresh, messages + (s - 1) * W, W);
+        }
+        return fits;
+    }
+
+    bool choose(const Real* unary, i64 n, i32* labels) const {
+        bool fits = true;
+        for (i64 s = 0; s < n; ++s) {
+            double top = -kInfinity;
+            labels[s] = 0;
+            for (i64 a = 0; a < K; ++a) {
+                double score = unary[s * K + a];
+                if (s) score += table[labels[s - 1] * K + a];
+                if (s < n - 1) score += messages[s * W + a];
+                if (score > top) {
+                    top = score;
+                    labels[s] = i32(a);
+                }
+            }
+            fits &= top > -kInfinity;
+        }
+        return fits;
+    }
+};
 
 }  // namespace crf

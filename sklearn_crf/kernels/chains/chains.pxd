@@ -29,10 +29,11 @@ cdef extern from "chains.hpp" namespace "crf" nogil:
         ChainPass(const Transitions&, const Chains[Real]&, int64_t, double*)
         bool_t run()
 
+    cdef cppclass BestLabels[Real]:
+        BestLabels(const Chains[Real]&, int64_t, const Real*, const Real*, Real*)
+        bool_t run()
+
     int64_t pass_workspace(int64_t longest, int64_t width)
-    bool_t best_labels_of_chain[Real](
-        const Real*, int64_t, int64_t, int64_t, const Real*, const Real*, int32_t*, Real*
-    )
 
 
 cdef inline Transitions transitions_of(

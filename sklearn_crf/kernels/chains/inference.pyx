@@ -6,10 +6,10 @@ from libc.stdint cimport int32_t, int64_t
 from libcpp.vector cimport vector
 
 from sklearn_crf.kernels.chains.chains cimport (
+    BestLabels,
     ChainPass,
     Chains,
     Transitions,
-    best_labels_of_chain,
     pass_workspace,
     transitions_of,
 )
@@ -66,15 +66,13 @@ def best_labels(
 ):
     """The best labeling of each chain; False, and nothing of use, where some chain has none."""
     cdef:
-        int64_t K = unary.shape[1], W = factor.shape[1], i
+        Chains[floating] chains
+        int64_t W = factor.shape[1]
         vector[floating] work
-        bint fits = True
+        bint fits
+    chains.n_chains, chains.ptr, chains.stride = ptr.shape[0] - 1, &ptr[0], unary.shape[1]
+    chains.unary, chains.predicted = &unary[0, 0], &labels[0]
     with nogil:
         work.resize((longest_of(ptr) + 2) * W)
-        for i in range(ptr.shape[0] - 1):
-            if fits:
-                fits = best_labels_of_chain(
-                    &unary[ptr[i], 0], ptr[i + 1] - ptr[i], K, W, &table[0, 0], &factor[0, 0], &labels[ptr[i]],
-                    work.data()
-                )
+        fits = BestLabels[floating](chains, W, &table[0, 0], &factor[0, 0], work.data()).run()
     return fits
