@@ -202,7 +202,6 @@ class PiecewiseTraining(SmoothLearning):
 
     name = "piecewise"
     takes_factors = True
-    needs_labels = True
     start_with_cycles = "zeros"
     sums_over_nodes = True
 
@@ -291,7 +290,6 @@ class PseudolikelihoodTraining(PiecewiseTraining):
         **PiecewiseTraining._parameter_constraints,
     }
     name = "pseudolikelihood"
-    needs_labels = False
     start_with_cycles = "independent"
     fixed_nodes: bool = False
 

@@ -1,23 +1,27 @@
-"""Labels that are missing, in learning without inference: what depends on them is left out."""
+"""Labels that are missing: left out with what depends on them, or summed out."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from sklearn_crf import ContrastiveCRF, DRFClassifier, Example
-from sklearn_crf.learning import ContrastiveTraining, PseudolikelihoodTraining
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example
+from sklearn_crf.learning import ContrastiveTraining, PseudolikelihoodTraining, SharedPiecesTraining
 from sklearn_crf.objectives import GibbsGenerator
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "missing_label": -1}
 FIELDS = {
     "pl": DRFClassifier(learning=PseudolikelihoodTraining(), **TIGHT),
+    "piecewise": TRWCRF(learning="piecewise", **TIGHT),
+    "shared": TRWCRF(learning="shared_pieces", **TIGHT),
+    "best_shares": TRWCRF(learning=SharedPiecesTraining(shares="optimized"), **TIGHT),
     "map": ContrastiveCRF(random_state=0, **TIGHT),
     "icm_mv": ContrastiveCRF(learning=ContrastiveTraining(generator="icm_mv"), random_state=0, **TIGHT),
     "gibbs": ContrastiveCRF(learning=ContrastiveTraining(generator=GibbsGenerator(5)), random_state=0, **TIGHT),
     "blocks": ContrastiveCRF(learning=ContrastiveTraining(init="gpl", generator=None, blocks=2), **TIGHT),
     "seen": ContrastiveCRF(learning=ContrastiveTraining(init="observed", generator=None), **TIGHT),
 }
+SUMMED = ["piecewise", "shared", "best_shares"]
 
 
 def images(n=6, side=5, seed=0):
@@ -35,7 +39,7 @@ def known_surroundings(y):
     return around & (y >= 0)
 
 
-@pytest.mark.parametrize("name", ["pl", "map", "icm_mv", "gibbs"])
+@pytest.mark.parametrize("name", [*SUMMED, "pl", "map", "icm_mv", "gibbs"])
 def test_isolated_nodes_without_labels_are_not_there(name):
     rng = np.random.default_rng(0)
     edges = np.array([[0, 1], [1, 2], [2, 3]])
@@ -43,7 +47,7 @@ def test_isolated_nodes_without_labels_are_not_there(name):
     parts = [own[:, None] + 0.5 * rng.normal(size=(4, 1)) for own in y]
     whole = [Example(np.append(x, [[7.0]], axis=0), edges) for x in parts]
     field = clone(FIELDS[name])
-    if name != "pl":
+    if isinstance(field, ContrastiveCRF):
         # Random numbers of generators depend on the number of nodes.
         field = ContrastiveCRF(learning=ContrastiveTraining(generator="map", max_rounds=30), random_state=0, **TIGHT)
     one = field.set_params(edge_features="constant").fit([Example(x, edges) for x in parts], y)
@@ -96,3 +100,12 @@ def test_observed_labelings_need_an_example_with_all_labels():
     y[:, 0, 0] = -1
     with pytest.raises(ValueError, match="init='observed' needs an example all of whose nodes are labelled"):
         clone(FIELDS["seen"]).fit(X, y)
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_few_labels_are_enough_where_others_are_summed_out(name):
+    X, y = images(n=12)
+    few = np.where(np.random.default_rng(1).random(y.shape) < 0.7, -1, y)
+    field = clone(FIELDS[name]).set_params(tol=1e-4).fit(X, few)
+    assert field.converged_
+    assert field.score(X, y) > 0.75

@@ -38,7 +38,7 @@ def test_unknown_states_at_prediction():
         trw_crf().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
 
 
-@pytest.mark.parametrize("learning", ["piecewise", "joint_relaxation", "dual_relaxation"])
+@pytest.mark.parametrize("learning", ["joint_relaxation", "dual_relaxation"])
 def test_learnings_without_missing_labels(learning):
     model = trw_crf(learning=learning, missing_label=-1, fit_intercept=False)
     message = rf"y\[1\] has unlabelled nodes, but learning='{learning}' needs a label for every node"

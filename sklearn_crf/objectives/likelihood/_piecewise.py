@@ -15,14 +15,16 @@ from sklearn_crf.models import (
     DENSE,
     FactorGraph,
     FactorStatistics,
+    PairwiseModel,
     Statistics,
     add_cells,
     check_labels,
+    clamped,
     excess_over_labels,
     labeling_statistics,
     score_terms,
 )
-from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._base import Loss, Objective, observed_model
 from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weight
 
 
@@ -38,11 +40,40 @@ def factor_pieces(model, factor_weight=None):
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
     terms = _dense_pieces(model, weight, statistics)[model.table_id]
+    unknown = np.full(model.n_nodes, -1)
     is_dense = model.table_kind[model.table_id] == DENSE
     for factors, scope in model.by_arity():
         others = ~is_dense[factors]
         if others.any():
-            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], weight, statistics)
+            terms[factors[others]] = _listed_pieces(model, factors[others], scope[others], unknown, weight, statistics)
+    return terms, statistics
+
+
+def observed_pieces(
+    model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
+) -> tuple[np.ndarray, FactorStatistics]:
+    r"""Log-partition of each factor by itself given the labels that are known, and the derivative of their sum.
+
+    .. math:: \sum_f \log \sum_{y_f \text{ with the known labels}} e^{\theta_f(y_f)}
+
+    A factor all of whose nodes are labelled has its score.
+    """
+    # labels: (N,), -1 where unknown; factor_weight: (F,); returns terms: (F,), without the weights
+    statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
+    terms = np.empty(model.n_factors)
+    for factors, scope in model.by_arity():
+        known = (labels[scope] >= 0).all(axis=1)
+        whole = factors[known]
+        cells = model.cells(whole, labels[scope[known]])
+        stored = cells >= 0
+        terms[whole] = model.table_default[model.table_id[whole]]
+        terms[whole[stored]] = model.log_table[cells[stored]]
+        add_cells(model, whole, cells, factor_weight[whole], *statistics)
+        is_dense = model.table_kind[model.table_id[factors]] == DENSE
+        for pieces, chosen in ((_dense_pieces_given, ~known & is_dense), (_listed_pieces, ~known & ~is_dense)):
+            if chosen.any():
+                given = factors[chosen], scope[chosen], labels, factor_weight, statistics
+                terms[factors[chosen]] = pieces(model, *given)
     return terms, statistics
 
 
@@ -60,18 +91,40 @@ def _dense_pieces(model, weight, statistics):
     return log_z
 
 
-def _listed_pieces(model, factors, scope, weight, statistics):
-    """Log-partition of each of some factors of one arity, with sparse tables or by counts."""
-    shape = model.n_states[scope]
+def _dense_pieces_given(
+    model: FactorGraph,
+    factors: np.ndarray,
+    scope: np.ndarray,
+    labels: np.ndarray,
+    weight: np.ndarray,
+    statistics: FactorStatistics,
+) -> np.ndarray:
+    """Log-partition of each of some factors of one arity with dense tables given the known labels."""
+    log_z = np.empty(len(factors))
+    shapes, index = np.unique(model.n_states[scope], axis=0, return_inverse=True)
+    for k, shape in enumerate(shapes):
+        same = np.flatnonzero(index.ravel() == k)
+        states, known = np.indices(shape).reshape(len(shape), -1).T, labels[scope[same], None]
+        fits = ((known < 0) | (known == states.T)).all(axis=1)
+        cells = model.table_ptr[model.table_id[factors[same]], None] + np.arange(len(states))
+        scores = np.where(fits, model.log_table[cells].astype(np.float64), -np.inf)
+        log_z[same] = logsumexp(scores, axis=1)
+        np.add.at(statistics.log_table, cells, weight[factors[same], None] * np.exp(scores - log_z[same, None]))
+    return log_z
+
+
+def _listed_pieces(model, factors, scope, labels, weight, statistics):
+    """Log-partition of each of some factors of one arity given the known labels, table by table."""
+    shape, known = model.n_states[scope], labels[scope]
     # Count tables may be shared by factors whose nodes differ in their numbers of states.
-    key = np.column_stack((model.table_id[factors], shape))
+    key = np.column_stack((model.table_id[factors], shape, known))
     _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
     counts = np.bincount(inverse.ravel(), weight[factors])
     log_z = np.empty(len(first))
     for k, f in enumerate(first):
         table = model.table_id[factors[f]]
         cells = slice(*model.table_ptr[table : table + 2])
-        log_number, log_rest = _log_numbers(model, table, shape[f])
+        log_number, log_rest = _log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
         # A score of no joint state adds nothing, even if it is infinite.
@@ -83,22 +136,28 @@ def _listed_pieces(model, factors, scope, weight, statistics):
     return log_z[inverse.ravel()]
 
 
-def _log_numbers(model, table, shape):
-    """Logarithms of how many joint states have each stored score, and of how many the default one."""
-    n_listed = int(model.table_ptr[table + 1] - model.table_ptr[table])
+def _log_numbers(model, table, shape, known):
+    """Logarithms of how many joint states with the known labels have each stored score, and the default one."""
+    # known: (arity,), -1 where a label is not
+    cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
-        return _log_numbers_of_counts(n_listed, model.table_state[table], shape)
-    n_others = prod(shape.tolist()) - n_listed
-    return np.zeros(n_listed), log(n_others) if n_others else -np.inf
+        return _log_numbers_of_counts(cells.stop - cells.start, model.table_state[table], shape, known)
+    is_known, fits = known >= 0, np.ones(cells.stop - cells.start, dtype=bool)
+    if is_known.any():
+        states = np.stack(np.unravel_index(model.table_cell[cells], shape), axis=1)
+        fits = (states == known)[:, is_known].all(axis=1)
+    n_others = prod(shape[~is_known].tolist()) - np.count_nonzero(fits)
+    return np.where(fits, 0.0, -np.inf), log(n_others) if n_others else -np.inf
 
 
-def _log_numbers_of_counts(n_listed, state, shape):
+def _log_numbers_of_counts(n_listed, state, shape, known):
     """The same of a count table: labelings of the nodes by how many of these are in the counted state."""
     numbers = np.full(len(shape) + 1, -np.inf)
     numbers[0] = 0.0
-    for n_states in shape.tolist():
-        counted = np.append(-np.inf, numbers[:-1]) if state < n_states else -np.inf
-        n_others = n_states - (state < n_states)
+    for n_states, label in zip(shape.tolist(), known.tolist(), strict=True):
+        is_counted = label == state if label >= 0 else state < n_states
+        counted = np.append(-np.inf, numbers[:-1]) if is_counted else -np.inf
+        n_others = n_states - (state < n_states) if label < 0 else int(label != state)
         others = numbers + log(n_others) if n_others else -np.inf
         numbers = np.logaddexp(counted, others)
     padded = np.append(numbers, np.full(n_listed, -np.inf))
@@ -116,7 +175,8 @@ class Piecewise(Objective):
     An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation whose entropy counts
     nodes and edges alike (``entropy="factors"``) before scores are shared out between them, and never tighter than
     that, nor than :class:`SharedPieces`. Of a factor graph every factor is a piece. Weights of nodes are factors of the
-    pieces of single nodes. Unlabelled nodes are rejected.
+    pieces of single nodes. Unlabelled nodes are summed out in each piece by itself: a piece is a model of its own, with
+    copies of its nodes, and the loss is that of the labels that are known there.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
 
@@ -135,28 +195,24 @@ class Piecewise(Objective):
     3.759
     """
 
-    missing = "rejected"
     weighs_nodes = True
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
         labels = check_labels(model, labels, may_miss=True)
-        if np.any(labels < 0):
-            raise ValueError("learning='piecewise' needs a label for every node: pieces have no missing labels.")
         if node_weight is not None:
             node_weight = check_node_weight(node_weight, len(labels))
-        if isinstance(model, FactorGraph) and node_weight is not None:
-            return _weighted_loss_of_factors(model, labels, node_weight)
         if isinstance(model, FactorGraph):
-            node_terms, free = _of_factors(model)
-            return Loss(
-                statistics=free.minus(labeling_statistics(model, labels)),
-                terms=node_terms - score_terms(model, labels),
-            )
+            return _loss_of_factors(model, labels, node_weight)
         node_terms, free = _of_nodes_and_edges(model)
-        terms, statistics, _ = excess_over_labels(model, labels, free, node_terms)
+        if np.all(labels >= 0):
+            terms, statistics, _ = excess_over_labels(model, labels, free, node_terms)
+        else:
+            observed_terms, observed = _of_nodes_and_edges(model, labels)
+            terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:
-            unary = model.unary.astype(np.float64, copy=False)
-            terms = terms + (node_weight - 1) * (_log_sums(unary)[:, 0] - unary[np.arange(len(labels)), labels])
+            own = _log_sums(model.unary.astype(np.float64, copy=False))
+            known = _log_sums(clamped(model, labels).unary.astype(np.float64, copy=False))
+            terms = terms + (node_weight - 1) * (own - known)[:, 0]
             statistics = Statistics(statistics.unary * node_weight[:, None].astype(model.dtype), statistics.tables)
         return Loss(statistics=statistics, terms=terms)
 
@@ -196,20 +252,17 @@ class SharedPieces(Objective):
     1.666
     """
 
-    missing = "rejected"
-
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
         labels = check_labels(model, labels, may_miss=True)
-        if np.any(labels < 0):
-            raise ValueError("learning='shared_pieces' needs a label for every node: pieces have no missing labels.")
-        free = edge_shared_bound(
-            model, np.zeros(len(nodes_of_edge_shares(model))) if state is None else state
-        ).marginals
-        return Loss(
-            statistics=free.statistics.minus(labeling_statistics(model, labels)),
-            terms=free.log_z_terms - score_terms(model, labels),
-            state=state,
-        )
+        even = np.zeros(len(nodes_of_edge_shares(model)))
+        of_free, of_observed = (even, even) if state is None else state
+        free, observed = edge_shared_bound(model, of_free).marginals, observed_model(model, labels)
+        if observed is None:
+            truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
+        else:
+            fixed = edge_shared_bound(observed, of_observed).marginals
+            truth, truth_terms = fixed.statistics, fixed.log_z_terms
+        return Loss(statistics=free.statistics.minus(truth), terms=free.log_z_terms - truth_terms, state=state)
 
 
 def at_best_shares(risk, coef):
@@ -250,44 +303,33 @@ def at_best_shares(risk, coef):
 
 def _best_shares(risk, coef, i, *, n_threads=1):
     batch = risk.batches[i]
-    model = risk.potentials.model(coef, batch.example)
+    model = risk.objective.augmented(risk.potentials.model(coef, batch.example), batch.labels, batch.node_weight)
+    observed = observed_model(model, batch.labels)
     with batch.named_in_errors():
-        return best_edge_shares(risk.objective.augmented(model, batch.labels, batch.node_weight))
+        return best_edge_shares(model), None if observed is None else best_edge_shares(observed)
 
 
-def _of_factors(model):
-    terms, statistics = factor_pieces(model)
-    # As everywhere, a factor counts for its first node, and one without nodes for the first of all.
-    first = np.zeros(model.n_factors, dtype=np.int64)
-    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
-    return np.bincount(first, weights=terms, minlength=model.n_nodes), statistics
-
-
-def _weighted_loss_of_factors(model, labels, node_weight):
+def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.ndarray | None) -> Loss:
     """Loss in which the factor of a single node counts by the weight of the node."""
-    weight = np.ones(model.n_factors)
+    is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
-    scores = np.empty(model.n_factors)
-    truth = np.zeros(model.log_table.size), np.zeros(model.n_tables)
-    for factors, scope in model.by_arity():
-        if scope.shape[1]:
-            first[factors] = scope[:, 0]
-        if scope.shape[1] == 1:
-            weight[factors] = node_weight[scope[:, 0]]
-        cells = model.cells(factors, labels[scope])
-        stored = cells >= 0
-        scores[factors] = model.table_default[model.table_id[factors]]
-        scores[factors[stored]] = model.log_table[cells[stored]]
-        add_cells(model, factors, cells, weight[factors], *truth)
+    # As everywhere, a factor counts for its first node, and one without nodes for the first of all.
+    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
+    weight = np.ones(model.n_factors)
+    if node_weight is not None:
+        weight[is_single] = node_weight[first[is_single]]
     log_z, free = factor_pieces(model, weight)
-    terms = np.bincount(first, weights=weight * (log_z - scores), minlength=model.n_nodes)
-    return Loss(statistics=free.minus(FactorStatistics(*truth)), terms=terms)
+    known, truth = observed_pieces(model, labels, weight)
+    terms = np.bincount(first, weights=weight * (log_z - known), minlength=model.n_nodes)
+    return Loss(statistics=free.minus(truth), terms=terms)
 
 
-def _of_nodes_and_edges(model):
-    unary = model.unary.astype(np.float64, copy=False)
+def _of_nodes_and_edges(model, labels=None):
+    """Log-partitions of pieces, given the labels that are known, by nodes, and the derivative of their sum."""
+    # labels: (N,), -1 where unknown; None without any
+    unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
     log_z = _log_sums(unary)
-    edge_terms, tables = _pieces_of_edges(model)
+    edge_terms, tables = _pieces_of_edges(model) if labels is None else _observed_edges(model, labels)
     node_terms = log_z[:, 0] + np.bincount(model.graph.edges[:, 0], weights=edge_terms, minlength=len(unary))
     return node_terms, Statistics(np.exp(unary - log_z).astype(model.dtype), tables)
 
@@ -309,30 +351,38 @@ def _log_sums(scores):
 
 def _pieces_of_edges(model):
     """Log-partition of every edge by itself, and the derivative of their sum by the tables."""
+    edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
-        edges = np.arange(model.graph.n_edges, dtype=np.int32)
-        return _normalised(model, model.edge_type, edges, np.ascontiguousarray(model.edge_weight, dtype=np.float64))
+        return _normalised(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
     # Edges without weights are as their types, which are normalised once.
     counts = np.bincount(model.edge_type, minlength=len(model.tables))
     types = np.flatnonzero(counts).astype(np.int32)
-    log_z, statistics = _normalised(model, types, types, np.zeros((0, 0)))
+    log_z, statistics = _normalised(model, types, types, np.zeros((len(types), 2, model.n_columns)))
     statistics *= counts[:, None, None, None]
     return log_z[model.edge_type], statistics
 
 
-def _normalised(model, types, places, weights):
-    """Log-partitions of tables with these weights, at their places, and the sums of their derivatives."""
-    # types, places: (n,) int32; weights: (n, R), or no rows: one
+def _observed_edges(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same given the labels that are known."""
+    ends = labels[model.graph.edges]
+    forbids = (ends[:, :, None] >= 0) & (ends[:, :, None] != np.arange(model.n_columns))
+    edges = np.arange(model.graph.n_edges, dtype=np.int32)
+    return _normalised(model, model.edge_type, edges, np.where(forbids, -np.inf, 0.0))
+
+
+def _normalised(model, types, places, at_ends):
+    """Log-partitions of tables, at their places, and the sums of their derivatives."""
+    # types, places: (n,) int32; at_ends: (n, 2, K), added to the scores of the states of both ends
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
-    nothing = np.zeros((len(types), 2, model.n_columns))
+    weights = np.zeros((0, 0)) if model.edge_weight is None else model.edge_weight
     failed = normalise_edges(
         np.ascontiguousarray(model.tables, dtype=np.float64),
         types,
-        weights,
+        np.ascontiguousarray(weights, dtype=np.float64),
         np.stack((places, places), axis=1),
-        nothing,
+        at_ends,
         statistics,
-        np.empty_like(nothing),
+        np.empty_like(at_ends),
         log_z,
         np.empty(model.n_columns**2 + 1),
     )

@@ -86,12 +86,6 @@ def test_derivatives(objective):
         assert_allclose(statistics, five_point(value, values.ravel()).reshape(values.shape), atol=1e-6)
 
 
-def test_shared_pieces_need_labels():
-    model = random_model("cycle", 2, "typed", seed=0)
-    with pytest.raises(ValueError, match="learning='shared_pieces' needs a label for every node"):
-        SharedPieces().loss_statistics(model, np.full(model.graph.n_nodes, -1, dtype=np.int32))
-
-
 def test_counting_numbers_of_all_nodes_and_factors():
     model = random_model("grid", 2, "typed", seed=3)
     by_name = NormProductBP("factors", **TIGHT).marginals(model)
