@@ -1,6 +1,5 @@
 """Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
 
-from copy import copy
 from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Any, ClassVar
@@ -15,6 +14,8 @@ from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.encoding import decode, label_array, missing_nodes, object_array
+from sklearn_crf.estimators._classifier import FieldClassifier
+from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
 from sklearn_crf.inference import Inference, convergence_left_to_caller
 from sklearn_crf.metrics import node_accuracy_score
 from sklearn_crf.model_selection import example_splits, field_and_input, take_examples
@@ -144,20 +145,18 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def _left_out(self, fitted, X, y):
         field, X = field_and_input(fitted, X)
         # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
-        if hasattr(field, "_labeler"):
-            chosen = field._labeler().able("marginals") if self.inference is None else clone(self.inference)
-            return _Models(field, X, y, chosen)
+        if isinstance(field, FieldClassifier):
+            own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
+            return _Models(field, X, y, clone(own))
         return _Probabilities(fitted, X, y)
 
     def _at_temperature(self, X):
         """The field whose scores are divided by the temperature, and X as it takes it; None of other classifiers."""
         check_is_fitted(self)
         field, X = field_and_input(self.estimator_, X)
-        if not hasattr(field, "_labeler"):
+        if not isinstance(field, FieldClassifier):
             return None, X
-        field = copy(field)
-        field._further_temperature = self.temperature_
-        return field, X
+        return FittedField.of(field).at_temperature(self.temperature_), X
 
     def predict(self, X: Any) -> np.ndarray:
         """Labels at the temperature found, by the decoding of the estimator.
@@ -179,7 +178,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if field is None:
             cost = getattr(self.estimator_, "cost", None)
             return self.estimator_.predict(X) if cost is None else self._of_least_cost(X, np.asarray(cost))
-        return field.predict(of_field, inference=self.inference if field._labeler().by_marginals else None)
+        return field.labels(of_field, inference=self.inference if field.labeler().by_marginals else None)
 
     def _of_least_cost(self, X, cost):
         """Labels of the least expected cost under the probabilities at the temperature found."""
@@ -205,7 +204,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         field, of_field = self._at_temperature(X)
         if field is None:
             return _flattened(self.estimator_.predict_proba(X), self.temperature_)
-        encoded, batches, marginals = field._mean_marginals(of_field, None, self.inference)
+        encoded, batches, marginals = field.marginals(of_field, None, self.inference)
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -226,8 +225,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         field, of_field = self._at_temperature(X)
         if field is not None and self.inference is None:
-            return field.score(of_field, y, sample_weight)
-        missing = getattr(self.estimator_ if field is None else field, "missing_label", None)
+            return share_of_right(*field.right_nodes(of_field, y, sample_weight))
+        missing = getattr(self.estimator_ if field is None else field.given, "missing_label", None)
         return node_accuracy_score(y, self.predict(X), missing_label=missing, sample_weight=sample_weight)
 
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from sklearn_crf.estimators._field import layout_of
+from sklearn_crf.estimators._fitted_field import FittedField
 
 __all__ = ["top_features", "top_transitions"]
 
@@ -156,7 +156,7 @@ def _node_weights(field, names) -> Iterator[NodeWeight]:
 
 def _transitions(field, names) -> Iterator[Transition]:
     n_features, classes = len(names), field.classes_.tolist()
-    form = layout_of(field).form
+    form = FittedField.of(field).layout.form
     if sp.issparse(field.edge_coef_):
         found = field.edge_coef_.tocoo()  # (weights of a table, features of edges of type 0, of type 1, ...)
         entries = zip(found.col // n_features, found.col % n_features, found.row, found.data, strict=True)

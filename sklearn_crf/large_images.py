@@ -8,14 +8,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.estimators._classifier import FieldClassifier
-from sklearn_crf.estimators._field import layout_of
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.graphs import Rectangle, lattice_offsets, tiles_of
 from sklearn_crf.inference import TRWS, Inference, LoopyBP
 from sklearn_crf.inference.cuts._graph_cut import n_not_submodular
 from sklearn_crf.inference.messages._message_errors import bounds_messages, labels_between, labels_with_errors
 from sklearn_crf.models import PairwiseModel, clamped, score
 from sklearn_crf.rtf._base import FieldEstimator
+from sklearn_crf.rtf._classifier import RegressionTreeFieldClassifier, tiles_of_labels
 from sklearn_crf.rtf._prediction import predict_field_in_tiles
+from sklearn_crf.rtf._regressor import tiles_of_values
 
 __all__ = ["predict_in_tiles"]
 
@@ -176,7 +178,8 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
             f"inference and bound are for fields with scores: the mean of {type(estimator).__name__} is a linear "
             "system, which comes with a bound."
         )
-    task, is_classifier = estimator._tiled_task(), hasattr(estimator, "classes_")
+    is_classifier = isinstance(estimator, RegressionTreeFieldClassifier)
+    task = tiles_of_labels(estimator) if is_classifier else tiles_of_values(estimator)
     out = _checked_out(out, (*image.shape[:2], *task.shape), task.dtype)
     if is_classifier and len(tiles) == 1:
         out[:] = estimator.predict(np.asarray(image[tiles[0].slices])[np.newaxis])[0]
@@ -197,11 +200,11 @@ class _TiledPrediction:
         offsets = np.atleast_1d(getattr(estimator, "connectivity", 1))
         # How far neighbours are apart; trees and kernels reach farther, and have no models that are looked at here.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
-        is_field = isinstance(estimator, FieldClassifier)
-        asked = estimator._labeler(inference).decoding if is_field else None
+        field = FittedField.of(estimator) if isinstance(estimator, FieldClassifier) else None
+        asked = None if field is None else field.labeler(inference).decoding
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
-        self.forbidden = layout_of(estimator).forbidden if is_field else None
+        self.forbidden = None if field is None else field.layout.forbidden
         # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
         # are with some margin.
         self.labels_of = self._proof()

@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array, require_same_kind
-from sklearn_crf.inference import resolve_inference
+from sklearn_crf.inference import LABELING_RULES, resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 
@@ -375,7 +375,7 @@ def coupling_audit(
             raise ValueError(f"{name} must map names to at least one object, got {mapping!r}.")
     for name, estimator in estimators.items():
         last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-        if not hasattr(last, "_decoding"):
+        if not hasattr(last, "certify"):
             raise ValueError(
                 f"estimators[{name!r}] must be a field classifier, or a pipeline that ends in one, got {estimator!r}."
             )
@@ -430,7 +430,6 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
     start = time.perf_counter()
     field, X_test = field_and_input(estimator, take_examples(X, test))
     transform_seconds = time.perf_counter() - start
-    own = repr(field._decoding())
     parts = {}
     for name, decoding in inference.items():
         start = time.perf_counter()
@@ -440,9 +439,18 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
             scores=_scores(field, truth, predicted, score),
             log_loss=_log_losses(field, X_test, truth, decoding),
             seconds=seconds,
-            matched=repr(resolve_inference(decoding)) == own,
+            matched=_is_own(field, decoding),
         )
     return parts
+
+
+def _is_own(field, decoding):
+    """Whether an inference is the one that a fitted field predicts by."""
+    found = resolve_inference(decoding)
+    own = field.inference_ if isinstance(field.inference, str) and field.inference == "auto" else field.inference
+    if isinstance(own, str) and own not in LABELING_RULES:
+        return own == type(found.inference).__name__
+    return repr(found) == repr(resolve_inference(own))
 
 
 class _Labelled(ClassifierMixin, BaseEstimator):

@@ -29,10 +29,10 @@ TIERS = [
     {"_energies", "potentials"},
     {"objectives"},
     {"metrics", "model_selection"},
-    {"preprocessing", "datasets", "calibration"},
+    {"preprocessing", "datasets"},
     {"learning"},
     {"estimators", "rtf", "mfa"},
-    {"dense", "display", "inspection", "large_images", "multilabel", "pipeline"},
+    {"calibration", "dense", "display", "inspection", "large_images", "multilabel", "pipeline"},
     {"__init__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}

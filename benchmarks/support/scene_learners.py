@@ -4,6 +4,7 @@ import copy
 from dataclasses import dataclass
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import ICM, LoopyBP
 from sklearn_crf.learning import SGD, ContrastiveDivergenceTraining, ContrastiveTraining
 from sklearn_crf.objectives import GibbsGenerator, MapGenerator, MostViolated
@@ -76,8 +77,8 @@ class Recorder:
         self.fit(X, y)
         for seconds, coef in visits:
             then = copy.copy(self)
-            layout = self._fitted_layout
-            for name, value in layout.attributes(self._fitted_potentials(), coef).items():
+            fitted = FittedField.of(self)
+            for name, value in fitted.layout.attributes(fitted.potentials(), coef).items():
                 setattr(then, name, value)
             moments.append((seconds, then))
         return moments

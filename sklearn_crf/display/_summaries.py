@@ -8,7 +8,7 @@ from sklearn.calibration import calibration_curve
 
 from sklearn_crf.display._field import final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
-from sklearn_crf.estimators._field import layout_of
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.model_selection import coupling_audit
 
@@ -76,7 +76,7 @@ class PairwiseTablesDisplay:
         if not 0 <= edge_feature < coef.shape[1]:
             raise ValueError(f"edge_feature must lie in 0 to {coef.shape[1] - 1}, got {edge_feature}.")
         classes = estimator.classes_
-        tables = layout_of(estimator).form.expand(np.asarray(coef)[:, edge_feature])
+        tables = FittedField.of(estimator).layout.form.expand(np.asarray(coef)[:, edge_feature])
         titles = ["edges"] if len(tables) == 1 else [f"edges of type {t}" for t in range(len(tables))]
         return cls(tables, classes, titles).plot(axes=axes)
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf.display._matplotlib import require_pyplot
-from sklearn_crf.estimators._field import potentials_of
+from sklearn_crf.estimators._fitted_field import FittedField
 
 
 class TrainingTraceDisplay:
@@ -158,7 +158,7 @@ def _read_trace(estimator, weights):
 
 def _places(estimator, n_coef):
     """Entry of the flat vector that each weight has, by its name."""
-    parts = potentials_of(estimator).unpack(np.arange(n_coef))
+    parts = FittedField.of(estimator).potentials().unpack(np.arange(n_coef))
     places = {}
     for part, attribute in zip(parts, ("coef_", "intercept_", "edge_coef_"), strict=True):
         if not part.size:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._options import options
@@ -16,12 +15,8 @@ from sklearn_crf._threads import map_coarse, single_threaded_blas
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.encoding import (
     decode,
-    encode_y,
-    make_batches,
     object_array,
     require_complete,
-    summable_weight,
-    validate_sample_weight,
 )
 from sklearn_crf.estimators._certificates import (
     Certificates,
@@ -30,7 +25,8 @@ from sklearn_crf.estimators._certificates import (
     common_bound,
     log_likelihood_terms,
 )
-from sklearn_crf.estimators._field import TrainableField, joined_packing
+from sklearn_crf.estimators._field import TrainableField
+from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
     AutoMap,
@@ -40,7 +36,7 @@ from sklearn_crf.inference import (
     conditional_scores,
 )
 from sklearn_crf.inference._results import LogLikelihood
-from sklearn_crf.learning import Facts, Labeler, given, right_nodes
+from sklearn_crf.learning import given, kind_of_learning
 from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms
 
 _Method = TypeVar("_Method", bound=Callable)
@@ -50,7 +46,7 @@ def _of_a_distribution(method: _Method) -> _Method:
     """A method that is available if the estimator has a distribution over labelings."""
 
     def check(estimator):
-        if not estimator._kind.has_distribution:
+        if not kind_of_learning(estimator.learning, estimator.inference).has_distribution:
             raise AttributeError(
                 f"{type(estimator).__name__} has no distribution over labelings, so it has no {method.__name__}: use "
                 "TRWCRF or DRFClassifier, or an inference on its models(X)."
@@ -63,45 +59,6 @@ def _of_a_distribution(method: _Method) -> _Method:
 @options
 class FieldClassifier(TrainableField):
     """Base of the classifiers whose scores are linear in features on a graph."""
-
-    def _voters(self, weights):
-        """Flat weight vectors that predict together; one unless training kept several."""
-        voters = getattr(self, "voters_", None)
-        return [weights] if voters is None else list(voters)
-
-    # By which scores are divided besides the temperature that was learned: that of TemperatureScaling.
-    _further_temperature = 1.0
-
-    def _labeler(self, inference=None):
-        """Return what labels nodes under the fitted weights, by the inference of a method call."""
-        check_is_fitted(self)
-        learning, facts = self._learning(), Facts.of_fitted(self)
-        own = learning.decoding(self.inference, facts)
-        decides = learning.has_distribution and self.cost is not None
-        return Labeler(
-            own if inference is None else learning.decoding(inference, facts),
-            len(self.classes_),
-            has_distribution=learning.has_distribution,
-            temperature=learning.learned_temperature * self._further_temperature,
-            cost=self._decision_cost(own, self.classes_) if decides else None,
-            class_weight=self.decision_weight_,
-            n_jobs=self.n_jobs,
-            fallback=learning.fallback(facts) if inference is None else None,
-        )
-
-    def _predict_columns(self, X, evidence=None, inference=None):
-        """Encoded X, its batches, and the column of each node's label for every batch."""
-        labeler = self._labeler(inference)
-        joined = labeler.joined_nodes()
-        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
-        return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
-
-    def _mean_marginals(self, X, evidence=None, inference=None):
-        """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
-        labeler = self._labeler(inference)
-        joined = labeler.joined_nodes(labels=False)
-        encoded, batches, potentials, weights = self._prepare(X, evidence, joined_nodes=joined, is_pending=True)
-        return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
 
     # Prediction ----------------------------------------------------------------------------------------------------
 
@@ -130,8 +87,7 @@ class FieldClassifier(TrainableField):
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence, inference=inference)
-        encoded, batches, columns = self._predict_columns(X, evidence, inference)
-        return decode(encoded, columns, batches, classes=self.classes_, n_jobs=self.n_jobs)
+        return FittedField.of(self).labels(X, evidence, inference)
 
     def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy over labelled nodes.
@@ -159,24 +115,10 @@ class FieldClassifier(TrainableField):
         A label that is not in ``classes_`` is never predicted, so its nodes are errors.
         """
         if isinstance(X, Shards):
-            right, total = map(
-                sum, zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
-            )
+            right, total = map(sum, zip(*scored_shards(self, right_nodes_of, X, y, sample_weight), strict=True))
         else:
-            right, total = self._scored_nodes(X, y, sample_weight)
-        if not total:
-            raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
-        return right / total
-
-    def _scored_nodes(self, X, y, sample_weight):
-        """Weight of the correctly predicted nodes, and of all labelled ones."""
-        encoded, _, columns = self._predict_columns(X)
-        missing, classes = self.missing_label, self.classes_
-        truth = encode_y(y, encoded, missing_label=missing, classes=classes, allow_unknown=True).labels
-        weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        weight = summable_weight(weight)
-        batches = make_batches(encoded, truth, **joined_packing(self, encoded, self._labeler().joined_nodes()))
-        return right_nodes(columns, batches, weight)
+            right, total = right_nodes_of(self, X, y, sample_weight)
+        return share_of_right(right, total)
 
     def models(self, X: Any, evidence: Any = None) -> list[PairwiseModel | FactorGraph]:
         """The model of every example under the fitted weights.
@@ -196,8 +138,9 @@ class FieldClassifier(TrainableField):
         list of PairwiseModel or FactorGraph
             One for each example; states are in the order of ``classes_``.
         """
-        encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
-        labeler = self._labeler()
+        field = FittedField.of(self)
+        encoded, batches, potentials, weights = field.prepare(X, evidence, max_nodes=1)
+        labeler = field.labeler()
         found = [labeler.model(potentials, weights, batch) for batch in batches]
         return for_each_example(encoded, batches, found, lambda shape: model_without_nodes(len(self.classes_)))
 
@@ -215,7 +158,7 @@ class FieldClassifier(TrainableField):
         -------
         ndarray of shape (n_examples,)
         """
-        encoded, batches, potentials, weights = self._prepare(X, y, name="y")
+        encoded, batches, potentials, weights = FittedField.of(self).prepare(X, y, name="y")
         energies = np.zeros(encoded.n_examples)
         for batch in batches:
             terms = score_terms(potentials.model(weights, batch.example), require_complete(batch, "energy"))
@@ -257,14 +200,15 @@ class FieldClassifier(TrainableField):
         says how far it is from that.
         """
         chosen = bounding_inference(inference, max_work)
-        _, batches, columns = self._predict_columns(X, evidence)
+        field = FittedField.of(self)
+        _, batches, columns = field.columns(X, evidence)
         labels = [
             part
             for batch, predicted in zip(batches, columns, strict=True)
             for part in np.split(predicted, batch.node_ptr[1:-1])
         ]
         # One example each: bounds are of whole models.
-        encoded, single, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        encoded, single, potentials, weights = field.prepare(X, evidence, max_nodes=1)
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
@@ -297,7 +241,7 @@ class FieldClassifier(TrainableField):
             If an example has cycles or factors.
         """
         k = as_integer(k, "k", lowest=1)
-        encoded, batches, potentials, weights = self._prepare(X, evidence, max_nodes=1)
+        encoded, batches, potentials, weights = FittedField.of(self).prepare(X, evidence, max_nodes=1)
         inference = TreeBestLabelings(k)
 
         def run(batch, n_threads):
@@ -338,8 +282,9 @@ class FieldClassifier(TrainableField):
             As ``predict`` gives, with a last axis of ``n_classes``; for two classes, without it, the score of the
             second less that of the first.
         """
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
-        labeler = self._labeler(inference)
+        field = FittedField.of(self)
+        encoded, batches, potentials, weights = field.prepare(X, evidence)
+        labeler = field.labeler(inference)
         asked = labeler.decoding.inference
         chosen = asked if "map" in asked.tasks else AutoMap()
 
@@ -373,8 +318,9 @@ class FieldClassifier(TrainableField):
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence, inference=inference)
-        encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
-        self._learning().warn_of_scale()
+        field = FittedField.of(self)
+        encoded, batches, marginals = field.marginals(X, evidence, inference)
+        field.learning.warn_of_scale()
         return decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     @_of_a_distribution
@@ -399,8 +345,9 @@ class FieldClassifier(TrainableField):
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence, inference=inference)
-        encoded, batches, marginals = self._mean_marginals(X, evidence, inference)
-        self._learning().warn_of_scale()
+        field = FittedField.of(self)
+        encoded, batches, marginals = field.marginals(X, evidence, inference)
+        field.learning.warn_of_scale()
         with np.errstate(divide="ignore"):
             logarithms = [np.log(probability) for probability in marginals]
         return decode(encoded, logarithms, batches, n_columns=len(self.classes_))
@@ -431,8 +378,9 @@ class FieldClassifier(TrainableField):
         ValueError
             If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
         """
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
-        labeler = self._labeler(inference)
+        field = FittedField.of(self)
+        encoded, batches, potentials, weights = field.prepare(X, evidence)
+        labeler = field.labeler(inference)
         asked = labeler.able("marginals")
 
         def run(batch, n_threads):
@@ -473,8 +421,9 @@ class FieldClassifier(TrainableField):
         ValueError
             If the inference has no log-partition.
         """
-        encoded, batches, potentials, weights = self._prepare(X, y, name="y", allow_unknown=True)
-        labeler = self._labeler(inference)
+        field = FittedField.of(self)
+        encoded, batches, potentials, weights = field.prepare(X, y, name="y", allow_unknown=True)
+        labeler = field.labeler(inference)
         chosen = labeler.able("marginals")
 
         def run(batch, n_threads):
@@ -545,8 +494,9 @@ class FieldClassifier(TrainableField):
             of arrays with that leading axis.
         """
         n_samples = as_integer(n_samples, "n_samples")
-        encoded, batches, potentials, weights = self._prepare(X, evidence)
-        labeler = self._labeler(inference)
+        field = FittedField.of(self)
+        encoded, batches, potentials, weights = field.prepare(X, evidence)
+        labeler = field.labeler(inference)
         chosen = labeler.able("sample")
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(batches))
 
@@ -563,6 +513,11 @@ class FieldClassifier(TrainableField):
         if encoded.layout == "list":
             return object_array([np.moveaxis(labels, -1, 0) for labels in decoded])
         return np.moveaxis(decoded, -1, 0)
+
+
+def right_nodes_of(estimator, X, y, sample_weight):
+    """Return the weight of the nodes that a fitted field labels right, and of all labelled ones."""
+    return FittedField.of(estimator).right_nodes(X, y, sample_weight)
 
 
 def for_each_example(encoded, batches, found, of_nothing):

@@ -1,39 +1,31 @@
 """Fields whose scores are linear in features: reading, planning, training and storing of a fit."""
 
 from dataclasses import field
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_array, check_is_fitted
 
-from sklearn_crf._numbers import C_INTERVAL, as_reals
+from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
-from sklearn_crf._reports import CallbackSupportMixin
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import encode_y, in_class_order, make_batches, tie_constant_edges
-from sklearn_crf.estimators._sharded import gather
-from sklearn_crf.estimators._training import held_out_examples, partial_fit, train
-from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
+from sklearn_crf.estimators._fitted_field import FieldParameters
+from sklearn_crf.estimators._training import fitted_attributes, held_out_examples, partial_fit, train
 from sklearn_crf.inference import NAMES, Inference, resolve_inference
 from sklearn_crf.learning import (
     LEARNING_CONSTRAINTS,
     MARGIN_SOLVERS,
     SOLVERS,
-    Facts,
-    FitPlan,
     PlaneSolver,
     Solver,
     kind_of_learning,
-    resolve_learning,
 )
-from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables, WeightLayout, pairwise_form
+from sklearn_crf.potentials import PAIRWISE_FORMS, PairwiseTables
 
 
 @options
@@ -354,20 +346,20 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         estimator
             self
         """
-        learning = self._learning()
-        data, held_out = held_out_examples(self, learning, X, y, sample_weight, node_weight, X_val, y_val)
-        data = self._read(learning, *data)
+        parameters = FieldParameters.of(self)
+        given, held_out = held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val)
+        data = parameters.read(*given)
         try:
-            plan = data.pack(self._plan(learning, data))
-            record = train(self, data, plan, held_out, X, y)
-            self._store(data, plan, record)
+            plan = data.pack(parameters.plan(data))
+            record = train(parameters, data, plan, held_out, partial(fit_callbacks, self, X, y))
+            self._store(data.encoded, fitted_attributes(data, plan, record.coef) | record.fitted())
         finally:
             data.finish()
         if record.interrupted is not None:
             raise record.interrupted
         return self
 
-    @available_if(lambda self: self._kind.takes_parts)
+    @available_if(lambda self: kind_of_learning(self.learning, self.inference).takes_parts)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Continue training with more examples, by one pass of stochastic steps over them.
@@ -391,185 +383,13 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         estimator
             self
         """
-        partial_fit(self, X, y, classes, sample_weight)
+        self._store(*partial_fit(FieldParameters.of(self), X, y, classes, sample_weight))
         return self
 
-    def _read(self, learning, X, y, sample_weight, node_weight):
-        """Encode the training examples, in memory or in shards."""
-        if isinstance(X, Shards):
-            learning.check_shards(self.solver)
-            return gather(self._reader(learning), X, y, sample_weight, node_weight)
-        return TrainingExamples(self._reader(learning), X, y, sample_weight, node_weight, self.classes)
-
-    def _plan(self, learning, data):
-        """Resolve all parameters, as far as that is possible before the examples are in batches."""
-        learning.check_labels(data.labels)
-        classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
-        if self.cost is not None and learning.has_distribution:
-            self._decision_cost(self._decoding(learning), classes)
-        tables, rng = self._tables(), check_random_state(self.random_state)
-        return FitPlan.of(
-            learning,
-            self.solver,
-            data.encoded,
-            inference=self.inference,
-            layout=self._weight_layout(classes, lattice_ndim),
-            n_classes=len(classes),
-            C=float(self.C),
-            edge_C=tables.C,
-            is_associative=tables.form == "associative",
-            asked_tol=self.tol,
-            max_iter=self.max_iter,
-            rng=rng,
-            seed=int(rng.randint(np.iinfo(np.int32).max)),
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
-            keeps_interrupted=self.warm_start,
-        )
-
-    def _store(self, data, plan, record):
+    def _store(self, encoded, attributes):
         """Set the fitted attributes, once everything that can fail has happened."""
-        data.encoded.record(self)
-        vars(self).update(self._attributes(data, plan, record.coef))
-        vars(self).update(record.fitted())
+        # encoded: the input that a first fit has seen
+        if encoded is not None:
+            encoded.record(self)
         vars(self).pop("partial_fit_state_", None)
-
-    def _attributes(self, data, plan, coef):
-        """Fitted attributes that prediction needs."""
-        in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
-        return {
-            "classes_": data.labels.classes_,
-            **plan.layout.attributes(data.potentials, coef),
-            **plan.facts.attributes,
-            "learning_": plan.learning.name,
-            "inference_": plan.inference_name,
-            "decision_weight_": None if in_the_loss else data.class_weight,
-        }
-
-    # Parameters as objects -----------------------------------------------------------------------------------------
-
-    def _learning(self):
-        """Return the parameter ``learning`` as an object, with the costs in the order of the classes."""
-        found = resolve_learning(self.learning, self.inference)
-        if self.cost is not None and not found.has_distribution:
-            if not isinstance(found.cost, str) or found.cost != "hamming":
-                raise ValueError(f"cost is given twice: by {type(self).__name__} and by its learning.")
-            found.cost = self.cost
-        return found.for_fit(self.inference, self.classes, self.tol)
-
-    @property
-    def _kind(self):
-        """The class of the learning, or its object where one is given."""
-        return kind_of_learning(self.learning, self.inference)
-
-    def _decoding(self, learning=None):
-        """Return the inference that predicts, and its decoding rule."""
-        learning = self._learning() if learning is None else learning
-        return learning.decoding(self.inference, Facts.of_fitted(self))
-
-    def _decision_cost(self, decoding, classes):
-        """Return the costs by which labels are predicted, (K, K)."""
-        if decoding.rule == "map":
-            raise ValueError(
-                "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
-            )
-        cost, n_classes = in_class_order(self.cost, self.classes), len(classes)
-        cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
-        if cost.shape != (n_classes, n_classes):
-            raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
-        return cost
-
-    def _tables(self):
-        """Return the parameter ``pairwise`` as an object."""
-        if isinstance(self.pairwise, str):
-            return PairwiseTables(self.pairwise)
-        tables = clone(self.pairwise)
-        tables._validate_params()
-        return tables
-
-    def _weight_layout(self, classes, lattice_ndim):
-        """Return which weights examples with some number of lattice axes have, None for lists of Example."""
-        tables = self._tables()
-        form = "auto" if tables.form == "associative" else tables.form
-        if tables.form == "auto" and lattice_ndim == 1:
-            # It may matter which label comes first.
-            form = "full"
-        return WeightLayout(
-            form=pairwise_form(form, len(classes)),
-            fit_intercept=self.fit_intercept,
-            forbidden=tables.forbidden_pairs(classes),
-            forbidden_ends=tables.forbidden_ends(classes, lattice_ndim),
-            forbidden_by=f"forbidden={tables.forbidden!r}" if isinstance(tables.forbidden, str) else "forbidden",
-            seen_only={"all": False, "seen": True, "auto": None}[self.weights],
-            seen_tables=self.weights == "seen",
-            seen_only_on_edges=self.weights != "all",
-            takes_factors=self._kind.takes_factors,
-        )
-
-    def _reader(self, learning, *, is_fitted=False):
-        """Return what reads X and y, for weights that are fitted or still to be found."""
-        return Reader(
-            self,
-            edge_features=self.edge_features,
-            has_full_tables=self._tables().form == "full",
-            of_fit=self._edge_features_of_fit() if is_fitted else None,
-            edge_types=self._tables().edge_types,
-            takes_factors=learning.takes_factors,
-            takes_sparse_edges=learning.takes_sparse_edges,
-            class_weight=self.class_weight,
-        )
-
-    def _edge_features_of_fit(self):
-        """Name the features of edges that "auto" stood for in fit, in whatever form X is now."""
-        return "constant" if self.edge_coef_.shape[1] == 1 else "difference"
-
-    # Prediction ----------------------------------------------------------------------------------------------------
-
-    @property
-    def _fitted_layout(self):
-        return self._weight_layout(self.classes_, self.lattice_ndim_)
-
-    def _fitted_potentials(self, encoded=None):
-        """Potentials of the fitted weights, for the features of some encoded X."""
-        return self._fitted_layout.fitted_potentials(self, encoded)
-
-    def _flat_weights(self, potentials):
-        """The fitted weights as a flat vector of potentials."""
-        return self._fitted_layout.flat(self, potentials)
-
-    def _prepare(self, X, labels=None, *, name="evidence", allow_unknown=False, joined_nodes=1, **options):
-        """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
-        # allow_unknown: whether labels that are not classes get the column n_classes
-        # joined_nodes: up to which an inference takes graphs with cycles together
-        check_is_fitted(self)
-        reader = self._reader(self._kind, is_fitted=True)
-        encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes_)
-        layout = self._fitted_layout
-        potentials = layout.fitted_potentials(self, encoded)
-        potentials.check(encoded, type(self).__name__)
-        known = None
-        if labels is not None or name != "evidence":
-            options_of_labels = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
-            known = encode_y(labels, encoded, allow_unknown=allow_unknown, **options_of_labels).labels
-        prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
-        options |= joined_packing(self, encoded, joined_nodes)
-        batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
-        return encoded, batches, potentials, layout.flat(self, potentials)
-
-
-def joined_packing(field, encoded, joined_nodes):
-    """How batches are made where an inference takes graphs with cycles together, up to a number of nodes."""
-    has_factors = encoded.has_factors or bool(getattr(field, "factor_coef_", {}))
-    if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
-        return {}
-    return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}
-
-
-def layout_of(field: TrainableField) -> WeightLayout:
-    """Return which weights a fitted field has."""
-    return field._fitted_layout
-
-
-def potentials_of(field: TrainableField) -> Any:
-    """Return the potentials of the weights of a fitted field."""
-    return field._fitted_potentials()
+        vars(self).update(attributes)

@@ -1,6 +1,5 @@
 """Training of a field by a plan: to its end, or by one pass of stochastic steps over some examples."""
 
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -9,9 +8,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 
-from sklearn_crf._reports import fit_callbacks, warn_caller
+from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import kept_threads, single_threaded_blas
-from sklearn_crf.encoding import encode_y, make_batches, partial_fit_classes, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import make_batches, partial_fit_classes, summable_weight, validate_sample_weight
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     require_allowed,
@@ -32,19 +31,19 @@ from sklearn_crf.model_selection import take_examples
 from sklearn_crf.potentials import FeatureScaling
 
 
-def train(field, data, plan, held_out, X, y):
-    """Train by a plan; the estimator is as it was."""
+def train(parameters, data, plan, held_out, callbacks):
+    """Train by a plan."""
     potentials, scaling = data.potentials, data.scaling
     objective = plan.learning.objective(plan, data)
     require_node_losses(plan, data, objective)
     risk = data.risk(plan, objective)
-    former = _former_weights(field, data.encoded, data.labels, potentials)
-    callbacks = fit_callbacks(field, X, y, plan.learning.n_iterations(plan))
-    with single_threaded_blas(), kept_threads(field.n_jobs), callbacks as iteration:
+    former = _former_weights(parameters, data.encoded, data.labels, potentials)
+    iterations = callbacks(plan.learning.n_iterations(plan))
+    with single_threaded_blas(), kept_threads(plan.n_jobs), iterations as iteration:
 
         def fitted_now(coef):
             of_input = {"n_features_in_": data.encoded.n_features, "lattice_ndim_": data.encoded.lattice_ndim}
-            return of_input | field._attributes(data, plan, scaling.outer(potentials, coef))
+            return of_input | fitted_attributes(data, plan, scaling.outer(potentials, coef))
 
         def make_start(init):
             start = initial_weights(init if former is None else former, risk, run)
@@ -56,10 +55,23 @@ def train(field, data, plan, held_out, X, y):
             outer_gradient=partial(scaling.outer_gradient, potentials),
         )
         if held_out is not None:
-            run = run._replace(held_out=held_out.scores(field, data.encoded, fitted_now, potentials.n_coef))
+            run = run._replace(held_out=held_out.scores(parameters, data.encoded, fitted_now, potentials.n_coef))
         record = plan.learning.train(risk, plan, data, make_start, run)
     restore_units(record, scaling, potentials)
     return record
+
+
+def fitted_attributes(data, plan, coef):
+    """Return the fitted attributes that prediction needs."""
+    in_the_loss = plan.learning.class_costs or data.encoded.lattice_ndim == 0 or plan.learning.weighs_nodes
+    return {
+        "classes_": data.labels.classes_,
+        **plan.layout.attributes(data.potentials, coef),
+        **plan.facts.attributes,
+        "learning_": plan.learning.name,
+        "inference_": plan.inference_name,
+        "decision_weight_": None if in_the_loss else data.class_weight,
+    }
 
 
 # Attributes of potentials that must be equal in both fits of a warm start, with their names in errors.
@@ -71,16 +83,17 @@ _COUNTS = {
 }
 
 
-def _former_weights(field, encoded, labels, potentials):
+def _former_weights(parameters, encoded, labels, potentials):
     """Flat weights of the last fit for a warm start; None for a cold one."""
-    if not (field.warm_start and hasattr(field, "coef_")):
+    if not (parameters.given.warm_start and hasattr(parameters.given, "coef_")):
         return None
-    if not np.array_equal(field.classes_, labels.classes_):
+    former = parameters.fitted()
+    if not np.array_equal(former.classes, labels.classes_):
         raise ValueError(
-            f"warm_start=True needs the classes of the former fit, {field.classes_.tolist()}, got "
+            f"warm_start=True needs the classes of the former fit, {former.classes.tolist()}, got "
             f"{labels.classes_.tolist()}: name those that y misses by classes."
         )
-    found = field._fitted_potentials(encoded)
+    found = former.potentials(encoded)
     for name, what in _COUNTS.items():
         before, now = getattr(found, name), getattr(potentials, name)
         if before != now:
@@ -90,19 +103,20 @@ def _former_weights(field, encoded, labels, potentials):
             "warm_start=True needs X of the kind of the former fit: features of nodes and edges sparse or dense as "
             "they were, and factors only if there were some."
         )
-    return field._flat_weights(potentials)
+    return former.weights(potentials)
 
 
-def partial_fit(field, X, y, classes, sample_weight):
-    """One pass over X; sets the fitted attributes of the field at its end."""
+def partial_fit(parameters, X, y, classes, sample_weight):
+    """Make one pass over X; return the input of a first call, else None, and the fitted attributes."""
+    field = parameters.given
     classes = partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
+    known = None if is_first else parameters.fitted()
     former = getattr(field, "partial_fit_state_", None)
-    learning = field._learning()
-    _check_parameters(field, learning)
-    reader = field._reader(learning, is_fitted=not is_first)
+    _check_parameters(field, parameters.learning)
+    reader = parameters.reader() if is_first else known.reader()
     examples = TrainingExamples(reader, X, y, sample_weight, None, classes, reset=is_first)
-    plan = field._plan(learning, examples)
+    plan = parameters.plan(examples)
     # Later calls may bring what does not occur in this one.
     plan = replace(plan, layout=plan.layout._replace(seen_only=False))
     layout = plan.layout
@@ -125,7 +139,7 @@ def partial_fit(field, X, y, classes, sample_weight):
     # One pass has no gradient of all examples, by which an inner problem could become more accurate.
     objective.settle(0.0)
     risk = examples.risk(plan, objective)
-    start = np.zeros(potentials.n_coef) if is_first else field._flat_weights(potentials)
+    start = np.zeros(potentials.n_coef) if is_first else known.weights(potentials)
     has_penalty = objective.smooth if plan.learning.has_penalty is None else plan.learning.has_penalty
     bounded = plan.bounded(potentials)
     with single_threaded_blas():
@@ -139,13 +153,11 @@ def partial_fit(field, X, y, classes, sample_weight):
             rng=plan.rng,
             project=(lambda coef: np.where(bounded, np.maximum(coef, 0.0), coef)) if bounded.any() else None,
         )
-    # Everything that can fail has happened: only now does the estimator change.
-    if is_first:
-        examples.encoded.record(field)
-    vars(field).update(field._attributes(examples, plan, state["average"]), classes_=classes)
+    attributes = fitted_attributes(examples, plan, state["average"])
+    attributes["partial_fit_state_"] = {**state, "facts": tuple(plan.facts)}
     if hasattr(field, "voters_"):
-        field.voters_ = None
-    field.partial_fit_state_ = {**state, "facts": tuple(plan.facts)}
+        attributes["voters_"] = None
+    return examples.encoded if is_first else None, attributes
 
 
 def _check_parameters(field, learning):
@@ -185,39 +197,35 @@ class HeldOutExamples(NamedTuple):
     weight: np.ndarray | None
     n_iter_no_change: int
 
-    def scores(self, field, encoded, fitted_now, n_coef):
+    def scores(self, parameters, encoded, fitted_now, n_coef):
         """Their scores at every iterate; ``fitted_now`` gives the fitted attributes of flat weights."""
-        fitted = copy(field)
-        encoded.record(fitted)
-        vars(fitted).update(fitted_now(np.zeros(n_coef)))
+        fitted = parameters.fitted(encoded, fitted_now(np.zeros(n_coef)))
         try:
-            own, batches, potentials, _ = fitted._prepare(self.X)
-            options = {"missing_label": fitted.missing_label, "classes": fitted.classes_, "name": "y_val"}
+            own, batches, potentials, _ = fitted.prepare(self.X)
             # A label that training did not have is never predicted: its nodes are errors.
-            known = encode_y(self.y, own, allow_unknown=True, **options).labels
+            truth = make_batches(own, fitted.encode_y(self.y, own, "y_val"))
         except ValueError as error:
             raise ValueError(f"X_val and y_val, the examples held out: {error}") from error
-        truth = make_batches(own, known)
-        n_classes = len(fitted.classes_)
+        n_classes = len(fitted.classes)
         if not any(np.any((batch.labels >= 0) & (batch.labels < n_classes)) for batch in truth):
             raise ValueError(
                 "y_val has no labelled node of a class of the training labels: there is nothing to choose the weights "
                 "by."
             )
-        weight, labeler = summable_weight(self.weight), fitted._labeler()
+        weight, labeler = summable_weight(self.weight), fitted.labeler()
 
         def score(coef):
-            vars(fitted).update(fitted_now(coef))
+            weights = parameters.fitted(encoded, fitted_now(coef)).weights(potentials)
             with convergence_left_to_caller():
-                columns = labeler.columns(batches, potentials, [fitted._flat_weights(potentials)])
-            right, total = right_nodes(columns, truth, weight)
+                right, total = right_nodes(labeler.columns(batches, potentials, [weights]), truth, weight)
             return right / total
 
         return HeldOutScores(score, self.n_iter_no_change)
 
 
-def held_out_examples(field, learning, X, y, sample_weight, node_weight, X_val, y_val):
+def held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val):
     """The training examples of a fit with their weights, and :class:`HeldOutExamples` or None."""
+    learning = parameters.learning
     given = X, y, sample_weight, node_weight
     if (X_val is None) != (y_val is None):
         raise ValueError("X_val and y_val must be passed together.")
@@ -230,7 +238,8 @@ def held_out_examples(field, learning, X, y, sample_weight, node_weight, X_val, 
         return given, HeldOutExamples(X_val, y_val, None, learning.n_iter_no_change)
     if learning.early_stopping is not True:
         return given, None
-    X, y, weights, held_out = split_examples(X, y, (sample_weight, node_weight), learning, field.random_state)
+    weights, seed = (sample_weight, node_weight), parameters.given.random_state
+    X, y, weights, held_out = split_examples(X, y, weights, learning, seed)
     return (X, y, *weights), held_out
 
 

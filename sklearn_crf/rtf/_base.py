@@ -17,7 +17,7 @@ from sklearn_crf.distributed import Shards
 from sklearn_crf.inference import ConjugateGradient, GaussianBP, GaussianDirect
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, TRANSFORMERS_OF_BANKS
 from sklearn_crf.preprocessing._filter_bank import BANKS
-from sklearn_crf.rtf._objectives import SOLVERS, solver_of
+from sklearn_crf.rtf._objectives import SOLVERS
 from sklearn_crf.rtf._options import OPTION_CLASSES, FieldSolver, Splits, Window, as_options
 from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, Targets, TreeData
 from sklearn_crf.rtf._prediction import check_saved_trees
@@ -156,7 +156,3 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
     def _reading(self) -> Reading:
         """How X is read for predictions."""
         return Reading(self, as_options(self.window, "window"), hasattr(self, "classes_"), vars(self))
-
-    def _solver(self, tol: float = 1e-5) -> Any:
-        """What finds means of fields, with a residual to stop at."""
-        return solver_of(self.inference, tol)

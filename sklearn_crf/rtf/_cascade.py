@@ -119,7 +119,7 @@ class _Folds(NamedTuple):
 
 def _predicted(options, fitted, X, degradations):
     """The prediction of a trained field for images on the lattice of y."""
-    solver = solver_of(options.targets.inference, 1e-5)
+    solver = solver_of(options.targets.inference)
     return values_of(options.reading.knowing(fitted), solver, options.n_jobs, X, degradations)
 
 

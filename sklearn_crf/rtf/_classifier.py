@@ -22,6 +22,7 @@ from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.models import GaussianModel, PairwiseModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._codes import SCORES, ClassCodes
+from sklearn_crf.rtf._objectives import solver_of
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
 from sklearn_crf.rtf._prediction import FittedField, TiledTask, models_of, samples_of, scored_pixels, unscaled
 from sklearn_crf.rtf.images._input import put_back, put_samples_back
@@ -233,18 +234,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             raise InvalidParameterError(
                 f"The 'classes' parameter must be None or a list of classes. Got {self.classes!r} instead."
             )
-        return self._fit(self._options(self._targets(self._former)), X, y, sample_weight)
-
-    def _targets(self, former: Mapping | None = None) -> LabelTargets:
-        """What the field predicts."""
-        of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
-        given = {name: getattr(self, name) for name in of_labels}
-        return LabelTargets(type(self).__name__, self.loss, self.inference, former, **given)
-
-    @property
-    def _codes(self) -> ClassCodes:
-        """How values stand for the classes of the fitted field."""
-        return self._targets().coding(len(self.classes_), getattr(self, "decision_weight_", None))
+        return self._fit(self._options(label_targets(self, self._former)), X, y, sample_weight)
 
     def predict(self, X: Any, evidence: Any = None) -> Any:
         """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
@@ -266,21 +256,11 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             return of_each_shard(self, "predict", X, evidence)
         planes, values, known = self._values(X, evidence)
         # Training has shifted the mean of an example of one node by the weight of its class.
-        codes = self._codes
+        codes = codes_of(self)
         columns = [codes.labels(value, is_weighed=len(value) > 1) for value in values]
         if known is not None:
             columns = [np.where(own < 0, found, own) for own, found in zip(known, columns, strict=True)]
         return put_back(planes, [self.classes_[own][:, None] for own in columns], False)
-
-    def _tiled_task(self) -> TiledTask:
-        """What the tiles of an image are predicted with."""
-        codes, classes = self._codes, self.classes_
-        name = type(self).__name__
-
-        def finished(values):
-            return classes[codes.labels(values)], codes.distances(values)
-
-        return TiledTask(name, vars(self), self._solver(), self.inference, finished, self.n_jobs, classes.dtype)
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any, evidence: Any = None) -> Any:
@@ -300,7 +280,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_proba", X, evidence)
         planes, values, known = self._values(X, evidence)
-        found = [self._codes.probability(value) for value in values]
+        found = [codes_of(self).probability(value) for value in values]
         return put_back(planes, _with_known(found, known, np.eye(len(self.classes_))), True)
 
     @available_if(_gives_probabilities)
@@ -440,7 +420,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             planes = self._reading.planes_to_predict(X)
             seeds = rng.randint(np.iinfo(np.int32).max, size=len(planes.features))
             values = samples_of(self._models_of(planes, evidence), n_samples, seeds)
-            drawn = [np.array([self._codes.labels(own, is_weighed=False) for own in part]) for part in values]
+            drawn = [np.array([codes_of(self).labels(own, is_weighed=False) for own in part]) for part in values]
             if evidence is not None:
                 known = self._known_columns(planes, evidence)
                 drawn = [np.where(own < 0, part, own) for own, part in zip(known, drawn, strict=True)]
@@ -449,7 +429,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _log_probabilities(self, X, evidence):
         """Planes of X, and logarithms of the probabilities of the classes at each pixel, (N, n_classes)."""
         planes, values, known = self._values(X, evidence)
-        found = [self._codes.log_probability(value) for value in values]
+        found = [codes_of(self).log_probability(value) for value in values]
         return planes, _with_known(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -521,7 +501,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
     def _models_of(self, planes, evidence):
         if evidence is None:
             return models_of(vars(self), planes)
-        codes = self.evidence_scores_ if self.loss in SCORES else self._codes.table
+        codes = self.evidence_scores_ if self.loss in SCORES else codes_of(self).table
         codes = np.concatenate([codes, np.full((1, len(self.target_mean_)), np.nan)])
         return models_of(vars(self), planes, [codes[own] for own in self._known_columns(planes, evidence)])
 
@@ -529,10 +509,33 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         check_is_fitted(self)
         planes = self._reading.planes_to_predict(X)
         if evidence is None:
-            means = FittedField.of(vars(self)).means(planes, self._solver(), self.n_jobs)[0]
+            means = FittedField.of(vars(self)).means(planes, solver_of(self.inference), self.n_jobs)[0]
             return planes, unscaled(vars(self), means), None
-        values = [self._solver().solve(model, model.h).x for model in self._models_of(planes, evidence)]
+        values = [solver_of(self.inference).solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)
+
+
+def label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:
+    """Return what a field of labels predicts; ``former`` has the attributes that training goes on from."""
+    of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
+    given = {name: getattr(classifier, name) for name in of_labels}
+    return LabelTargets(type(classifier).__name__, classifier.loss, classifier.inference, former, **given)
+
+
+def codes_of(classifier: RegressionTreeFieldClassifier) -> ClassCodes:
+    """Return how values stand for the classes of a fitted field."""
+    weight = getattr(classifier, "decision_weight_", None)
+    return label_targets(classifier).coding(len(classifier.classes_), weight)
+
+
+def tiles_of_labels(classifier: RegressionTreeFieldClassifier) -> TiledTask:
+    """Return what predicts the labels of the tiles of an image."""
+    codes, classes = codes_of(classifier), classifier.classes_
+
+    def finished(values):
+        return classes[codes.labels(values)], codes.distances(values)
+
+    return TiledTask.of(classifier, finished, classes.dtype)
 
 
 def _with_known(found, known, certain):

@@ -30,7 +30,7 @@ SOLVERS: dict[str, Callable] = {
 }
 
 
-def solver_of(inference: Any, tol: float) -> Any:
+def solver_of(inference: Any, tol: float = 1e-5) -> Any:
     """What finds means of fields: by the name of the parameter ``inference``, with a residual to stop at, or itself."""
     return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
 

@@ -14,6 +14,7 @@ from sklearn_crf.inference import ConjugateGradient, GaussianDirect, GaussianGib
 from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _tuning as tuned
+from sklearn_crf.rtf._objectives import solver_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered, require_range
@@ -372,6 +373,12 @@ class TiledTask(NamedTuple):
     dtype: np.dtype  # of predictions
     shape: tuple = ()  # of the prediction of a pixel
     is_degraded: bool = False
+
+    @classmethod
+    def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
+        """The task of a fitted estimator; ``of_predictions`` are the fields from ``dtype`` on."""
+        fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
+        return cls(name, fitted, solver_of(inference), inference, finished, estimator.n_jobs, *of_predictions)
 
     def check(self, image: np.ndarray) -> None:
         """Raise if a prediction needs all of an image at once."""

@@ -21,6 +21,7 @@ from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
 from sklearn_crf.rtf._deviations import require_held_out
+from sklearn_crf.rtf._objectives import solver_of
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
 from sklearn_crf.rtf._prediction import (
@@ -363,7 +364,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if evidence is None:
             field = FittedField.of(vars(self))
             of_model = deviation if is_exact else None
-            means, deviations = field.means(planes, self._solver(), self.n_jobs, of_model, observations)
+            means, deviations = field.means(planes, solver_of(self.inference), self.n_jobs, of_model, observations)
             predicted = restored_values(vars(self), self.clip, planes, means)
             if return_std and not is_exact:
                 deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
@@ -403,17 +404,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _mean_of(self, model):
         """Mean of a field in the units of y; residuals are compared with what differs from the mean of y."""
-        return solved_from(self._solver(), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
-
-    def _tiled_task(self) -> TiledTask:
-        """What the tiles of an image are predicted with."""
-
-        def finished(values):
-            return clipped(vars(self), self.clip, values), None
-
-        shape = (len(self.target_mean_),) if self._has_channels else ()
-        of_predictions = self.n_jobs, finished(np.zeros(0))[0].dtype, shape, self.degradation is not None
-        return TiledTask(type(self).__name__, vars(self), self._solver(), self.inference, finished, *of_predictions)
+        return solved_from(solver_of(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
@@ -511,5 +502,17 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         stages = getattr(self, "stages_", [self])
         window = as_options(self.window, "window")
         readings = [Reading(stage, window, known=vars(stage)) for stage in stages]
-        seen = seen_by_last(readings[:-1], self._solver(), self.n_jobs, X, degradations)
+        seen = seen_by_last(readings[:-1], solver_of(self.inference), self.n_jobs, X, degradations)
         return observed_planes(readings[-1], seen, degradations)
+
+
+def tiles_of_values(regressor: RegressionTreeField) -> TiledTask:
+    """Return what predicts the values of the tiles of an image."""
+    fitted = vars(regressor)
+
+    def finished(values):
+        return clipped(fitted, regressor.clip, values), None
+
+    shape = (len(fitted["target_mean_"]),) if fitted["_has_channels"] else ()
+    dtype = finished(np.zeros(0))[0].dtype
+    return TiledTask.of(regressor, finished, dtype, shape, regressor.degradation is not None)

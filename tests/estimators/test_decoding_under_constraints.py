@@ -9,6 +9,7 @@ from model_strategies import random_model
 from numpy.testing import assert_array_equal
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
+from sklearn_crf.estimators._fitted_field import FieldParameters, FittedField
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import JunctionTree
 from sklearn_crf.large_images import predict_in_tiles
@@ -134,7 +135,11 @@ def test_no_layout_and_no_classifier_predicts_what_is_forbidden(name, layout):
     field = FIELDS[name].set_params(pairwise=pairwise).fit(X, [CLASSES[y] for y in Y])
     Z, _ = make(np.random.default_rng(1), n)
     for options in ({}, {"inference": "mpm"}, {"inference": "map"}):
-        if "inference" not in options or field._kind.has_distribution or options["inference"] == "map":
+        if (
+            "inference" not in options
+            or FieldParameters.of(field).learning.has_distribution
+            or options["inference"] == "map"
+        ):
             assert count_broken(field.models(Z), field.predict(Z, **options)) == 0
 
 
@@ -166,7 +171,7 @@ def test_voters_of_a_margin_agree_on_what_is_allowed():
     X, Y = sequences(np.random.default_rng(0), 30)
     pairwise = PairwiseTables("full", forbidden=FORBIDDEN)
     field = M3NClassifier(edge_features="constant", pairwise=pairwise).fit(X, [CLASSES[y] for y in Y])
-    potentials = field._fitted_potentials()
+    potentials = FittedField.of(field).potentials()
     rng = np.random.default_rng(0)
     field.voters_ = rng.normal(scale=2.0, size=(5, potentials.n_coef))
     assert count_broken(field.models(X), field.predict(X)) == 0

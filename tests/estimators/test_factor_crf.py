@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import Example
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import AD3, MPLP, BruteForce, JunctionTree, LoopyBP, NormProductBP, TreeInference
 from sklearn_crf.models import exactly_one, score
 
@@ -181,8 +182,8 @@ def test_predictions(fitted, inference):
 
 def test_marginals_bounds_and_likelihood(fitted):
     model, X, y = fitted
-    potentials = model._fitted_potentials()
-    weights = model._flat_weights(potentials)
+    potentials = FittedField.of(model).potentials()
+    weights = FittedField.of(model).weights(potentials)
     likelihood = model.log_likelihood(X, y)
     assert likelihood.bound == "exact"
     certificates = model.certify(X)
@@ -205,8 +206,8 @@ def test_constraints_at_prediction_alone(fitted):
     model, X, _ = fitted
     constrained = [x.with_fixed_factors([(np.arange(x.n_nodes), exactly_one(2))]) for x in X]
     assert any((labels == 2).sum() != 1 for labels in model.predict(X))
-    potentials = model._fitted_potentials()
-    weights = model._flat_weights(potentials)
+    potentials = FittedField.of(model).potentials()
+    weights = FittedField.of(model).weights(potentials)
     for inference in ("map", JunctionTree()):
         mapped = pickle.loads(pickle.dumps(model)).set_params(inference=inference)
         for x, labels in zip(constrained, mapped.predict(constrained), strict=True):

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import DRFClassifier
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import LoopyBP
 from sklearn_crf.learning import (
     SGD,
@@ -61,7 +62,8 @@ def test_the_iterate_that_is_best_on_held_out_examples_is_kept(name):
     assert field.best_iter_ == field.n_iter_ - 1 - np.argmax(scores[::-1])
     assert field.voters_ is None
     kept = field.coef_path_[field.best_iter_]
-    assert_array_equal(kept, field._flat_weights(field._fitted_potentials()))
+    fitted = FittedField.of(field)
+    assert_array_equal(kept, fitted.weights(fitted.potentials()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         assert field.score(X_VAL, Y_VAL) == pytest.approx(scores.max(), abs=1e-12)

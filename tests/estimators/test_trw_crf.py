@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import Example, Shards
 from sklearn_crf.estimators import _training_examples
+from sklearn_crf.estimators._fitted_field import FieldParameters, FittedField
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import score
 
@@ -26,9 +27,9 @@ def loss_by_enumeration(model, X, y):
     """The regularised objective from its definition."""
     total = 0.0
     for x, labels in zip(X, y, strict=True):
-        potentials = model._fitted_potentials()
+        potentials = FittedField.of(model).potentials()
         example = Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)])
-        values = potentials.model(model._flat_weights(potentials), example)
+        values = potentials.model(FittedField.of(model).weights(potentials), example)
         total += BruteForce().marginals(values).log_z - score(values, labels)
     penalty = (model.coef_**2).sum() if not sp.issparse(model.coef_) else (model.coef_.data**2).sum()
     return 0.5 * (penalty + (model.edge_coef_**2).sum()) + model.C * total
@@ -264,10 +265,10 @@ def test_viterbi_and_marginals_predict():
     X, y = sparse_chains()
     model = trw_crf(weights="seen").fit(X, y)
     paths = clone(model).set_params(inference="map").fit(X, y).predict(X)
-    potentials = model._fitted_potentials()
+    potentials = FittedField.of(model).potentials()
     for x, path in zip(X, paths, strict=True):
         values = potentials.model(
-            model._flat_weights(potentials), Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)])
+            FittedField.of(model).weights(potentials), Example(x, [[t, t + 1] for t in range(x.shape[0] - 1)])
         )
         assert_allclose(score(values, path), BruteForce().map(values).score)
     assert_array_equal(np.argmax(model.predict_proba(X)[0], axis=1), model.predict(X)[0])
@@ -339,15 +340,15 @@ def test_two_label_spaces_in_one_graph(weights):
         )
         y.append(np.concatenate([first, second]))
     model = trw_crf(learning="exact", weights=weights, fit_intercept=False, C=0.5, **TIGHT).fit(X, y)
-    potentials = model._fitted_potentials()
+    potentials = FittedField.of(model).potentials()
     total = 0.0
     for x, labels, proba in zip(X, y, model.predict_proba(X), strict=True):
-        values = potentials.model(model._flat_weights(potentials), x)
+        values = potentials.model(FittedField.of(model).weights(potentials), x)
         exact = BruteForce().marginals(values)
         total += exact.log_z - score(values, labels)
         # Prediction goes by loopy belief propagation, which gives no label of the other list either.
         assert_array_equal(proba[len(labels) // 2 :, 2:], 0)
-    penalty = model._flat_weights(potentials)
+    penalty = FittedField.of(model).weights(potentials)
     assert_allclose(model.loss_curve_[-1], 0.5 * penalty @ penalty + 0.5 * total, rtol=1e-8)
     assert all(np.all(labels[len(labels) // 2 :] < 2) for labels in model.predict(X))
     with pytest.raises(ValueError, match="only the first 2 of the 4 classes"):
@@ -421,6 +422,6 @@ def test_threads_have_as_many_batches_of_taggers(n, sizes, monkeypatch):
     X = [sp.csr_matrix(np.ones((1, 3)))] * 20 * n
     y = [np.array([i % 2]) for i in range(20 * n)]
     for field, expected in ((trw_crf(), sizes), (trw_crf(solver="sgd"), 20 * n)):
-        learning = field._learning()
-        examples = field._read(learning, X, y, None, None)
-        assert len(range(0, 20 * n, examples._packing(field._plan(learning, examples))["max_nodes"])) == expected
+        parameters = FieldParameters.of(field)
+        examples = parameters.read(X, y, None, None)
+        assert len(range(0, 20 * n, examples._packing(parameters.plan(examples))["max_nodes"])) == expected

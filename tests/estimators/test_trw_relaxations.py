@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from sklearn_crf import TRWCRF
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import (
     BruteForce,
     NormProductBP,
@@ -369,7 +370,7 @@ def test_prediction_falls_back_as_training_does():
     rough = clone(model).set_params(learning=Relaxation(max_iter=2, tol=1e-12))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        chosen = rough.fit(X, y)._decoding().inference
+        chosen = FittedField.of(rough.fit(X, y)).decoding.inference
         for found in rough.models(X):
             assert_allclose(
                 chosen.marginals(found).unary, TightenBound(max_iter=2, tol=1e-12).marginals(found).unary, atol=1e-12

@@ -9,6 +9,7 @@ from built_fields import trw_crf
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.inference import MPLP, AutoMarginals, BruteForce
 from sklearn_crf.models import score
 
@@ -24,10 +25,10 @@ def chains(n=12, seed=0, n_classes=3, longest=5):
 
 
 def model_of(fitted, x):
-    potentials = fitted._fitted_potentials()
+    potentials = FittedField.of(fitted).potentials()
     edges = x.graph if isinstance(x, Example) else [[t, t + 1] for t in range(x.shape[0] - 1)]
     features = x.node_features if isinstance(x, Example) else x.toarray()
-    return potentials.model(fitted._flat_weights(potentials), Example(features, edges))
+    return potentials.model(FittedField.of(fitted).weights(potentials), Example(features, edges))
 
 
 def cycles(n=6):
@@ -165,9 +166,9 @@ def test_certificates_enclose_the_best_scores(rule):
     found, mplp = model.certify(X), model.certify(X, inference=MPLP())
     assert_allclose(found.gaps, found.bounds - found.scores)
     assert_allclose(found.scores, -model.energy(X, model.predict(X)))
-    potentials = model._fitted_potentials()
+    potentials = FittedField.of(model).potentials()
     for x, bound, reached, other in zip(X, found.bounds, found.scores, mplp.bounds, strict=True):
-        best = BruteForce().map(potentials.model(model._flat_weights(potentials), x)).score
+        best = BruteForce().map(potentials.model(FittedField.of(model).weights(potentials), x)).score
         assert reached - 1e-9 <= best <= min(bound, other) + 1e-9
     # So small models are solved: only where predictions are not the best labels does a gap remain.
     if rule == "map":

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.encoding import encode_X, make_batches
+from sklearn_crf.estimators._fitted_field import FittedField
 from sklearn_crf.models import score
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -73,9 +74,9 @@ def test_functions_of_users_see_all_edges_at_once():
     y = np.tile(np.arange(8) // 4, (3, 8, 1))
     X = y[..., np.newaxis] + 0.5 * rng.normal(size=(3, 8, 8, 1))
     field = DRFClassifier(learning="pl", edge_features=contrast).fit(X, y)
-    encoded = field._reader(field._learning()).encode(X, reset=False)
-    potentials = field._fitted_potentials(encoded)
-    coef = field._flat_weights(potentials)
+    encoded = FittedField.of(field).reader().encode(X, reset=False)
+    potentials = FittedField.of(field).potentials(encoded)
+    coef = FittedField.of(field).weights(potentials)
     for batch in make_batches(encoded, keeps_edges=False):
         full, short = potentials.model(coef, batch.example), potentials.inference_model(coef, batch.example)
         assert_allclose(short.edge_tables(), full.edge_tables(), atol=1e-12)

@@ -1,0 +1,284 @@
+"""A field as its parameters and fitted attributes describe it: resolved once, for one fit or one prediction."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from sklearn_crf._numbers import as_reals
+from sklearn_crf._threads import cached_property
+from sklearn_crf.distributed import Shards
+from sklearn_crf.encoding import (
+    decode,
+    encode_y,
+    in_class_order,
+    make_batches,
+    summable_weight,
+    tie_constant_edges,
+    validate_sample_weight,
+)
+from sklearn_crf.estimators._sharded import gather
+from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
+from sklearn_crf.inference import Inference, NamedInference
+from sklearn_crf.learning import Facts, FitPlan, Labeler, Learning, resolve_learning, right_nodes
+from sklearn_crf.potentials import PairwiseTables, WeightLayout, pairwise_form
+
+
+@dataclass(frozen=True, eq=False)
+class FieldParameters:
+    """The parameters of an estimator as the objects that they stand for."""
+
+    given: Any  # a copy of the estimator, which nothing changes: parameters, and attributes if it is fitted
+    learning: Learning  # a new object, with the costs in the order of the classes
+    tables: PairwiseTables
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self:
+        """Resolve the parameters of an estimator."""
+        given = _copied(estimator)
+        learning = resolve_learning(given.learning, given.inference)
+        if given.cost is not None and not learning.has_distribution:
+            if not isinstance(learning.cost, str) or learning.cost != "hamming":
+                raise ValueError(f"cost is given twice: by {type(given).__name__} and by its learning.")
+            learning.cost = given.cost
+        if isinstance(given.pairwise, str):
+            tables = PairwiseTables(given.pairwise)
+        else:
+            tables = clone(given.pairwise)
+            tables._validate_params()
+        return cls(given, learning.for_fit(given.inference, given.classes, given.tol), tables)
+
+    def read(self, X: Any, y: Any, sample_weight: Any, node_weight: Any) -> Any:
+        """Encode the training examples, in memory or in shards."""
+        if isinstance(X, Shards):
+            self.learning.check_shards(self.given.solver)
+            return gather(self.reader(), X, y, sample_weight, node_weight)
+        return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
+
+    def reader(self, of_fit: str | None = None) -> Reader:
+        """Return what reads X and y; ``of_fit`` names the features of edges that "auto" stood for in a fit."""
+        given = self.given
+        return Reader(
+            given,
+            edge_features=given.edge_features,
+            has_full_tables=self.tables.form == "full",
+            of_fit=of_fit,
+            edge_types=self.tables.edge_types,
+            takes_factors=self.learning.takes_factors,
+            takes_sparse_edges=self.learning.takes_sparse_edges,
+            class_weight=given.class_weight,
+        )
+
+    def plan(self, data: Any) -> FitPlan:
+        """Return the plan of a fit, as far as it is known before the examples are in batches."""
+        given, learning = self.given, self.learning
+        learning.check_labels(data.labels)
+        classes, lattice_ndim = data.labels.classes_, data.encoded.lattice_ndim
+        if given.cost is not None and learning.has_distribution:
+            self.decision_cost(learning.decoding(given.inference, Facts.of_fitted(given)), classes)
+        rng = check_random_state(given.random_state)
+        return FitPlan.of(
+            learning,
+            given.solver,
+            data.encoded,
+            inference=given.inference,
+            layout=self.weight_layout(classes, lattice_ndim),
+            n_classes=len(classes),
+            C=float(given.C),
+            edge_C=self.tables.C,
+            is_associative=self.tables.form == "associative",
+            asked_tol=given.tol,
+            max_iter=given.max_iter,
+            rng=rng,
+            seed=int(rng.randint(np.iinfo(np.int32).max)),
+            n_jobs=given.n_jobs,
+            verbose=given.verbose,
+            keeps_interrupted=given.warm_start,
+        )
+
+    def weight_layout(self, classes: np.ndarray, lattice_ndim: int | None) -> WeightLayout:
+        """Return which weights examples with some number of lattice axes have, None for lists of Example."""
+        tables, weights = self.tables, self.given.weights
+        form = "auto" if tables.form == "associative" else tables.form
+        if tables.form == "auto" and lattice_ndim == 1:
+            # It may matter which label comes first.
+            form = "full"
+        return WeightLayout(
+            form=pairwise_form(form, len(classes)),
+            fit_intercept=self.given.fit_intercept,
+            forbidden=tables.forbidden_pairs(classes),
+            forbidden_ends=tables.forbidden_ends(classes, lattice_ndim),
+            forbidden_by=f"forbidden={tables.forbidden!r}" if isinstance(tables.forbidden, str) else "forbidden",
+            seen_only={"all": False, "seen": True, "auto": None}[weights],
+            seen_tables=weights == "seen",
+            seen_only_on_edges=weights != "all",
+            takes_factors=self.learning.takes_factors,
+        )
+
+    def decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
+        """Return the costs by which labels are predicted, (K, K)."""
+        if decoding.rule == "map":
+            raise ValueError(
+                "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
+            )
+        cost, n_classes = in_class_order(self.given.cost, self.given.classes), len(classes)
+        cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
+        if cost.shape != (n_classes, n_classes):
+            raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
+        return cost
+
+    def fitted(self, encoded: Any = None, attributes: dict[str, Any] | None = None) -> "FittedField":
+        """Return the fitted field of these parameters: of the attributes given, or of those that were there."""
+        given = self.given
+        if attributes is not None:
+            given = _copied(given)
+            encoded.record(given)
+            vars(given).update(attributes)
+        return FittedField(given, self.learning, self.tables)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedField(FieldParameters):
+    """A fitted field: its weights, the potentials of X under them, and the labels and marginals of nodes."""
+
+    temperature: float = 1.0  # By which scores are divided besides the one that was learned
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self:
+        """Return the field of a fitted estimator."""
+        check_is_fitted(estimator)
+        return super().of(estimator)
+
+    def at_temperature(self, temperature: float) -> "FittedField":
+        """Return the field whose scores are divided by a temperature."""
+        return replace(self, temperature=temperature)
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The classes, in the order of the states."""
+        return self.given.classes_
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The facts of the training examples."""
+        return Facts.of_fitted(self.given)
+
+    @cached_property
+    def layout(self) -> WeightLayout:
+        """Which weights the field has."""
+        return self.weight_layout(self.classes, self.given.lattice_ndim_)
+
+    @property
+    def decoding(self) -> NamedInference:
+        """A new object of the inference that predicts, and its decoding rule."""
+        return self.learning.decoding(self.given.inference, self.facts)
+
+    def potentials(self, encoded: Any = None) -> Any:
+        """Return the potentials of the weights, for the features of some encoded X."""
+        return self.layout.fitted_potentials(self.given, encoded)
+
+    def weights(self, potentials: Any) -> np.ndarray:
+        """Return the weights as a flat vector of potentials."""
+        return self.layout.flat(self.given, potentials)
+
+    def labeler(self, inference: str | Inference | None = None) -> Labeler:
+        """Return what labels nodes under the weights, by the inference of a method call."""
+        learning, own = self.learning, self.decoding
+        decides = learning.has_distribution and self.given.cost is not None
+        return Labeler(
+            own if inference is None else learning.decoding(inference, self.facts),
+            len(self.classes),
+            has_distribution=learning.has_distribution,
+            temperature=learning.learned_temperature * self.temperature,
+            cost=self.decision_cost(own, self.classes) if decides else None,
+            class_weight=self.given.decision_weight_,
+            n_jobs=self.given.n_jobs,
+            fallback=learning.fallback(self.facts) if inference is None else None,
+        )
+
+    def encode_y(self, y: Any, encoded: Any, name: str = "y", *, allow_unknown: bool = True) -> Any:
+        """Return the columns of labels; those of labels that are not classes are the number of classes."""
+        options = {"missing_label": self.given.missing_label, "classes": self.classes, "name": name}
+        return encode_y(y, encoded, allow_unknown=allow_unknown, **options).labels
+
+    def prepare(
+        self,
+        X: Any,
+        labels: Any = None,
+        *,
+        name: str = "evidence",
+        allow_unknown: bool = False,
+        joined_nodes: int = 1,
+        **options: Any,
+    ) -> tuple[Any, Any, Any, np.ndarray]:
+        """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
+        # allow_unknown: whether labels that are not classes get the column n_classes
+        # joined_nodes: up to which an inference takes graphs with cycles together
+        # "auto" stands for the features of edges of fit, in whatever form X is now.
+        reader = self.reader(of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
+        encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes)
+        potentials = self.potentials(encoded)
+        potentials.check(encoded, type(self.given).__name__)
+        known = None
+        if labels is not None or name != "evidence":
+            known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
+        prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
+        options |= self._joined_packing(encoded, joined_nodes)
+        batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
+        return encoded, batches, potentials, self.weights(potentials)
+
+    def _joined_packing(self, encoded, joined_nodes):
+        """How batches are made where an inference takes graphs with cycles together, up to a number of nodes."""
+        has_factors = encoded.has_factors or bool(getattr(self.given, "factor_coef_", {}))
+        if joined_nodes == 1 or has_factors or encoded.has_sparse_edges or encoded.has_operators:
+            return {}
+        return {"max_cyclic_nodes": joined_nodes, "mixes_forests": False}
+
+    def columns(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
+        """Encoded X, its batches, and the column of each node's label for every batch."""
+        labeler = self.labeler(inference)
+        joined = labeler.joined_nodes()
+        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
+        return encoded, batches, labeler.columns(batches, potentials, self._voters(weights))
+
+    def marginals(self, X: Any, evidence: Any = None, inference: Any = None) -> tuple[Any, Any, list]:
+        """Encoded X, its batches, and the node marginals of every batch, averaged over the voters."""
+        labeler = self.labeler(inference)
+        joined = labeler.joined_nodes(labels=False)
+        encoded, batches, potentials, weights = self.prepare(X, evidence, joined_nodes=joined, is_pending=True)
+        return encoded, batches, labeler.marginals(batches, potentials, self._voters(weights))
+
+    def _voters(self, weights):
+        """Flat weight vectors that predict together; one unless training kept several."""
+        voters = getattr(self.given, "voters_", None)
+        return [weights] if voters is None else list(voters)
+
+    def labels(self, X: Any, evidence: Any = None, inference: Any = None) -> np.ndarray:
+        """Return the label of every node in the layout of X."""
+        encoded, batches, columns = self.columns(X, evidence, inference)
+        return decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
+
+    def right_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
+        """Return the weight of the correctly predicted nodes, and of all labelled ones."""
+        encoded, _, columns = self.columns(X)
+        truth = self.encode_y(y, encoded)
+        weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
+        batches = make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_nodes()))
+        return right_nodes(columns, batches, summable_weight(weight))
+
+
+def share_of_right(right: float, total: float) -> float:
+    """Return the share of nodes that are labelled right, of the weight of these and of all labelled ones."""
+    if not total:
+        raise ValueError("y has no labelled node of positive weight: there is nothing to score.")
+    return right / total
+
+
+def _copied(estimator):
+    """Return an object of the class of an estimator with its parameters and attributes."""
+    found = object.__new__(type(estimator))
+    vars(found).update(vars(estimator))
+    return found
