@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf._numbers import as_reals, without_mask
 from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Graph, lattice
-from sklearn_crf.inference import NAMES, AutoMap, AutoMarginals, Inference, Labeling, Marginals, resolve_inference
+from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, able_inference
 from sklearn_crf.models import PairwiseModel
 
 
@@ -84,7 +84,7 @@ def solve(
     >>> found.certified
     True
     """
-    chosen = _able("map", inference, AutoMap)
+    chosen = AutoMap() if inference == "auto" else able_inference(inference, "map", "solve()")
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.map(model, n_threads=thread_count(n_jobs))
@@ -142,25 +142,11 @@ def marginals(
            [0.79, 0.21],
            [0.85, 0.15]])
     """
-    chosen = _able("marginals", inference, AutoMarginals)
+    chosen = AutoMarginals() if inference == "auto" else able_inference(inference, "marginals", "marginals()")
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.marginals(model, n_threads=thread_count(n_jobs))
     return found._replace(unary=found.unary.reshape(*shape, -1))
-
-
-def _able(task, inference, automatic):
-    """The inference of a name or an object, which must do the task."""
-    if isinstance(inference, Inference):
-        chosen = inference
-    else:
-        by_itself = isinstance(inference, str) and inference == "auto"
-        chosen = automatic() if by_itself else resolve_inference(inference).inference
-    if task not in chosen.tasks:
-        able = ", ".join(repr(name) for name in NAMES if task in resolve_inference(name).inference.tasks)
-        sought = "best labelings (MAP)" if task == "map" else "marginals"
-        raise ValueError(f"inference={inference!r} finds no {sought}: use 'auto' or another of {able}.")
-    return chosen
 
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):

@@ -12,15 +12,19 @@ _INHERITED = ("Parameters", "Attributes")
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-def options(cls: Any = None, *, kw_only: bool = True) -> Any:
+def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
     """Give a class a constructor of its annotated fields.
 
-    A subclass may add fields and change defaults. Its docstring describes these alone: the descriptions of the others
-    are those of its base, with its own defaults. With ``kw_only=False`` the fields of the class itself come first, and
-    may be passed by position.
+    A subclass may add fields. Its docstring describes these alone: the descriptions of the others are those of its
+    base, with its own defaults. With ``kw_only=False`` the fields of the class itself come first, and may be passed by
+    position. ``defaults`` are those of inherited fields that differ from the defaults of the base.
     """
     if cls is None:
-        return partial(options, kw_only=kw_only)
+        return partial(options, kw_only=kw_only, **defaults)
+    types = {field.name: field.type for field in fields(cls)} if defaults else {}
+    for name, default in defaults.items():
+        setattr(cls, name, default)
+        cls.__annotations__[name] = types[name]
     made: Any = dataclass(kw_only=kw_only, eq=False, repr=False)(cls)
     made.__doc__ = _with_inherited_entries(made)
     return made

@@ -18,7 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf.encoding import label_array, labels_from_objects, missing_nodes, object_array, require_same_kind
-from sklearn_crf.inference import LABELING_RULES, resolve_inference
+from sklearn_crf.inference import NAMES, resolve_inference
 
 __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 
@@ -446,11 +446,10 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
 
 def _is_own(field, decoding):
     """Whether an inference is the one that a fitted field predicts by."""
-    found = resolve_inference(decoding)
     own = field.inference_ if isinstance(field.inference, str) and field.inference == "auto" else field.inference
-    if isinstance(own, str) and own not in LABELING_RULES:
-        return own == type(found.inference).__name__
-    return repr(found) == repr(resolve_inference(own))
+    is_known = not isinstance(own, str) or own in NAMES
+    asked, *known = (resolve_inference(each) for each in ((decoding, own) if is_known else (decoding,)))
+    return repr(asked) == repr(known[0]) if is_known else own == type(asked.inference).__name__
 
 
 class _Labelled(ClassifierMixin, BaseEstimator):

@@ -8,7 +8,7 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_crf import DRFClassifier, M3NClassifier
+from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier
 from sklearn_crf.display import CouplingAuditDisplay
 from sklearn_crf.metrics import NODE_SCORERS
 from sklearn_crf.model_selection import compare_with_best, coupling_audit, cross_val_predict
@@ -221,3 +221,15 @@ def test_the_audit_is_drawn_with_matched_pairs_framed(with_axes):
     assert len(display.ax_.lines) == 2
     assert display.im_.get_array().shape == (2, 2)
     plt.close(display.figure_)
+
+
+def test_pairs_match_the_inference_that_training_chose():
+    X, y = noisy_blobs(6, 4)
+    ways = {"likelihood": TRWCRF(), "loopy": TRWCRF(learning="loopy"), "margin": M3NClassifier(max_iter=5)}
+    inference = {"trw": "trw", "mpm": "mpm", "map": "map", "bp": "bp"}
+    audit = coupling_audit(ways, X, y, inference=inference, cv=3)
+    own = {name: field.fit(X, y).inference_ for name, field in ways.items()}
+    expected = {"mpm": "mpm", "trw": "trw", "map": "map", "LoopyBP": "bp"}
+    pairs = zip(audit.results["learning"], audit.results["inference"], strict=True)
+    assert audit.results["matched"].tolist() == [expected[own[learning]] == decoding for learning, decoding in pairs]
+    assert audit.results["matched"].sum() == len(ways)

@@ -151,5 +151,5 @@ def test_costs_is_a_flag(costs):
 
 
 def test_no_marginals():
-    with pytest.raises(ValueError, match="finds no marginals: use 'auto' or another of"):
+    with pytest.raises(ValueError, match=r"finds no marginals, which marginals\(\) needs: use one of 'auto'"):
         marginals(np.zeros((3, 2)), 1.0, inference="icm")

@@ -88,3 +88,19 @@ def test_entries_of_all_bases_are_inherited():
 
 def test_copies_and_representations_are_those_of_estimators():
     assert repr(clone(Both(3, tol=0.5))) == "Both(seed=3, tol=0.5)"
+
+
+@options(tol=0.1, max_iter=7)
+class Rough(Damped):
+    """Iterate roughly."""
+
+
+def test_a_subclass_names_its_own_defaults_and_no_fields():
+    assert list(signature(Rough).parameters) == list(signature(Damped).parameters)
+    rough = Rough()
+    assert (rough.max_iter, rough.tol, rough.damping) == (7, 0.1, 0.5)
+    assert (Damped().max_iter, Damped().tol) == (10, 1e-3)
+    assert "max_iter : int, default=7" in Rough.__doc__
+    assert clone(Rough(tol=0.2)).tol == 0.2
+    with pytest.raises(KeyError, match="depth"):
+        options(depth=3)(type("Deep", (Damped,), {}))

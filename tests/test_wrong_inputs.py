@@ -237,7 +237,10 @@ WRONG = {
     "weights of the pixels": (lambda: solve(IMAGE, 1.0, edge_weight=np.ones((4, 5))), "one array for each offset"),
     "one weight of all edges": (lambda: solve(IMAGE, 1.0, edge_weight=np.array(2.0)), "belongs into pairwise"),
     "no thread to solve with": (lambda: solve(IMAGE, 1.0, n_jobs=0), "n_jobs must be 1 for one thread"),
-    "marginals of a minimum cut": (lambda: marginals(IMAGE, 1.0, inference="graph_cut"), "finds no marginals: use"),
+    "marginals of a minimum cut": (
+        lambda: marginals(IMAGE, 1.0, inference="graph_cut"),
+        "finds no marginals, which marginals() needs: use",
+    ),
     "an inference that is none": (
         lambda: resolve_inference("belief_propagation"),
         "inference must be an Inference or one of",

@@ -9,8 +9,8 @@ from sklearn_crf.inference import (
     MPLP,
     TRWS,
     ClusterTightening,
+    able_inference,
     convergence_left_to_caller,
-    resolve_inference,
 )
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.models import FactorGraph, clamped, score, score_terms
@@ -41,12 +41,9 @@ class Certificates(NamedTuple):
 
 def bounding_inference(inference, max_work):
     """The inference that bounds best scores, of the parameters of ``certify``; None where its models choose it."""
-    chosen = resolve_inference(inference).inference if isinstance(inference, str) else inference
-    if chosen is not None and "map" not in chosen.tasks:
-        raise ValueError(f"certify needs an inference for best labelings, but {type(chosen).__name__} finds none.")
     if not max_work >= 0:
         raise ValueError(f"max_work must not be negative, got {max_work!r}.")
-    return chosen
+    return None if inference is None else able_inference(inference, "map", "certify()")
 
 
 def certificates_of(models, labels, inference, max_work, named, n_jobs):
@@ -76,9 +73,12 @@ def certificates_of(models, labels, inference, max_work, named, n_jobs):
 _OPPOSITE = {"exact": "exact", "upper": "lower", "lower": "upper"}
 
 
-def log_likelihood_terms(model, labels, inference, n_threads):
-    """Terms of the log-likelihood of labels by node, -1 for those summed out, and the bounds that they are made of."""
+def log_likelihood_terms(model, labels, n_classes, inference, n_threads):
+    """Return terms of the log-likelihood of labels by node, and the bounds that they are made of."""
+    # labels: (N,), -1 for those summed out, n_classes for those of no class, which have probability 0
     # returns terms: (N,), which sum to the log-likelihood of each connected component; bounds: list
+    is_unknown = labels == n_classes
+    labels = np.where(is_unknown, -1, labels)
     free = inference.marginals(model, n_threads=n_threads)
     if free.log_z_terms is None:
         raise ValueError(f"{type(inference).__name__} has no log-partition: use inference='bp' or 'trw'.")
@@ -89,7 +89,7 @@ def log_likelihood_terms(model, labels, inference, n_threads):
         fixed = inference.marginals(clamped(model, labels), n_threads=n_threads)
         truth = fixed.log_z_terms
         bounds.append(fixed.bound)
-    return truth - free.log_z_terms, bounds
+    return np.where(is_unknown, -np.inf, truth - free.log_z_terms), bounds
 
 
 def common_bound(bounds):

@@ -428,12 +428,8 @@ class FieldClassifier(TrainableField):
 
         def run(batch, n_threads):
             model = labeler.scores(potentials, weights, batch)
-            is_unknown = batch.labels == len(self.classes_)
             with batch.named_in_errors():
-                labels = np.where(is_unknown, -1, batch.labels)
-                terms, bounds = log_likelihood_terms(model, labels, chosen, n_threads)
-            if is_unknown.any():
-                terms = np.where(is_unknown, -np.inf, terms)
+                terms, bounds = log_likelihood_terms(model, batch.labels, len(self.classes_), chosen, n_threads)
             return np.add.reduceat(terms, batch.node_ptr[:-1]), bounds
 
         with single_threaded_blas():

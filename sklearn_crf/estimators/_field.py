@@ -16,7 +16,7 @@ from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.estimators._fitted_field import FieldParameters
 from sklearn_crf.estimators._training import fitted_attributes, held_out_examples, partial_fit, train
-from sklearn_crf.inference import NAMES, Inference, resolve_inference
+from sklearn_crf.inference import Inference, labeling_rule
 from sklearn_crf.learning import (
     LEARNING_CONSTRAINTS,
     MARGIN_SOLVERS,
@@ -302,9 +302,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate_params(self):
         super()._validate_params()
-        if isinstance(self.inference, str) and self.inference not in NAMES:
-            # The error says which ones look like it.
-            resolve_inference(self.inference)
+        labeling_rule(self.inference)
         kind_of_learning(self.learning, self.inference)
 
     # Fits ----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,10 @@
 """ContrastiveCRF: contrastive objectives and constraint generation."""
 
-from typing import Any
-
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
 
 
-@options
+@options(learning="contrastive")
 class ContrastiveCRF(FieldClassifier):
     r"""Conditional random field trained to tell the truth from sets of other labelings.
 
@@ -71,5 +69,3 @@ class ContrastiveCRF(FieldClassifier):
     >>> alone.fit(X[:10], y[:10]).score(X[10:], y[10:]) < 0.3
     True
     """
-
-    learning: Any = "contrastive"

@@ -1,12 +1,10 @@
 """DRFClassifier: learning coupled to inference."""
 
-from typing import Any
-
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
 
 
-@options
+@options(learning="coupled")
 class DRFClassifier(FieldClassifier):
     r"""Discriminative random field whose learning is coupled to its inference.
 
@@ -49,5 +47,3 @@ class DRFClassifier(FieldClassifier):
     >>> DRFClassifier(inference="map").fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
     True
     """
-
-    learning: Any = "coupled"

@@ -1,12 +1,10 @@
 """M3NClassifier: learning by margins over any inference of best labelings."""
 
-from typing import Any
-
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
 
 
-@options
+@options(learning="max_margin", max_iter=1000)
 class M3NClassifier(FieldClassifier):
     r"""Max-margin Markov network: a structured support vector machine on the scores of a field.
 
@@ -66,6 +64,3 @@ class M3NClassifier(FieldClassifier):
     >>> M3NClassifier(random_state=0).fit(X[:10], y[:10]).score(X[10:], y[10:]) > 0.95
     True
     """
-
-    learning: Any = "max_margin"
-    max_iter: int = 1000

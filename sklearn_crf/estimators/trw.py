@@ -1,12 +1,10 @@
 """TRWCRF: conditional random fields trained by maximum likelihood or convex relaxations of it."""
 
-from typing import Any
-
 from sklearn_crf._options import options
 from sklearn_crf.estimators._classifier import FieldClassifier
 
 
-@options
+@options(weights="auto", pairwise="full")
 class TRWCRF(FieldClassifier):
     r"""Conditional random field trained by maximum likelihood, exact or by a convex relaxation.
 
@@ -51,6 +49,3 @@ class TRWCRF(FieldClassifier):
     ... )[0]
     array(['V', 'D', 'N'], dtype='<U1')
     """
-
-    weights: str = "auto"
-    pairwise: Any = "full"

@@ -5,7 +5,13 @@ from sklearn_crf.inference._results import FactorMarginals, Labeling, Marginals
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.automatic._map import AutoMap
 from sklearn_crf.inference.automatic._marginals import AutoMarginals
-from sklearn_crf.inference.automatic._names import LABELING_RULES, NAMES, NamedInference, resolve_inference
+from sklearn_crf.inference.automatic._names import (
+    NAMES,
+    NamedInference,
+    able_inference,
+    labeling_rule,
+    resolve_inference,
+)
 from sklearn_crf.inference.bounds._edge_entropy import EdgeEntropyBP, best_edge_shares
 from sklearn_crf.inference.bounds._edge_shares import best_couplings, edge_shared_bound, nodes_of_edge_shares
 from sklearn_crf.inference.bounds._shared_bound import SharedBound, nodes_of_shares, shared_bound

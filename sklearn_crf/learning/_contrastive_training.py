@@ -11,13 +11,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf.encoding import in_class_order
-from sklearn_crf.inference import ICM, AutoMap, LoopyBP, NamedInference, convergence_left_to_caller
+from sklearn_crf.inference import ICM, AutoMap, LoopyBP, NamedInference, able_inference, convergence_left_to_caller
 from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_rounds
 from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
 from sklearn_crf.learning._labeler import right_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import require_known_surroundings, trees_of_layout
-from sklearn_crf.learning._margins import map_inference
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, cost_matrix
 from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator, MostViolated
@@ -294,4 +293,4 @@ def _generating_inference(inference):
     if inference == "auto":
         # Residual scheduling is the paper's.
         return LoopyBP(schedule="residual")
-    return map_inference(inference, "a generator of labelings")
+    return able_inference(inference, "map", "a generator of labelings")

@@ -17,7 +17,7 @@ from sklearn_crf.inference import (
     IncMP,
     Inference,
     NamedInference,
-    resolve_inference,
+    able_inference,
 )
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._margin_training import (
@@ -60,18 +60,6 @@ _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 
 # Up to so many weights the planes kept take little time next to inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
-
-
-def map_inference(inference: str | Inference, name: str) -> Inference:
-    """Return a new object of the inference of a parameter that is not "auto", which must find best labelings."""
-    # name: of what needs it, for the error
-    found = resolve_inference(inference)
-    if "map" not in found.inference.tasks or (isinstance(inference, str) and inference == "mpm"):
-        raise ValueError(
-            f"inference={inference!r} finds no best labelings (MAP), which {name} needs: use 'auto', 'max_product', "
-            "'icm' or another that does."
-        )
-    return found.inference
 
 
 @options
@@ -144,13 +132,11 @@ class MarginLearning(Learning):
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference, facts, in_training=False):
-        if inference == "auto":
-            return self.automatic_inference(facts, in_training)
-        if not in_training:
+        if inference == "auto" or not in_training:
+            found = super().decoding(inference, facts, in_training)
             # What finds no best labelings labels by its marginals.
-            asked = resolve_inference(inference)
-            return asked._replace(rule="map") if "map" in asked.inference.tasks else asked
-        found = map_inference(inference, f"learning={self.name!r}")
+            return found._replace(rule="map") if "map" in found.inference.tasks else found
+        found = able_inference(inference, "map", f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:
             raise ValueError(
                 f"learning={self.name!r} needs an inference with fractional solutions, AD3(), IncMP() or "

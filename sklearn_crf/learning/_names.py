@@ -6,7 +6,7 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 
-from sklearn_crf.inference import LABELING_RULES, Inference, resolve_inference
+from sklearn_crf.inference import Inference, labeling_rule
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import (
@@ -98,9 +98,7 @@ def kind_of_learning(learning: str | Learning | Objective, inference: str | Infe
     if isinstance(learning, Objective):
         return OwnLearning(learning)
     if learning == "coupled":
-        by_name = isinstance(inference, str)
-        rule = LABELING_RULES[inference] if by_name else resolve_inference(inference).rule
-        learning = "pma" if rule == "mpm" else "spa"
+        learning = "pma" if labeling_rule(inference) == "mpm" else "spa"
     known = _ACRONYMS | LEARNINGS
     if learning not in known:
         near = get_close_matches(learning.lower(), known, n=3, cutoff=0.5)

@@ -78,9 +78,6 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
 #: Names that :func:`resolve_inference` knows, in the order of the table in the user guide.
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
-#: Rule by which the inference of each name labels.
-LABELING_RULES: dict[str, Literal["mpm", "map"]] = {name: rule for name, (_, rule) in _MAKERS.items()}
-
 
 def resolve_inference(inference: str | Inference) -> NamedInference:
     """The inference that a name or an object stands for, as the parameter ``inference`` of an estimator takes it.
@@ -107,13 +104,28 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
     >>> resolve_inference("viterbi")
     NamedInference(inference=TreeInference(), rule='map')
     """
+    rule = labeling_rule(inference)
+    return NamedInference(clone(inference) if isinstance(inference, Inference) else _MAKERS[inference][0](), rule)
+
+
+def labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
+    """Return the rule by which the inference of a name or an object labels; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
-        return NamedInference(clone(inference), "mpm" if "marginals" in inference.tasks else "map")
+        return "mpm" if "marginals" in inference.tasks else "map"
     if not isinstance(inference, str) or inference not in _MAKERS:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
         ordered = [*near, *(known for known in NAMES if known not in near)]
         listed = ", ".join(map(repr, ordered))
         # A ValueError, and what scikit-learn raises for parameters of estimators.
         raise InvalidParameterError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
-    make, rule = _MAKERS[inference]
-    return NamedInference(make(), rule)
+    return _MAKERS[inference][1]
+
+
+def able_inference(inference: str | Inference, task: str, use: str) -> Inference:
+    """Return a new object of the inference of a name or an object, which must support a task that ``use`` needs."""
+    found = resolve_inference(inference).inference
+    if task not in found.tasks:
+        able = ", ".join(repr(name) for name, (make, _) in _MAKERS.items() if task in make().tasks)
+        sought = "best labelings (MAP)" if task == "map" else task
+        raise ValueError(f"inference={inference!r} finds no {sought}, which {use} needs: use one of {able}.")
+    return found
