@@ -529,7 +529,7 @@ def for_each_example(encoded, batches, found, of_nothing):
 
 def edges_of_members(batches, parts):
     """Marginals of the edges of each member of the batches, of those of whole batches."""
-    marginals = []
+    marginals: list[np.ndarray] = []
     for batch, part in zip(batches, parts, strict=True):
         # The edges of one member follow those of the member before.
         first_nodes = batch.example.graph.edges[:, 0]

@@ -389,5 +389,5 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # encoded: the input that a first fit has seen
         if encoded is not None:
             encoded.record(self)
-        vars(self).pop("partial_fit_state_", None)
-        vars(self).update(attributes)
+        self.__dict__.pop("partial_fit_state_", None)
+        self.__dict__.update(attributes)

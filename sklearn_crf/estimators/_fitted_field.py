@@ -58,14 +58,13 @@ class FieldParameters:
             return gather(self.reader(), X, y, sample_weight, node_weight)
         return TrainingExamples(self.reader(), X, y, sample_weight, node_weight, self.given.classes)
 
-    def reader(self, of_fit: str | None = None) -> Reader:
-        """Return what reads X and y; ``of_fit`` names the features of edges that "auto" stood for in a fit."""
+    def reader(self) -> Reader:
+        """Return what reads X and y."""
         given = self.given
         return Reader(
             given,
             edge_features=given.edge_features,
             has_full_tables=self.tables.form == "full",
-            of_fit=of_fit,
             edge_types=self.tables.edge_types,
             takes_factors=self.learning.takes_factors,
             takes_sparse_edges=self.learning.takes_sparse_edges,
@@ -176,6 +175,10 @@ class FittedField(FieldParameters):
         """A new object of the inference that predicts, and its decoding rule."""
         return self.learning.decoding(self.given.inference, self.facts)
 
+    def reader(self) -> Reader:
+        """Return what reads X with the features of edges that "auto" stood for in fit, in whatever form X is now."""
+        return replace(super().reader(), of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
+
     def potentials(self, encoded: Any = None) -> Any:
         """Return the potentials of the weights, for the features of some encoded X."""
         return self.layout.fitted_potentials(self.given, encoded)
@@ -217,8 +220,7 @@ class FittedField(FieldParameters):
         """Encoded X, its batches, with labels if some are given by an argument of that name, potentials, weights."""
         # allow_unknown: whether labels that are not classes get the column n_classes
         # joined_nodes: up to which an inference takes graphs with cycles together
-        # "auto" stands for the features of edges of fit, in whatever form X is now.
-        reader = self.reader(of_fit="constant" if self.given.edge_coef_.shape[1] == 1 else "difference")
+        reader = self.reader()
         encoded = reader.with_edge_features(reader.encode(X, reset=False), self.classes)
         potentials = self.potentials(encoded)
         potentials.check(encoded, type(self.given).__name__)

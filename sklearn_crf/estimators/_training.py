@@ -111,11 +111,11 @@ def partial_fit(parameters, X, y, classes, sample_weight):
     field = parameters.given
     classes = partial_fit_classes(field, classes)
     is_first = not hasattr(field, "classes_")
-    known = None if is_first else parameters.fitted()
+    known = parameters.fitted()
     former = getattr(field, "partial_fit_state_", None)
     _check_parameters(field, parameters.learning)
-    reader = parameters.reader() if is_first else known.reader()
-    examples = TrainingExamples(reader, X, y, sample_weight, None, classes, reset=is_first)
+    reader = parameters if is_first else known
+    examples = TrainingExamples(reader.reader(), X, y, sample_weight, None, classes, reset=is_first)
     plan = parameters.plan(examples)
     # Later calls may bring what does not occur in this one.
     plan = replace(plan, layout=plan.layout._replace(seen_only=False))

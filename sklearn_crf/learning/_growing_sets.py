@@ -234,7 +234,7 @@ def _require_one_lattice(shapes):
 def _blocks_of_batch(blocks, encoded, batch, first_example):
     """Blocks of the examples of a batch, in the numbers of its nodes."""
     # first_example: number, among those that blocks lists, of the first one here
-    found = []
+    found: list[np.ndarray] = []
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         number = first_example + i

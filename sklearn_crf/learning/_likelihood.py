@@ -254,6 +254,7 @@ class SharedPiecesTraining(PiecewiseTraining):
         # What was stopped, interrupted or has no iterations left ends here.
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
             return record
+        assert record.coef is not None, "training has ended"
         risk = problem.risk.derived(partial(at_best_shares, coef=record.coef))
         again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         again.record = record

@@ -61,7 +61,7 @@ def maximize_dual(risk, value_grad, setting, run, callback):
         DualBlock(risk, i, run.C * weight, start, setting.scale) for i, weight in enumerate(weights) if weight > 0
     ]
     best, best_dual, closed = OptimizeResult(x=start, fun=np.inf), -np.inf, False
-    curves = [], []
+    curves: tuple[list, list] = [], []
 
     def primal(x):
         (_, value), slope = value_grad(x)
@@ -176,8 +176,8 @@ class OneSlack(PlaneSolver):
 
     def _solve(self, oracle, start, setting, run, limits):
         # There new labelings are found in less time than planes of known ones are compared.
-        solver = BundleMethod() if oracle.is_of_forests else super()
-        return solver._solve(oracle, start, setting, run, limits)
+        solve = BundleMethod()._solve if oracle.is_of_forests else super()._solve
+        return solve(oracle, start, setting, run, limits)
 
 
 class FrankWolfe(PlaneSolver):

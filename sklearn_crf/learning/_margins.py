@@ -239,6 +239,7 @@ class MarginLearning(Learning):
 
     def objective(self, plan, data):
         cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded
+        assert cost is not None, "margins always have costs"
         single_nodes = encoded.n_nodes == encoded.n_examples
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
@@ -318,7 +319,7 @@ class MaxMargin(MarginLearning):
     rescaling: str = "margin"
 
     @property
-    def by_slack(self):
+    def by_slack(self):  # type: ignore[override]
         return self.rescaling == "slack"
 
     def own_inference(self):
@@ -508,15 +509,15 @@ class ReparameterizedMargin(SmoothedMargin):
     likelihood = Reparameterization
 
     @property
-    def is_smooth(self):
+    def is_smooth(self):  # type: ignore[override]
         return self.temperature > 0
 
     @property
-    def by_planes(self):
+    def by_planes(self):  # type: ignore[override]
         return self.temperature == 0
 
     @property
-    def needs_fractional(self):
+    def needs_fractional(self):  # type: ignore[override]
         return self.by_planes
 
     def own_inference(self):

@@ -68,7 +68,7 @@ class MarginalsWithFallback(Inference):
             inference.tol = tol
 
     @property
-    def takes_turns(self):
+    def takes_turns(self):  # type: ignore[override]
         return self._quickly.takes_turns
 
     @property

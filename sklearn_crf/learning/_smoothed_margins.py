@@ -63,7 +63,9 @@ def minimize_smoothed(risk, start, setting, run, callback):
     problem = _SmoothProblem(JointRisk(risk, setting.entropy) if joint else risk, setting, run)
     plain = _SmoothProblem(risk, setting, run) if joint else problem
     x = np.concatenate((start / setting.scale, np.zeros(len(problem.scale) - problem.n_weights)))
-    curves, passes, best_dual, message = ([], []), [], 0.0, None
+    curves: tuple[list, list] = [], []
+    passes: list = []
+    best_dual, message = 0.0, None
     entropy = run.C * risk.summed(_largest_entropy, setting.entropy)
 
     def visit(point):

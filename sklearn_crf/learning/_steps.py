@@ -1,7 +1,7 @@
 """Learning that follows no smooth loss: by the best labeling, by largest marginals, by Gibbs sweeps."""
 
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -54,7 +54,11 @@ class SteppedLearning(DescentLearning):
         return super().solver(solver, plan, encoded, potentials)
 
     def _steps(self):
-        steps = {"step_size": self.step_size, "step_schedule": self.step_schedule, "select": self.select}
+        steps: dict[str, Any] = {
+            "step_size": self.step_size,
+            "step_schedule": self.step_schedule,
+            "select": self.select,
+        }
         if self.batch_size is not None:
             return SGD(batch_size=self.batch_size, **steps)
         return GradientSteps(n_cycles=self.n_cycles, **steps)

@@ -110,7 +110,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     smooth = True
     draws = False
     missing = "marginalised"
-    exact_on = "any"
+    exact_on: str | None = "any"
     temperature = 1.0
     weighs_nodes = False
     of_examples = False

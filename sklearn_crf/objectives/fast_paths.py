@@ -62,7 +62,7 @@ class PooledPullback:
         """Return the risk of all batches or of some."""
         members = list(range(len(risk.batches)) if members is None else members)
         gradient = np.zeros(risk.potentials.n_coef)
-        parts = []
+        parts: list = []
         for first in range(0, len(members), _N_TOGETHER):
             together = members[first : first + _N_TOGETHER]
             weighted = map_tasks(partial(risk.oracle, coef=coef, pulls_back=False), together, risk.n_jobs)
@@ -110,7 +110,7 @@ class FastRisk(EmpiricalRisk):
         self._chosen = applying(FAST_PATHS, objective, potentials, batches)
 
     @property
-    def path(self):
+    def path(self):  # type: ignore[override]
         """The name of the first path that applies, or "general"."""
         return self._chosen[0].name if self._chosen else EmpiricalRisk.path
 

@@ -54,7 +54,7 @@ class NodeStates:
         self._listed = Rows(smallest_codes(len(labels) * n_columns))
         self._packed = Rows(np.uint8)
         # More states than a byte tells apart are listed.
-        self._n_bits = next((n_bits for n_bits in (1, 2, 4, 8) if n_columns <= 2**n_bits), None)
+        self._n_bits = next((n_bits for n_bits in (1, 2, 4, 8) if n_columns <= 2**n_bits), 0)
 
     def append(self, changes, first, n_nodes):
         """Keep the :class:`Changes` of further assignments."""
@@ -71,7 +71,7 @@ class NodeStates:
 
     def _is_packed(self, changes, n_nodes):
         n_changed = np.diff(changes.ptr)
-        if self._n_bits is None:
+        if not self._n_bits:
             return np.zeros(changes.n_rows, dtype=bool)
         is_smaller = self._n_bits * n_nodes < 8 * self._listed.columns[0].itemsize * n_changed
         return is_smaller & (n_changed >= _LEAST_PACKED * n_nodes)

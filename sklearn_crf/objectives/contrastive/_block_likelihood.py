@@ -47,7 +47,7 @@ def _alike(graph, start, size):
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
-    groups = {}
+    groups: dict[tuple, list] = {}
     for block, first in enumerate(start):
         rows = order[bounds[block] : bounds[block + 1]]
         shape = int(size[block]), tuple(map(tuple, (graph.edges[rows] - first).tolist()))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -201,7 +201,7 @@ class PassOfSets:
         # The sets of the objective may grow.
         self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
         # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
-        self._differences = [(None, None)] * len(risk.batches)
+        self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
         # Weights of nodes are costs for generators, not for losses.

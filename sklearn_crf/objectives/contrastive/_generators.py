@@ -164,7 +164,7 @@ class MostViolated(Generator):
         self.cost = cost
 
     @property
-    def persistent(self):
+    def persistent(self):  # type: ignore[override]
         """Whether the inner generator goes on from its last labeling."""
         return self.generator.persistent
 

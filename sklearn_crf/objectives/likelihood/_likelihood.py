@@ -54,12 +54,12 @@ class Likelihood(Objective):
         self.inference = inference
 
     @property
-    def exact_on(self):
+    def exact_on(self):  # type: ignore[override]
         """Graphs on which the inference is exact."""
         return None if self.inference is None else self.inference.exact_on
 
     @property
-    def takes_turns(self):
+    def takes_turns(self):  # type: ignore[override]
         return self.inference is not None and self.inference.takes_turns
 
     def is_exact_for(self, model):
@@ -147,7 +147,7 @@ class RelaxedLikelihood(Objective):
         return self.final_tol or 0.0
 
     @property
-    def takes_turns(self):
+    def takes_turns(self):  # type: ignore[override]
         return self.inference.takes_turns
 
     def settle(self, gradient=None):

@@ -204,9 +204,10 @@ class Piecewise(Objective):
         if isinstance(model, FactorGraph):
             return _loss_of_factors(model, labels, node_weight)
         node_terms, free = _of_nodes_and_edges(model)
-        if np.all(labels >= 0):
-            terms, statistics, _ = excess_over_labels(model, labels, free, node_terms)
-        else:
+        excess = excess_over_labels(model, labels, free, node_terms)
+        if excess is not None:
+            terms, statistics, _ = excess
+        else:  # a label is missing
             observed_terms, observed = _of_nodes_and_edges(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:

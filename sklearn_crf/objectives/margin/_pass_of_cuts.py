@@ -66,7 +66,8 @@ class PassOfCuts:
         """Return the risk of batches, or None if an edge is not submodular or a number is not finite."""
         chosen = self._lattices if members is None else [self._lattices[i] for i in members]
         weights = self._potentials.unpack(np.asarray(coef))
-        tables, failed = self._potentials.form.expand(weights.edge_coef), []
+        tables = self._potentials.form.expand(weights.edge_coef)
+        failed: list = []
         found = map_tasks(partial(self._loss, weights=weights, tables=tables, failed=failed), chosen, risk.n_jobs)
         if failed:
             return None

@@ -60,7 +60,7 @@ class PlaneOracle:
     """
 
     #: Place in the flat weights of each that a solver sees.
-    places = slice(None)
+    places: slice | np.ndarray = slice(None)
 
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
         self.risk, self.path = risk, risk.path
@@ -168,8 +168,8 @@ class PlaneOracle:
         """Statistics of the labels found less those of the true ones, tables for each example."""
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
-            _, (unary, tables, *_) = difference_of_labelings(model, found, batch.labels)
-            return Statistics(unary.astype(np.float64, copy=False), tables[None])
+            difference = difference_of_labelings(model, found, batch.labels)[1]
+            return Statistics(difference.unary.astype(np.float64, copy=False), difference.tables[None])
         unary = np.zeros(model.unary.shape, dtype=np.float64)
         nodes = np.arange(len(found))
         unary[nodes, found] = 1.0
@@ -329,7 +329,8 @@ def risk_in_blocks(risk):
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
-    joined, blocks = [], []
+    joined: list = []
+    blocks: list[list[int]] = []
     for block in make_blocks(risk.batches, largest=_MOST_JOINED):
         members = [risk.batches[i] for i in block]
         sizes = [len(batch.labels) for batch in members]
