@@ -62,6 +62,25 @@ def test_public_members_are_documented(name):
     ]
 
 
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_public_functions_are_annotated(name):
+    obj = PUBLIC[name]
+    functions = {name: obj}
+    if inspect.isclass(obj):
+        members = inspect.getmembers(obj, lambda m: inspect.isfunction(m) or isinstance(m, property))
+        functions = {member: found for member, found in members if member[0] != "_" or member == "__init__"}
+    assert not [member for member, found in functions.items() if is_ours(found) and not is_annotated(found)]
+
+
+def is_annotated(member):
+    """Whether all arguments of a function or property and its result, unless it is a constructor, have annotations."""
+    function = member.fget if isinstance(member, property) else member
+    signature = inspect.signature(function)
+    arguments = [found for name, found in signature.parameters.items() if name not in ("self", "cls")]
+    returns = signature.return_annotation is not signature.empty or function.__name__ == "__init__"
+    return returns and all(found.annotation is not found.empty for found in arguments)
+
+
 def is_ours(member):
     function = member.fget if isinstance(member, property) else member
     return function.__module__.startswith("sklearn_crf")

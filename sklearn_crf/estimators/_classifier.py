@@ -440,7 +440,7 @@ class FieldClassifier(TrainableField):
         return LogLikelihood(values, common_bound({bound for _, bounds in parts for bound in bounds}))
 
     @_of_a_distribution
-    def log_likelihood_ratio(self, X, Y1, Y2):
+    def log_likelihood_ratio(self, X: Any, Y1: Any, Y2: Any) -> np.ndarray:
         r"""Logarithm of how much likelier one labeling is than another.
 
         .. math:: \log p(Y_1 \mid x) - \log p(Y_2 \mid x) = \mathrm{score}(x, Y_1) - \mathrm{score}(x, Y_2)

@@ -3,7 +3,7 @@
 from dataclasses import field
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -285,7 +285,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             tags.estimator_type = None
         return tags
 
-    def set_params(self, **params):
+    def set_params(self, **params: Any) -> Self:
         """Set parameters, also those of an object that is one: ``learning__step_size=0.2``.
 
         Parameters

@@ -1,6 +1,6 @@
 """Contrastive learning: sets of labelings among which the truth is to be probable, and what extends them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -11,15 +11,24 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf.encoding import in_class_order
-from sklearn_crf.inference import ICM, AutoMap, LoopyBP, NamedInference, able_inference, convergence_left_to_caller
+from sklearn_crf.inference import (
+    ICM,
+    AutoMap,
+    Inference,
+    LoopyBP,
+    NamedInference,
+    able_inference,
+    convergence_left_to_caller,
+)
 from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_rounds
 from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
 from sklearn_crf.learning._labeler import right_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import require_known_surroundings, trees_of_layout
+from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import LBFGS, SGD
-from sklearn_crf.learning._training import HeldOutScores, cost_matrix
-from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator, MostViolated
+from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
+from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
 # Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
@@ -117,41 +126,41 @@ class ContrastiveTraining(Learning):
 
     # Choices -------------------------------------------------------------------------------------------------------
 
-    def for_fit(self, inference, classes, tol):
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
         for item in self._with_costs():
             item.set_params(cost=in_class_order(item.cost, classes))
         return self
 
-    def depends_on_width(self, inference):
+    def depends_on_width(self, inference: str | Inference) -> bool:
         return True
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.chosen == "map":
             return NamedInference(AutoMap(bounded=True), "map")
         if facts.exact_is_affordable:
             return super().automatic_inference(facts, in_training)
         return trees_of_layout(facts)
 
-    def fallback(self, facts):
+    def fallback(self, facts: Facts) -> Inference | None:
         return trees_of_layout(facts).inference if facts.chosen == "map" else None
 
-    def solver(self, solver, plan, encoded, potentials=None):
+    def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         found = LBFGS() if solver == "auto" else super().solver(solver, plan, encoded)
         if not isinstance(found, LBFGS | SGD):
             raise ValueError(f"solver={solver!r} does not go with learning='contrastive': take 'lbfgs' or 'sgd'.")
         return found
 
-    def packing(self, plan, encoded):
+    def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         # The objective looks labelings up, whatever their graphs; generators run on members.
         n_nodes = 1 if plan.solver.is_stochastic else 4096
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
-    def n_iterations(self, plan):
+    def n_iterations(self, plan: FitPlan) -> int:
         return plan.max_iter if plan.solver.is_stochastic else self.max_rounds + 1
 
     # Checks and sets -----------------------------------------------------------------------------------------------
 
-    def check_labels(self, labels):
+    def check_labels(self, labels: Any) -> None:
         self.generators(labels)
         if self.given_weight is not None and not self.given:
             raise ValueError("given_weight weighs the sets that given names, but there are none.")
@@ -162,11 +171,11 @@ class ContrastiveTraining(Learning):
                 f"{len(self.given_log_proposal)}."
             )
 
-    def check_batches(self, batches, plan):
+    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
         require_known_surroundings(batches, self.name)
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         if isinstance(solver, SGD) or solver == "sgd":
             raise ValueError("solver='sgd' goes from example to example, which Shards do not allow: take 'lbfgs'.")
         if any(isinstance(item.cost, str) and item.cost == "weighted" for item in self._with_costs()):
@@ -190,7 +199,7 @@ class ContrastiveTraining(Learning):
         # Generators that look for labelings by what errors cost at each node.
         return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
 
-    def generators(self, labels) -> list[Generator]:
+    def generators(self, labels: Any) -> list[Generator]:
         """Generators of further labelings, as objects.
 
         Parameters
@@ -205,14 +214,14 @@ class ContrastiveTraining(Learning):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    def objective(self, plan, data):
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
         encoded, labels = data.encoded, data.labels
         if not data.are_sharded:
             return PlannedSets(self, encoded.n_examples, labels).objective(encoded, data.batches, data.potentials)
         observed = joined_labelings(data.of_each(observed_labelings)) if self.init == "observed" else None
         return PlannedSets(self, encoded.n_examples, labels, data.first_examples, observed)
 
-    def train(self, risk, plan, data, make_start, run):
+    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord:
         record = self._train_under_penalty(risk, plan, data, make_start("zeros"), run)
         record.warn()
         return record

@@ -14,7 +14,7 @@ from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import in_class_order, require_complete
 from sklearn_crf.inference import AutoMarginals, Inference, NamedInference, resolve_inference
 from sklearn_crf.learning._few_labels import risk_of_few_labels
-from sklearn_crf.learning._margin_training import PlaneSolver
+from sklearn_crf.learning._margin_training import MarginRecord, PlaneSolver
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SOLVERS, AutoSolver, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, cost_matrix, have_factors
@@ -398,7 +398,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         return risk
 
-    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord:
+    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
         """Find the weights.
 
         Parameters
@@ -538,13 +538,13 @@ class SmoothLearning(DescentLearning):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def objective(self, plan, data):
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
         likelihood = self.likelihood(plan)
         if self.cost is None and self.temperature == 1:
             return likelihood
         return SoftmaxMargin(likelihood, self.cost_matrix(None, data.labels), self.temperature)
 
-    def restricted(self, risk):
+    def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
         if self.reach is None and self.max_nodes is None:
             return risk
         return risk_of_few_labels(risk, self.reach, self.max_nodes)

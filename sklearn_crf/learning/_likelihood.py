@@ -1,5 +1,6 @@
 """Likelihoods that training maximises, exact or approximate, and the marginals that go with each at prediction."""
 
+from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.inference import (
     AutoMarginals,
+    Inference,
     JunctionTree,
     LoopyBP,
     MeanField,
@@ -21,13 +23,16 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.learning._few_labels import MAX_NODES
-from sklearn_crf.learning._learning import SmoothLearning
+from sklearn_crf.learning._learning import Learning, SmoothLearning
+from sklearn_crf.learning._margin_training import MarginRecord
+from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import Relaxation
 from sklearn_crf.learning._solvers import REMEDY
-from sklearn_crf.learning._training import PenalisedRisk
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
 from sklearn_crf.objectives import (
     EmpiricalRisk,
     Likelihood,
+    Objective,
     Piecewise,
     Pseudolikelihood,
     RelaxedLikelihood,
@@ -65,14 +70,14 @@ class Exact(SmoothLearning):
     takes_factors = True
     start_with_cycles = "zeros"
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         if not (plan.facts.have_cycles or plan.facts.have_factors):
             return Likelihood(TreeInference())
         own = plan.training_inference.inference
         is_exact = "marginals" in own.tasks and own.exact_on == "any"
         return Likelihood(own if is_exact else JunctionTree())
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         has_trees_alone = not (facts.have_cycles or facts.have_factors)
         return NamedInference(AutoMarginals(budget="fast") if has_trees_alone else JunctionTree(), "mpm")
 
@@ -104,20 +109,20 @@ class MaximumLikelihood(SmoothLearning):
     takes_factors = True
     max_nodes: int | None = 10_000
 
-    def for_fit(self, inference, classes, tol):
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
         super().for_fit(inference, classes, tol)
         shared = self.get_params(deep=False)
         self._relaxed = Relaxation(**shared).for_fit(inference, None, tol)
         self._exact = Exact(**shared | {"max_nodes": None})
         return self
 
-    def depends_on_width(self, inference):
+    def depends_on_width(self, inference: str | Inference) -> bool:
         return True
 
     def on(self, facts):
         return self._exact if facts.exact_is_affordable else self._relaxed
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable and not in_training:
             # Examples to predict may be wider than those of training.
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
@@ -159,18 +164,18 @@ class PseudoMarginalTraining(SmoothLearning):
     remedy = REMEDY
     max_nodes: int | None = MAX_NODES
 
-    def depends_on_width(self, inference):
+    def depends_on_width(self, inference: str | Inference) -> bool:
         return inference == "auto"
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable:
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return trees_of_layout(facts, in_training)
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 1024 if self.depends_on_width(plan.inference) else 1
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         inference, final_tol = plan.training_inference.inference, None
         if not inference.convex:
             return Likelihood().coupled(inference)
@@ -205,13 +210,13 @@ class PiecewiseTraining(SmoothLearning):
     start_with_cycles = "zeros"
     sums_over_nodes = True
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return Piecewise()
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 4096
 
-    def factor_nodes(self, plan):
+    def factor_nodes(self, plan: FitPlan) -> int:
         return 512
 
 
@@ -246,10 +251,10 @@ class SharedPiecesTraining(PiecewiseTraining):
     sums_over_nodes = False
     shares: str = "even"
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return SharedPieces()
 
-    def minimize(self, problem, start, plan, run):
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         record = super().minimize(problem, start, plan, run)
         # What was stopped, interrupted or has no iterations left ends here.
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
@@ -294,14 +299,14 @@ class PseudolikelihoodTraining(PiecewiseTraining):
     start_with_cycles = "independent"
     fixed_nodes: bool = False
 
-    def check_batches(self, batches, plan):
+    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
         require_known_surroundings(batches, self.name)
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return Pseudolikelihood()
 
-    def train(self, risk, plan, data, make_start, run):
+    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> TrainingRecord | MarginRecord:
         record = super().train(risk, plan, data, make_start, run)
         if isinstance(risk, EmpiricalRisk) and _is_worse_than_constant(risk, record.coef, plan.decoding):
             warn_caller(
@@ -385,10 +390,10 @@ class LoopyTraining(SmoothLearning):
     max_iter: int = 500
     tol: float = 1e-6
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(LoopyBP(max_iter=self.max_iter, tol=self.tol), "mpm")
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return Likelihood(self.automatic_inference(plan.facts).inference)
 
 
@@ -407,7 +412,7 @@ class MeanFieldTraining(LoopyTraining):
     name = "mean_field"
     takes_factors = False
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(MeanField(max_iter=self.max_iter, tol=self.tol), "mpm")
 
 
@@ -433,5 +438,5 @@ class OwnLearning(SmoothLearning):
     def has_penalty(self):  # type: ignore[override]
         return self.own.smooth
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return self.own.coupled(plan.training_inference.inference)

@@ -1,5 +1,6 @@
 """Max-margin learning: the programmes of likelihoods, with a cost in place of the entropy."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from sklearn_crf.learning._margin_training import (
     BundleMethod,
     CuttingPlane,
     FrankWolfe,
+    MarginRecord,
     MarginSetting,
     OneSlack,
     PlaneSolver,
@@ -33,6 +35,7 @@ from sklearn_crf.learning._margin_training import (
     warn_of_margins,
     warn_of_rounds,
 )
+from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._relaxations import ENTROPIES, JointRelaxation, Relaxation, Reparameterization
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import penalty_factors, require_associative
@@ -127,11 +130,11 @@ class MarginLearning(Learning):
         """
         return AD3()
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         # Training calls for bounds many times on nearly the same models, a prediction once for the best labels.
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
-    def decoding(self, inference, facts, in_training=False):
+    def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
         if inference == "auto" or not in_training:
             found = super().decoding(inference, facts, in_training)
             # What finds no best labelings labels by its marginals.
@@ -144,7 +147,7 @@ class MarginLearning(Learning):
             )
         return NamedInference(found, "map")
 
-    def solver(self, solver, plan, encoded, potentials=None):
+    def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         if solver == "auto":
             return self._automatic_solver(plan, encoded, potentials)
         if isinstance(solver, str) and solver not in MARGIN_SOLVERS:
@@ -184,10 +187,10 @@ class MarginLearning(Learning):
         is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
         return is_read and plan.training_inference.inference.exact_on in ("any", "forest")
 
-    def tolerance(self, solver=None):
+    def tolerance(self, solver: Any = None) -> float:
         return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
 
-    def packing(self, plan, encoded):
+    def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         # A product with the cost is one of each example, whatever it is joined with.
         if self.by_slack and encoded.layout != "nodes":
             return {"max_nodes": 1}
@@ -199,12 +202,12 @@ class MarginLearning(Learning):
 
     # Checks --------------------------------------------------------------------------------------------------------
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         super().check(plan)
         # A bad parameter is named before any work is done.
         plan.training_inference  # noqa: B018
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         if isinstance(self.cost, str) and self.cost == "weighted":
             raise ValueError("cost='weighted' counts labels in memory, not in Shards: pass the matrix of costs.")
         if (solver if isinstance(solver, str) else getattr(solver, "name", "")) in _SEQUENTIAL:
@@ -213,7 +216,7 @@ class MarginLearning(Learning):
                 "'one_slack', 'subgradient' or 'auto'."
             )
 
-    def check_batches(self, batches, plan):
+    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
         if plan.is_associative:
             require_associative(batches)
@@ -237,13 +240,13 @@ class MarginLearning(Learning):
         """
         return RelaxedHinge(inference, cost)
 
-    def objective(self, plan, data):
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
         cost, encoded = self.cost_matrix(data.class_weight, data.labels), data.encoded
         assert cost is not None, "margins always have costs"
         single_nodes = encoded.n_nodes == encoded.n_examples
         return self.hinge(plan.training_inference.inference, cost, plan.facts, single_nodes)
 
-    def train(self, risk, plan, data, make_start, run):
+    def train(self, risk: Any, plan: FitPlan, data: Any, make_start: Any, run: Any) -> MarginRecord:
         setting = MarginSetting(
             problem="planes" if self.by_planes else self._problem(data.encoded),
             entropy=self.entropy,
@@ -319,13 +322,13 @@ class MaxMargin(MarginLearning):
     rescaling: str = "margin"
 
     @property
-    def by_slack(self):  # type: ignore[override]
+    def by_slack(self) -> bool:  # type: ignore[override]
         return self.rescaling == "slack"
 
-    def own_inference(self):
+    def own_inference(self) -> Inference:
         return AutoMap(max_iter=_ITERATIONS, tol=_STEP_OF_BOUND, bounded=True)
 
-    def hinge(self, inference, cost, facts, single_nodes):
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         if self.by_slack:
             return SlackRescaledHinge(inference, cost, single_nodes)
         return StructuredHinge(inference, cost)
@@ -404,14 +407,14 @@ class DualMargin(SoftMargin):
     name = "dual_margin"
     takes_bounds = False
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         super().check_shards(solver)
         _require_whole_examples(self.name)
 
-    def packing(self, plan, encoded):
+    def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         return {"max_nodes": 1}
 
-    def hinge(self, inference, cost, facts, single_nodes):
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         # The dual has no temperature: its marginals alone are those of a likelihood.
         return self._softmax_margin(cost, facts, 1.0)
 
@@ -467,10 +470,10 @@ class SmoothedMargin(SoftMargin):
     temperature: float = 0.1
     entropy: str | CountingNumbers = "trw"  # type: ignore[assignment]
 
-    def own_inference(self):
+    def own_inference(self) -> Inference:
         return AutoMap()
 
-    def hinge(self, inference, cost, facts, single_nodes):
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         numbers = self.entropy if isinstance(self.entropy, CountingNumbers) else (0.0, 0.0)
         if any(np.ndim(each) or not 0 <= each < np.inf for each in numbers):
             raise ValueError(
@@ -509,21 +512,21 @@ class ReparameterizedMargin(SmoothedMargin):
     likelihood = Reparameterization
 
     @property
-    def is_smooth(self):  # type: ignore[override]
+    def is_smooth(self) -> bool:  # type: ignore[override]
         return self.temperature > 0
 
     @property
-    def by_planes(self):  # type: ignore[override]
+    def by_planes(self) -> bool:  # type: ignore[override]
         return self.temperature == 0
 
     @property
-    def needs_fractional(self):  # type: ignore[override]
+    def needs_fractional(self) -> bool:  # type: ignore[override]
         return self.by_planes
 
-    def own_inference(self):
+    def own_inference(self) -> Inference:
         return AutoMap() if self.is_smooth else IncMP(max_iter=self.max_iter, tol=self.tol)
 
-    def hinge(self, inference, cost, facts, single_nodes):
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         if self.by_planes:
             return RelaxedHinge(inference, cost)
         return super().hinge(inference, cost, facts, single_nodes)
@@ -556,7 +559,7 @@ class JointMargin(SmoothedMargin):
     name = "joint_margin"
     likelihood = JointRelaxation
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         super().check_shards(solver)
         _require_whole_examples(self.name)
 
@@ -578,5 +581,5 @@ class OwnMargin(MaxMargin):
     def _validate_params(self):
         """Accept the options of the objective as they are."""
 
-    def hinge(self, inference, cost, facts, single_nodes):
+    def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         return clone(self.own)

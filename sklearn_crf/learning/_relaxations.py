@@ -1,7 +1,8 @@
 """Learning by a convex relaxation of log Z: recipes of the thesis."""
 
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -20,10 +21,11 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
-from sklearn_crf.learning._learning import SmoothLearning
+from sklearn_crf.learning._learning import Learning, SmoothLearning
+from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
-from sklearn_crf.learning._training import PenalisedRisk, have_cycles
-from sklearn_crf.objectives import DualBlock, EdgeProbabilityRisk, JointRisk, RelaxedLikelihood
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, have_cycles
+from sklearn_crf.objectives import DualBlock, EdgeProbabilityRisk, JointRisk, Objective, RelaxedLikelihood
 from sklearn_crf.optimize import exponentiated_gradient, minimize_pqn
 
 #: Entropies of relaxations.
@@ -145,7 +147,7 @@ class Relaxation(SmoothLearning):
     max_iter: int = 2000
     tol: float | None = None
 
-    def for_fit(self, inference, classes, tol):
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
         super().for_fit(inference, classes, tol)
         outer = self.tolerance() if isinstance(tol, str) else tol
         self._final_tol = min(max(_TOL_OF_ESTIMATOR * outer, _LEAST_TOL), _LARGEST_TOL)
@@ -155,13 +157,13 @@ class Relaxation(SmoothLearning):
     def _limits(self):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
 
-    def automatic_inference(self, facts, in_training=False):
+    def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(self._marginals(facts), "mpm")
 
-    def likelihood(self, plan):
+    def likelihood(self, plan: FitPlan) -> Objective:
         return self.bound(plan.facts)
 
-    def bound(self, facts):
+    def bound(self, facts: Facts) -> Objective:
         """Return the relaxed likelihood of examples with some graphs.
 
         Parameters
@@ -203,13 +205,13 @@ class Relaxation(SmoothLearning):
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 1024 if self._is_by("trw") else 1
 
-    def factor_nodes(self, plan):
+    def factor_nodes(self, plan: FitPlan) -> int:
         return 1 if self._is_by("trw") else 512
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         super().check(plan)
         if isinstance(self.entropy, CountingNumbers) and any(np.ndim(numbers) for numbers in self.entropy):
             raise ValueError(
@@ -218,7 +220,7 @@ class Relaxation(SmoothLearning):
                 "learning=RelaxedLikelihood(NormProductBP(counting_numbers=...))."
             )
 
-    def check_batches(self, batches, plan):
+    def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
         if not self._is_by("trw") or not have_cycles(batches):
             return
@@ -253,7 +255,7 @@ class Reparameterization(Relaxation):
     def _tree_reweighted(self):
         return TightenBound(**self._limits)
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 1
 
 
@@ -296,13 +298,13 @@ class OptimalEdgeProbabilities(Relaxation):
     _follows_gradient = False
     needs_labels = True
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         _refuse_shards(self.name)
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
         if not self._is_by("trw"):
@@ -310,7 +312,7 @@ class OptimalEdgeProbabilities(Relaxation):
         if plan.solver.l1_ratio:
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
-    def minimize(self, problem, start, plan, run):
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         return _TreesByTurns(self._limits).train(problem, start, run, self.remedy)
 
 
@@ -400,13 +402,13 @@ class JointRelaxation(Relaxation):
     _follows_gradient = False
     needs_labels = True
 
-    def cyclic_nodes(self, plan):
+    def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         _refuse_shards(self.name)
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
         if not isinstance(self.entropy, str):
@@ -415,7 +417,7 @@ class JointRelaxation(Relaxation):
                 "'relaxation'."
             )
 
-    def minimize(self, problem, start, plan, run):
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
@@ -510,14 +512,14 @@ class DualRelaxation(Relaxation):
     _follows_gradient = False
     needs_labels = True
 
-    def packing(self, plan, encoded):
+    def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         # Steps are for one example each.
         return {"max_nodes": 1}
 
-    def check_shards(self, solver):
+    def check_shards(self, solver: Any) -> None:
         _refuse_shards(self.name)
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         super().check(plan)
         _require_all_examples(self.name, plan.solver)
         if plan.layout.fit_intercept or plan.solver.l1_ratio:
@@ -526,7 +528,7 @@ class DualRelaxation(Relaxation):
                 "penalty w'w / 2 there: a feature that is one everywhere stands in for the intercepts."
             )
 
-    def minimize(self, problem, start, plan, run):
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         return DualAscent().train(problem, start, run, self.remedy)
 
 

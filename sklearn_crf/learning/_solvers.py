@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -135,7 +135,7 @@ class LBFGS(Solver):
         self.l1_ratio = l1_ratio
         self.select = select
 
-    def train(self, problem, start, run, remedy=REMEDY):
+    def train(self, problem: PenalisedRisk, start: np.ndarray, run: Any, remedy: str = REMEDY) -> TrainingRecord:
         with self._training(problem, run, remedy) as report:
             if not problem.has_value(start):
                 raise ValueError(

@@ -3,13 +3,16 @@
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.learning._learning import DescentLearning
+from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._solvers import SELECTIONS, SGD, AnchoredBundle, GradientSteps
-from sklearn_crf.objectives import ContrastiveDivergence, MaximumMarginal, SaddlePoint
+from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord
+from sklearn_crf.objectives import ContrastiveDivergence, MaximumMarginal, Objective, SaddlePoint
 
 
 @options
@@ -46,7 +49,7 @@ class SteppedLearning(DescentLearning):
     select: str = "best"
     n_cycles: int = 3
 
-    def solver(self, solver, plan, encoded, potentials=None):
+    def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
         if solver == "auto":
             return self._steps()
         if solver == "bundle":
@@ -63,10 +66,10 @@ class SteppedLearning(DescentLearning):
             return SGD(batch_size=self.batch_size, **steps)
         return GradientSteps(n_cycles=self.n_cycles, **steps)
 
-    def objective(self, plan, data):
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
         return self.principle().coupled(plan.training_inference.inference)
 
-    def warn_of_scale(self):
+    def warn_of_scale(self) -> None:
         # Best labelings do not see the scale; that of the weights of single pixels is right for those.
         if isinstance(self.init, str) and self.init in ("zeros", "random"):
             warn_caller(
@@ -98,7 +101,7 @@ class SaddlePointTraining(SteppedLearning):
     name = "spa"
     principle = SaddlePoint
 
-    def minimize(self, problem, start, plan, run):
+    def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         if plan.asked_solver == "bundle" and not start.any():
             # Without a scale to keep there is nothing but steps.
             return self._steps().train(problem, start, run)
@@ -164,8 +167,8 @@ class ContrastiveDivergenceTraining(SteppedLearning):
     }
     n_sweeps: int = 1
 
-    def objective(self, plan, data):
+    def objective(self, plan: FitPlan, data: Any) -> Objective:
         return ContrastiveDivergence(self.n_sweeps)
 
-    def warn_of_scale(self):
+    def warn_of_scale(self) -> None:
         """Stay silent: its gradient is that of the likelihood, which has a scale."""

@@ -1,6 +1,7 @@
 """Gaussian fields: a quadratic score on a topology, its blocks tied by type."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -103,7 +104,7 @@ class GaussianModel(ChecksPickles):
         return self.h.dtype
 
     @cached_property
-    def operator(self):
+    def operator(self) -> Any:
         """Products with J, without ``precision_operator``, in pieces.
 
         ``operator(vector, start, stop, out)`` writes nodes or rows start to stop; ``operator.n_items`` says how many

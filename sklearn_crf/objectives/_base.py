@@ -1,7 +1,7 @@
 """Learning principles: surrogates for log_z(theta) - score(theta, y), of one batch and of all examples."""
 
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -118,7 +118,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     grown: object = None
     _returns: ClassVar[dict] = {"loss_statistics": checked_loss, "augmented": checked_model}
 
-    def is_exact_for(self, model) -> bool:
+    def is_exact_for(self, model: Any) -> bool:
         """Whether value and gradient are those of one function for the models of a structure.
 
         Parameters
@@ -174,7 +174,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
             inference = AutoMarginals() if "marginals" in self.needs else AutoMap()
         return clone(self).set_params(inference=inference.for_learning())
 
-    def augmented(self, model, labels, node_weight=None):
+    def augmented(self, model: Any, labels: np.ndarray, node_weight: np.ndarray | None = None) -> Any:
         """The model that inference is asked about: the given one, unless errors cost or a temperature divides.
 
         Parameters
@@ -213,7 +213,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         """
         raise NotImplementedError(type(self).__name__)
 
-    def of_batch(self, i):
+    def of_batch(self, i: int) -> "Objective":
         """The objective of one batch of training examples: this one, unless each batch has its own.
 
         Parameters

@@ -1,11 +1,13 @@
 """Sets of whole assignments, each with the truth in it, stored as differences to it."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf.kernels.learning.contrastive import list_pair_changes, normalize_sets
-from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.models import PairwiseModel, Statistics, check_labels
 from sklearn_crf.objectives.contrastive._assignment_rows import AllPairs, ListedPairs, NodeStates, Rows
 
 
@@ -107,7 +109,13 @@ class AssignmentSets:
     ([1.0], 2)
     """
 
-    def __init__(self, model, labels, node_ptr=None, generated_weight=1.0):
+    def __init__(
+        self,
+        model: PairwiseModel,
+        labels: np.ndarray,
+        node_ptr: ArrayLike | None = None,
+        generated_weight: float = 1.0,
+    ):
         self.labels = check_labels(model, labels)
         n_nodes, self._n_columns = model.unary.shape
         self._node_ptr = np.array([0, n_nodes]) if node_ptr is None else np.asarray(node_ptr, dtype=np.int64)
@@ -118,7 +126,7 @@ class AssignmentSets:
         self._states = NodeStates(self.labels, self._n_columns)
         self._set_of = Rows(np.int32, np.uint64)
         # What is added to the score of each assignment less that of the truth, where some set has proposals.
-        self._tilt = None
+        self._tilt: np.ndarray | None = None
         n_edges = model.graph.n_edges
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
@@ -126,17 +134,17 @@ class AssignmentSets:
         self._pairs = keep(model.tables.size, np.int16 if counted else model.dtype)
 
     @property
-    def n_assignments(self):
+    def n_assignments(self) -> int:
         """Number of assignments in all sets, the truth not counted."""
         return len(self.set_of)
 
     @property
-    def set_of(self):
+    def set_of(self) -> np.ndarray:
         """The set that an assignment, other than the truth, is in: (n_assignments,), int32."""
         return self._set_of.columns[0]
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Memory that the assignments take, in bytes."""
         kept = *self._states.arrays, *self._pairs.arrays, *self._set_of.columns
         tilt = () if self._tilt is None else (self._tilt,)
@@ -144,7 +152,15 @@ class AssignmentSets:
 
     # Adding assignments --------------------------------------------------------------------------------------------
 
-    def add_set(self, model, labelings, *, member=0, weight=1.0, log_proposal=None):
+    def add_set(
+        self,
+        model: PairwiseModel,
+        labelings: ArrayLike,
+        *,
+        member: int = 0,
+        weight: float = 1.0,
+        log_proposal: ArrayLike | None = None,
+    ) -> bool:
         r"""A new set of assignments of one example.
 
         A set without the truth is inactive: it is not part of the objective (Definition 2), and nothing is stored.
@@ -207,7 +223,7 @@ class AssignmentSets:
         self._append_new(model, changes, set_of, tilt, is_new_set=True)
         return True
 
-    def extend(self, model, labels, *, are_drawn=False):
+    def extend(self, model: PairwiseModel, labels: np.ndarray, *, are_drawn: bool = False) -> int:
         r"""Add an assignment of every example to its set of generated assignments.
 
         Parameters
@@ -244,8 +260,9 @@ class AssignmentSets:
 
     def _tilt_last(self, tilt):
         """Set the tilts of the assignments appended last."""
-        self._tilt = self._tilts()
-        self._tilt[len(self._tilt) - len(tilt) :] = tilt
+        known = self._tilts()
+        known[len(known) - len(tilt) :] = tilt
+        self._tilt = known
 
     def _open(self, member, weight):
         self.set_weight = np.append(self.set_weight, float(weight))
@@ -280,7 +297,7 @@ class AssignmentSets:
 
     # Loss ----------------------------------------------------------------------------------------------------------
 
-    def gains(self, model):
+    def gains(self, model: PairwiseModel) -> np.ndarray:
         """Scores of the assignments less that of the truth.
 
         Parameters
@@ -307,7 +324,7 @@ class AssignmentSets:
                 return gains
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
 
-    def terms_and_statistics(self, model):
+    def terms_and_statistics(self, model: PairwiseModel) -> tuple[np.ndarray, Statistics]:
         r"""Loss of the sets, added to the terms of the first nodes of their examples, and its derivatives.
 
         .. math::
@@ -337,7 +354,7 @@ class AssignmentSets:
         self._pairs.add_statistics(share, tables.reshape(-1))
         return Statistics(unary.astype(dtype, copy=False), tables)
 
-    def statistics_of_each(self, shape_of_tables, dtype, first=0):
+    def statistics_of_each(self, shape_of_tables: tuple[int, ...], dtype: Any, first: int = 0) -> Iterator[Statistics]:
         """Statistics of each assignment less those of the truth.
 
         Parameters
@@ -357,7 +374,7 @@ class AssignmentSets:
             share[number] = 1.0
             yield self._statistics(share, shape_of_tables, dtype)
 
-    def normalize(self, gains, losses):
+    def normalize(self, gains: np.ndarray, losses: np.ndarray) -> None:
         """Losses of the sets and shares of the assignments, from scores less that of the truth, both in place.
 
         Parameters

@@ -1,11 +1,12 @@
 """Generalised pseudolikelihood: groups of nodes given the true labels of all others."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from sklearn_crf.graphs import trusted_graph
+from sklearn_crf.graphs import Graph, trusted_graph
 from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
@@ -126,12 +127,14 @@ class BlockLikelihood(Objective):
 
     missing = "left out"
 
-    def __init__(self, graph, blocks):
+    def __init__(self, graph: Graph, blocks: Sequence):
         self.graph = graph
         checked = [checked_block(block, graph.n_nodes, f"blocks[{k}]") for k, block in enumerate(blocks)]
         self._layout = _Layout(graph, [block for block in checked if len(block)])
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         if model.graph.n_nodes != self.graph.n_nodes or not np.array_equal(model.graph.edges, self.graph.edges):
             raise ValueError("the model has another graph than the one that the blocks were made for.")
         labels, layout = check_labels(model, labels, may_miss=True), self._layout
@@ -176,7 +179,7 @@ class _Layout:
     outside say.
     """
 
-    def __init__(self, graph, blocks):
+    def __init__(self, graph: Graph, blocks: Sequence):
         self.size = np.array([len(block) for block in blocks], dtype=np.int64)
         self.start = np.cumsum(self.size) - self.size
         self.node = np.concatenate([*blocks, np.zeros(0, dtype=np.int64)])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.models import check_labels, score
+from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives._example_weights import tables_by_weight
 from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
@@ -67,7 +67,7 @@ def decomposed_weights(choice, importance, scale=1.0):
     return scale * (choice @ importance)
 
 
-def tangent_sets(model, labels):
+def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
     r"""Sets of all pairs of labelings that contain the truth, tangent to the likelihood at this model (Lemma 3).
 
     .. math::
@@ -175,10 +175,12 @@ class ContrastiveSets(Objective):
 
     missing = "left out"
 
-    def __init__(self, sets):
+    def __init__(self, sets: AssignmentSets):
         self.sets = sets
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         # Usually it is the same array: then the numbers need not be compared.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):

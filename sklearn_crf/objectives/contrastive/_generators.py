@@ -1,6 +1,6 @@
 """Generators of assignments worth contrasting with the truth, under the current weights."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class MapGenerator(Generator):
     [1, 1, 1]
     """
 
-    def __init__(self, inference="auto"):
+    def __init__(self, inference: Any = "auto"):
         self.inference = inference
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
@@ -126,7 +126,7 @@ class GibbsGenerator(Generator):
     (3,)
     """
 
-    def __init__(self, n_sweeps, persistent=False):
+    def __init__(self, n_sweeps: int, persistent: bool = False):
         self.n_sweeps = n_sweeps
         self.persistent = persistent
 

@@ -1,5 +1,7 @@
 """Rules that put all probability on one labeling: saddle point and maximum marginals."""
 
+from typing import Any
+
 import numpy as np
 
 from sklearn_crf.models import PairwiseModel, check_labels, difference_of_labelings, labeling_statistics, score_terms
@@ -44,10 +46,12 @@ class SaddlePoint(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference=None):
+    def __init__(self, inference: Any = None):
         self.inference = inference
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         # Every call starts cold, as prediction will: a local search that goes on from its last answer would count
         # errors that no prediction can repeat.
@@ -103,10 +107,12 @@ class MaximumMarginal(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference=None):
+    def __init__(self, inference: Any = None):
         self.inference = inference
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         free = self.inference.marginals_for_learning(model, n_threads=n_threads)
         observed = observed_model(model, labels)

@@ -1,6 +1,6 @@
 """Pseudolikelihood: every node given the true labels of its neighbours."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -159,7 +159,16 @@ class Pseudolikelihood(Objective):
     missing = "left out"
     weighs_nodes = True
 
-    def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
+    def loss_statistics(
+        self,
+        model: Any,
+        labels: np.ndarray,
+        *,
+        state: object = None,
+        seed: int = 0,
+        n_threads: int = 1,
+        node_weight: np.ndarray | None = None,
+    ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
         if np.any(labels < 0):
             kept = with_known_surroundings(model, labels)
