@@ -146,16 +146,9 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     between = np.zeros(n_edges)
     between[inner] = np.asarray(inverse[ends[:, 1], ends[:, 0]]).ravel()
     resistance = np.minimum(own[tails] + own[heads] - 2 * between, 1.0)
-    resistance[_is_bridge(graph, resistance)] = 1.0
+    # Bridges, up to rounding: an edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
+    resistance[resistance > 1 - 0.5 / max(graph.n_nodes, 1)] = 1.0
     return resistance
-
-
-def _is_bridge(graph: Graph, resistance: np.ndarray) -> np.ndarray:
-    """Edges whose resistance is one up to rounding, which are the bridges.
-
-    An edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
-    """
-    return resistance > 1 - 0.5 / max(graph.n_nodes, 1)
 
 
 def _selected_inverse(matrix):

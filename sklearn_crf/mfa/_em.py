@@ -136,7 +136,7 @@ def em_step(params, data, prior, n_threads=1):
         scatter = Scatter(np.einsum("sjj->sj", full), full, None)
     else:
         scatter = Scatter(
-            _grouped_diagonal(squares, first, counts, means, params.noise_group),
+            squares + group_sums((counts[:, None] * means - 2 * first) * means, params.noise_group),
             None,
             _projected_scatter(params, old, z_first, first, counts, safe, means),
         )
@@ -191,11 +191,6 @@ def _projected_scatter(params, precision, z_moments, first, counts, safe, means)
     z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved
     return (z_x - _outer(means, z_sum)) / safe[:, None, None]
-
-
-def _grouped_diagonal(squares, first, counts, means, group):
-    """Sum over the components of a noise group of ``n_s diag T_s``."""
-    return squares + group_sums((counts[:, None] * means - 2 * first) * means, group)
 
 
 def _factor_step(params, counts, alive, scatter, prior):

@@ -65,7 +65,8 @@ class SaddlePoint(Objective):
             terms=terms,
             predicted=best.labels,
             converged=best.converged,
-            n_nonsubmodular=_n_nonsubmodular(best.state),
+            # Minimum cuts count the edges that they could not represent.
+            n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
             gap=best.gap,
         )
 
@@ -124,11 +125,6 @@ class MaximumMarginal(Objective):
             predicted=predicted,
             converged=free.converged,
         )
-
-
-def _n_nonsubmodular(state):
-    """Min-cut says in its state how many edges it could not represent; other algorithms have no such number."""
-    return int(getattr(state, "n_nonsubmodular", 0))
 
 
 def _largest(marginals):
