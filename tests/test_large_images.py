@@ -14,6 +14,7 @@ from sklearn_crf.large_images import predict_in_tiles
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.preprocessing import PatchGroups
 from sklearn_crf.rtf import Blur, GaussianNoise, _tuning
+from sklearn_crf.rtf._classifier import codes_of
 from sklearn_crf.rtf._prediction import FittedField
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -297,7 +298,7 @@ def test_labels_of_tree_fields_that_can_differ_are_counted(options):
     # No step that is shorter than the distance leads to another label.
     rng = np.random.default_rng(0)
     values = loose._values(image[None])[1][0]
-    codes = loose._codes
+    codes = codes_of(loose)
     distance, columns = codes.distances(values), codes.labels(values)
     for _ in range(20):
         step = rng.normal(size=values.shape)
