@@ -84,7 +84,7 @@ def solve(
     >>> found.certified
     True
     """
-    chosen = AutoMap() if inference == "auto" else able_inference(inference, "map", "solve()")
+    chosen = able_inference(inference, "map", "solve()", AutoMap())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.map(model, n_threads=thread_count(n_jobs))
@@ -142,7 +142,7 @@ def marginals(
            [0.79, 0.21],
            [0.85, 0.15]])
     """
-    chosen = AutoMarginals() if inference == "auto" else able_inference(inference, "marginals", "marginals()")
+    chosen = able_inference(inference, "marginals", "marginals()", AutoMarginals())
     model, shape = _as_model(unary, pairwise, edges, edge_weight, connectivity, costs)
     with single_threaded_blas():
         found = chosen.marginals(model, n_threads=thread_count(n_jobs))

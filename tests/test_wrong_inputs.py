@@ -239,7 +239,7 @@ WRONG = {
     "no thread to solve with": (lambda: solve(IMAGE, 1.0, n_jobs=0), "n_jobs must be 1 for one thread"),
     "marginals of a minimum cut": (
         lambda: marginals(IMAGE, 1.0, inference="graph_cut"),
-        "finds no marginals, which marginals() needs: use",
+        r"finds no marginals, which marginals\(\) needs: use one of 'auto'",
     ),
     "an inference that is none": (
         lambda: resolve_inference("belief_propagation"),

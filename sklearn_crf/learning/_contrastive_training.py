@@ -299,7 +299,5 @@ def _generator(item, labels):
 
 
 def _generating_inference(inference):
-    if inference == "auto":
-        # Residual scheduling is the paper's.
-        return LoopyBP(schedule="residual")
-    return able_inference(inference, "map", "a generator of labelings")
+    # Residual scheduling is the paper's.
+    return able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

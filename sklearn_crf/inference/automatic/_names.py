@@ -121,8 +121,11 @@ def labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
     return _MAKERS[inference][1]
 
 
-def able_inference(inference: str | Inference, task: str, use: str) -> Inference:
+def able_inference(inference: str | Inference, task: str, use: str, automatic: Inference | None = None) -> Inference:
     """Return a new object of the inference of a name or an object, which must support a task that ``use`` needs."""
+    # automatic: what "auto" stands for; None for the automatic choice of marginals
+    if automatic is not None and isinstance(inference, str) and inference == "auto":
+        return automatic
     found = resolve_inference(inference).inference
     if task not in found.tasks:
         able = ", ".join(repr(name) for name, (make, _) in _MAKERS.items() if task in make().tasks)
