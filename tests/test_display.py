@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgba_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import Example, Graph
+from sklearn_crf import DRFClassifier, Example, Graph
 from sklearn_crf.display import FieldDisplay, TrainingTraceDisplay
 from sklearn_crf.display._field import _RIGHT, _UNLABELLED, _WRONG, _probability_colours
 from sklearn_crf.graphs import lattice
@@ -177,34 +177,24 @@ def test_batch_instead_of_one_example_is_an_error():
         FieldDisplay.from_estimator(Threshold().fit(), np.zeros((1, 2, 3, 1)))
 
 
-class Trained(BaseEstimator):
-    """A fitted estimator of 2 node weights, an intercept and 2 edge weights, as its trace sees it."""
-
-    learning = "spa"
-
-    def __init__(self, n_iter, errors=None):
-        self.coef_, self.intercept_, self.edge_coef_ = np.zeros((1, 2)), np.zeros(1), np.zeros((1, 2, 1))
-        self.coef_path_ = np.arange(n_iter * 5, dtype=float).reshape(n_iter, 5)
-        self.gradient_path_ = -10 * self.coef_path_
-        self.error_curve_ = np.full(n_iter, np.nan) if errors is None else errors
-        self.n_iter_ = n_iter
-
-    def fit(self, X, y):
-        """Nothing is learned."""
-
-    def _fitted_potentials(self):
-        return self
-
-    def unpack(self, flat):
-        return flat[:2], flat[2:3], flat[3:]
+def trained(n_iter, errors=None):
+    """Return a fitted field of 2 node weights, an intercept and 2 edge weights, with a trace of so many iterations."""
+    field = DRFClassifier(learning="spa", pairwise="ising")
+    field.classes_, field.n_features_in_, field.lattice_ndim_ = np.arange(2), 2, 2
+    field.coef_, field.intercept_, field.edge_coef_ = np.zeros((1, 2)), np.zeros(1), np.zeros((1, 2, 1))
+    field.coef_path_ = np.arange(n_iter * 5, dtype=float).reshape(n_iter, 5)
+    field.gradient_path_ = -10 * field.coef_path_
+    field.error_curve_ = np.full(n_iter, np.nan) if errors is None else errors
+    field.n_iter_ = n_iter
+    return field
 
 
 def test_trace_draws_the_named_weights():
     errors = np.arange(4.0)
     weights = ["coef_[0, 1]", "edge_coef_[0, 1, 0]"]
-    display = TrainingTraceDisplay.from_estimator(Trained(4, errors), weights=weights)
+    display = TrainingTraceDisplay.from_estimator(trained(4, errors), weights=weights)
     assert display.axes_.shape == (5, 1)
-    path = Trained(4).coef_path_
+    path = trained(4).coef_path_
     np.testing.assert_array_equal(display.axes_[0, 0].lines[0].get_ydata(), path[:, 1])
     np.testing.assert_array_equal(display.axes_[2, 0].lines[0].get_ydata(), path[:, 4])
     np.testing.assert_array_equal(display.axes_[3, 0].lines[-1].get_ydata(), 10 * path[:, 4])
@@ -212,25 +202,25 @@ def test_trace_draws_the_named_weights():
 
 
 def test_trace_defaults_to_intercept_and_first_feature():
-    display = TrainingTraceDisplay.from_estimators([Trained(3), Trained(6)], names=["one", "two"])
+    display = TrainingTraceDisplay.from_estimators([trained(3), trained(6)], names=["one", "two"])
     assert display.axes_.shape == (5, 2)
     assert [display.axes_[row, 0].get_ylabel() for row in (0, 2)] == ["intercept_[0]", "coef_[0, 0]"]
     assert [ax.get_title() for ax in display.axes_[0]] == ["one", "two"]
-    np.testing.assert_array_equal(display.axes_[0, 1].lines[0].get_ydata(), Trained(6).coef_path_[:, 2])
+    np.testing.assert_array_equal(display.axes_[0, 1].lines[0].get_ydata(), trained(6).coef_path_[:, 2])
     assert display.axes_[-1, 0].texts[0].get_text() == "counts no errors"
 
 
 def test_trace_names_what_is_missing():
     with pytest.raises(ValueError, match=r"weights names 'w', but the estimator has coef_\[0, 0\]"):
-        TrainingTraceDisplay.from_estimator(Trained(3), weights=["w"])
-    estimator = Trained(3)
+        TrainingTraceDisplay.from_estimator(trained(3), weights=["w"])
+    estimator = trained(3)
     estimator.coef_path_ = np.zeros((0,))
-    with pytest.raises(ValueError, match="Trained kept no coef_path_"):
+    with pytest.raises(ValueError, match="DRFClassifier kept no coef_path_"):
         TrainingTraceDisplay.from_estimator(estimator)
     with pytest.raises(ValueError, match="names must hold 1 titles"):
-        TrainingTraceDisplay.from_estimators([Trained(3)], names=["a", "b"])
+        TrainingTraceDisplay.from_estimators([trained(3)], names=["a", "b"])
     with pytest.raises(ValueError, match="axes must have shape"):
-        TrainingTraceDisplay.from_estimator(Trained(3), axes=plt.subplots(2, 1)[1])
+        TrainingTraceDisplay.from_estimator(trained(3), axes=plt.subplots(2, 1)[1])
 
 
 def test_matplotlib_is_imported_only_to_draw():
