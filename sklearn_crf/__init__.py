@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sklearn_crf.graphs import Graph
     from sklearn_crf.mfa import MultiConditionalMFA
     from sklearn_crf.multilabel import MultiLabelField
+    from sklearn_crf.restoration import restore
     from sklearn_crf.rtf import RegressionTreeField, RegressionTreeFieldClassifier
 
 __version__ = "0.1.0.dev0"
@@ -38,6 +39,7 @@ __all__ = [
     "Spatial",
     "marginals",
     "refine",
+    "restore",
     "show_versions",
     "solve",
 ]
@@ -61,6 +63,7 @@ _MODULE_OF = {
     "Spatial": "dense",
     "marginals": "_energies",
     "refine": "dense",
+    "restore": "restoration",
     "show_versions": "_versions",
     "solve": "_energies",
 }
@@ -87,6 +90,7 @@ _SUBMODULES = {
     "pipeline",
     "potentials",
     "preprocessing",
+    "restoration",
     "rtf",
 }
 

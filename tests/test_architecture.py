@@ -33,7 +33,9 @@ TIERS = [
     {"learning"},
     {"estimators", "rtf", "mfa"},
     {"calibration", "dense", "display", "inspection", "large_images", "multilabel", "pipeline"},
+    {"restoration"},
     {"__init__"},
+    {"__main__"},
 ]
 TIER = {unit: tier for tier, units in enumerate(TIERS) for unit in units}
 

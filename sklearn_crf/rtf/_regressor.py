@@ -330,7 +330,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             What made X, one for all images or one for each; by default that of the estimator, if that is one.
         noise : "auto", float or array-like of shape (n,), optional
             Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto"
-            estimates it for each image by the median magnitude of its finest detail. The field then sees images in
+            estimates it for each image by the finest detail where the image is smooth. The field then sees images in
             units in which it is the level of ``corruption=GaussianNoise(level)``.
 
         Returns
@@ -353,14 +353,19 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         check_is_fitted(self)
         if noise is not None:
             return self._predicted_at_levels(X, noise, return_std, evidence)
+        found = self._predicted(X, return_std, evidence, degradation)
+        warn_of_other_noise(self.corruption, X)
+        return found
+
+    def _predicted(self, X, return_std, evidence, degradation=None):
+        """Predictions for images whose noise is that of training."""
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
             require_held_out(self.held_out_errors_, self.loss, evidence)
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is not None and channels.n_colours is not None:
-            return channels.predicted(self, X, return_std, evidence, degradation)
+            return channels.predicted(self._predicted, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
-        warn_of_other_noise(self.corruption, X)
         if evidence is None:
             field = FittedField.of(vars(self))
             of_model = deviation if is_exact else None
@@ -379,27 +384,36 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return predicted, put_back(planes, deviations, self._has_channels)
 
     def _predicted_at_levels(self, X, noise, return_std, evidence):
-        """Predictions for images of other levels of noise than that of training, image by image."""
-        trained = level_of_noise(self.corruption)
-        levels = levels_of_images(noise, X, tuned.LEAST_NOISE * trained)
+        """Predictions for images of other levels of noise than that of training."""
+        levels = levels_of_images(noise, X, tuned.LEAST_NOISE * level_of_noise(self.corruption))
+        channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
+        if channels is not None and channels.n_colours is not None:
+            return channels.predicted(self._at_levels, X, return_std, evidence, levels)
+        return self._at_levels(X, return_std, evidence, levels)
+
+    def _at_levels(self, X, return_std, evidence, levels):
+        """Predictions image by image, for one level of noise each."""
         found = []
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
-            found.append(self._in_units(trained / level).predict(X[i : i + 1], return_std, evidence=known))
+            mean = np.reshape(X[i], (-1, len(self.target_mean_))).mean(axis=0, dtype=np.float64)
+            field = self._in_units(level_of_noise(self.corruption) / level, mean)
+            found.append(field._predicted(X[i : i + 1], return_std, known))
         if return_std:
             return tuple(joined_examples(part) for part in zip(*found, strict=True))
         return joined_examples(found)
 
-    def _in_units(self, factor):
-        """The field for images that have to be multiplied by a factor to be in the units of training."""
-        field = copy(self)
-        names = {"channel_centre_": 1 / factor, "channel_scale_": factor, "target_mean_": 1 / factor}
-        for name, share in (names | {"target_scale_": 1 / factor}).items():
-            setattr(field, name, getattr(self, name) * share)
+    def _in_units(self, factor, mean):
+        """The field for images that are to be multiplied by a factor, about their mean, to be in units of training."""
+        field, share = copy(self), 1 - 1 / factor
+        # A later field of a cascade sees the prediction of the one before, too, which has the same mean.
+        field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
+        field.channel_scale_ = self.channel_scale_ * factor
+        field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
         trained = one_level(self.corruption)
         field.corruption = self.corruption if trained is None else GaussianNoise(trained / factor)
         if hasattr(self, "stages_"):
-            field.stages_ = [stage._in_units(factor) for stage in self.stages_]
+            field.stages_ = [stage._in_units(factor, mean) for stage in self.stages_]
         return field
 
     def _mean_of(self, model):

@@ -436,7 +436,9 @@ def test_other_levels_of_noise_are_brought_to_that_of_training(denoiser):
     noisy = clean + 0.5 * SIGMA * np.random.default_rng(2).normal(size=clean.shape)
     found = denoiser.predict(noisy, noise=[0.5 * SIGMA, SIGMA, 2 * SIGMA])
     for own, x, factor in zip(found, noisy, (2.0, 1.0, 0.5), strict=True):
-        assert_allclose(own, denoiser.predict(factor * x[np.newaxis])[0] / factor, atol=1e-4)
+        mean = x.mean()
+        in_units = denoiser.predict(mean + factor * (x[np.newaxis] - mean))[0]
+        assert_allclose(own, mean + (in_units - mean) / factor, atol=1e-4)
     assert_array_equal(denoiser.predict(noisy, noise=SIGMA), denoiser.predict(noisy))
 
 
@@ -455,10 +457,12 @@ def test_levels_of_noise_go_with_colours_lists_deviations_and_cascades():
     solver = FieldSolver(early_stopping=True)
     field = RegressionTreeField(corruption=GaussianNoise(SIGMA), solver=solver, clip=None, **options).fit(clean)
     noisy = list(with_noise(clean[:2]))
-    both = field.predict(noisy, True, noise=2 * SIGMA), field.predict([0.5 * x for x in noisy], True)
-    for found, halved in zip(*both, strict=True):
-        for own, half in zip(found, halved, strict=True):
-            assert_allclose(own, 2 * half, atol=1e-4)
+    means = [x.mean() for x in noisy]
+    found, deviations = field.predict(noisy, True, noise=2 * SIGMA)
+    halved = field.predict([m + 0.5 * (x - m) for x, m in zip(noisy, means, strict=True)], True)
+    for own, deviation, half, of_half, m in zip(found, deviations, *halved, means, strict=True):
+        assert_allclose(own, m + 2 * (half - m), atol=1e-4)
+        assert_allclose(deviation, 2 * of_half, atol=1e-4)
     colours = np.stack([noisy[0], noisy[1], noisy[0]], axis=-1)[np.newaxis]
     by_colour = field.predict([noisy[0], noisy[1]], noise=SIGMA / 2)
     assert_allclose(field.predict(colours, noise=SIGMA / 2)[0, ..., 1], by_colour[1], atol=1e-6)
@@ -466,7 +470,21 @@ def test_levels_of_noise_go_with_colours_lists_deviations_and_cascades():
         clean[..., np.newaxis], clean
     )
     seen = noisy[0][np.newaxis, ..., np.newaxis]
-    assert_allclose(cascade.predict(seen, noise=2 * SIGMA), 2 * cascade.predict(seen / 2), atol=1e-4)
+    m = seen.mean()
+    assert_allclose(cascade.predict(seen, noise=2 * SIGMA), 2 * cascade.predict((seen + m) / 2) - m, atol=1e-4)
+
+
+def test_little_noise_moves_no_image_of_one_colour(denoiser):
+    for colour in (0.1, 0.5, 0.9):
+        image = np.full((1, 40, 48), colour)
+        assert_allclose(denoiser.predict(image, noise=0.05 * SIGMA), image, atol=0.05 * SIGMA)
+
+
+def test_noise_that_is_given_is_not_doubted(denoiser):
+    detail = np.random.default_rng(1).normal(size=(1, 40, 48))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        denoiser.predict(detail, noise=0.1 * SIGMA)
 
 
 def test_noise_far_from_that_of_training_is_warned_of(denoiser):

@@ -388,10 +388,11 @@ class Channels(NamedTuple):
             return values
         return [value for value, n in zip(values, self.n_colours, strict=True) for _ in range(max(n, 1))]
 
-    def predicted(self, field, X, return_std, evidence, degradation):
-        """Predictions of colour images by a field of grey ones, colour by colour."""
+    def predicted(self, predict, X, return_std, evidence, of_images):
+        """Predictions of colour images by the function of a field of grey ones, colour by colour."""
+        # of_images: degradations or levels of noise, one for each image
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
-        found = field.predict(self.X, return_std, evidence=known, degradation=self.of_images(degradation))
+        found = predict(self.X, return_std, known, self.of_images(of_images))
         if return_std:
             return tuple(self.together(part, _is_stack(X)) for part in found)
         return self.together(found, _is_stack(X))

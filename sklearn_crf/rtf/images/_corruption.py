@@ -283,8 +283,17 @@ def warn_of_other_noise(corruption, X):
 
 
 def _noise_of(x):
+    """Estimate the noise of an image by its smoothest squares, where detail is least mistaken for noise."""
+    # x: (H, W), (H, W, C) or (D, H, W, C)
     x = np.asarray(x, dtype=np.float64)
-    return noise_of_detail(x[..., None] if x.ndim == 2 else x)
+    x = x[..., None] if x.ndim == 2 else x
+    side = tuned.SMOOTH_SQUARE
+    rows, columns = x.shape[-3] // side, x.shape[-2] // side
+    if rows * columns < tuned.LEAST_SQUARES_OF_NOISE:
+        return noise_of_detail(x)
+    squares = x[..., : rows * side, : columns * side, :].reshape(-1, rows, side, columns, side, x.shape[-1])
+    levels = [noise_of_detail(own) for image in squares.transpose(0, 1, 3, 2, 4, 5) for row in image for own in row]
+    return float(np.quantile(levels, tuned.SHARE_OF_SQUARES)) / tuned.BIAS_OF_SQUARES
 
 
 def levels_of_images(noise, X, least):

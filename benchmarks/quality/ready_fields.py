@@ -1,0 +1,108 @@
+"""Train the fields that ``sklearn_crf.restore`` comes with, and write them into the package.
+
+Photographs that come with scikit-image (astronaut by NASA, public domain; brick, camera, chelsea, coffee, gravel and
+rocket, CC0) and with scikit-learn (china and flower, CC BY), grey, at half scale. Fits have fixed seeds: the same
+versions of the libraries give the same files. Less than a minute on one core.
+
+    python benchmarks/quality/ready_fields.py [--fields noise missing blur zoom] [--folder FOLDER]
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from scipy.ndimage import gaussian_filter
+from skimage import data
+from skimage.draw import line
+from skimage.transform import resize
+from sklearn.datasets import load_sample_images
+
+from sklearn_crf.restoration import _restore as ready
+from sklearn_crf.rtf import Blur, Downsampling
+
+SAMPLES = ("astronaut", "brick", "camera", "chelsea", "coffee", "gravel", "rocket")
+LUMA = np.array([0.299, 0.587, 0.114])
+MULTIPLE = 12  # of sides, so that every scale divides them
+
+
+def photographs():
+    """Grey photographs (H, W) of bytes at half scale."""
+    images = [getattr(data, name)() for name in SAMPLES] + list(load_sample_images().images)
+    found = []
+    for image in images:
+        grey = image @ LUMA if image.ndim == 3 else image.astype(float)
+        shape = [side // (2 * MULTIPLE) * MULTIPLE for side in grey.shape]
+        found.append(np.rint(np.clip(resize(grey, shape, anti_aliasing=True), 0, 255)).astype(np.uint8))
+    return found
+
+
+def with_holes(image, rng):
+    """The image without some pixels: single ones, bars, or scratches."""
+    gone = np.zeros(image.shape[:2], dtype=bool)
+    height, width = gone.shape
+    kind = rng.integers(3)
+    if kind == 0:
+        gone |= rng.random(gone.shape) < rng.uniform(0.2, 0.8)
+    for _ in range((0, gone.size // 2500, gone.size // 1200)[kind]):
+        top, left = rng.integers(height), rng.integers(width)
+        if kind == 1:
+            sides = rng.permutation([rng.integers(2, 9), rng.integers(4, 25)])
+            gone[top : top + sides[0], left : left + sides[1]] = True
+        else:
+            turn, length, thick = rng.uniform(0, 2 * np.pi), rng.uniform(20, 80), rng.integers(1, 4)
+            end = int(top + length * np.sin(turn)), int(left + length * np.cos(turn))
+            for shift in range(thick):
+                rows, columns = line(top + shift, left, end[0] + shift, end[1])
+                inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+                gone[rows[inside], columns[inside]] = True
+    holed = image.astype(np.float32)
+    holed[gone] = np.nan
+    return holed
+
+
+def kernels():
+    """Squares, Gaussians and straight movements."""
+    found = [np.full((side, side), 1 / side**2) for side in (3, 5, 7, 9)]
+    point = np.zeros((17, 17))
+    point[8, 8] = 1
+    found += [gaussian_filter(point, width) for width in (1.0, 1.6, 2.4)]
+    for turn in (0.0, 0.7, 1.6, 2.4):
+        moved = np.zeros((17, 17))
+        for step in np.linspace(-5, 5, 200):
+            moved[round(8 + step * np.sin(turn)), round(8 + step * np.cos(turn))] += 1
+        found.append(moved / moved.sum())
+    return found
+
+
+def training(name):
+    """The parameters of a field that say what it is trained on."""
+    noises = (0.7, 2.0, 6.0)
+    if name == "missing":
+        return {"corruption": with_holes}
+    if name == "blur":
+        return {"degradation": [Blur(kernel, noise) for kernel in kernels() for noise in noises]}
+    if name == "zoom":
+        return {"degradation": [Downsampling(2, noise) for noise in noises]}
+    return {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fields", nargs="+", choices=ready.FIELDS, default=list(ready.FIELDS))
+    parser.add_argument("--folder", type=Path, default=ready.FOLDER)
+    args = parser.parse_args()
+    images = photographs()
+    for name in args.fields:
+        start = time.process_time()
+        field = ready.estimator_of(name).set_params(**training(name)).fit(images)
+        path = ready.save(name, field, args.folder)
+        leaves = "/".join(str(len(part)) for part in field.precisions_)
+        print(
+            f"{name:<8} {time.process_time() - start:6.1f} s  {leaves} leaves  {path.stat().st_size:,} bytes",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""Noise, missing pixels, blur and lack of resolution removed from photographs."""
+
+import json
+from collections.abc import Sequence
+from copy import copy
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+
+import sklearn_crf.preprocessing
+from sklearn_crf._numbers import as_integer, as_reals, without_mask
+from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
+from sklearn_crf.encoding._batches import object_array
+from sklearn_crf.restoration import _tuning as tuned
+from sklearn_crf.rtf import Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
+from sklearn_crf.rtf.images._corruption import levels_of_images
+
+# Fields trained on sample photographs, one for each kind of damage, kept as text.
+FOLDER = Path(__file__).with_name("fields")
+
+# What each field is an estimator for. Predictions are not rounded: planes of colours are no bytes.
+FIELDS: dict[str, dict] = {
+    "noise": {"corruption": GaussianNoise(25)},
+    "missing": {"corruption": MissingPixels(0.2, 0.8)},
+    "blur": {"degradation": Blur(np.full((9, 9), 1 / 81), noise=2.0)},
+    "zoom": {"degradation": Downsampling(2, noise=2.0)},
+}
+
+# Records of training, which predictions do not read.
+_RECORDS = {
+    "loss_curve_",
+    "round_ends_",
+    "n_iter_",
+    "validation_curve_",
+    "held_out_errors_",
+}
+
+# Brightness and two opponent colours of red, green and blue: white noise stays independent between them.
+_OPPONENT = np.array([[1, 1, 1], [1, 0, -1], [1, -2, 1]]) / np.array([[3], [2], [4]])
+_GREY = np.array([0, 127.5, 127.5])
+
+
+def restore(
+    image: Any,
+    *,
+    noise: str | float = "auto",
+    mask: Any = None,
+    kernel: ArrayLike | None = None,
+    scale: int = 1,
+    n_jobs: int | None = None,
+) -> Any:
+    r"""Restore a photograph: remove noise, fill in missing pixels, undo a known blur, or enlarge.
+
+    .. math::
+        u = \Big( J(x) + \tfrac{1}{\sigma^2} K^\top K \Big)^{-1} \Big( h(x) + \tfrac{1}{\sigma^2} K^\top x \Big)
+
+    J and h are those of a :class:`~sklearn_crf.RegressionTreeField` that comes with the package, trained on the sample
+    photographs of scikit-learn and scikit-image; K is the blur or the loss of resolution. Colours are restored as
+    brightness and two opponent colours.
+
+    Parameters
+    ----------
+    image : array-like of shape (H, W), (H, W, 3) or (H, W, 4), or list of such images
+        Grey, red-green-blue, or with an alpha channel, which is kept as it is. Bytes, 16-bit integers, booleans, or
+        floats: of the range 0 to 1 or -1 to 1 if all values lie within, else of 0 to 255 or of their own range. NaN
+        are missing pixels.
+    noise : "auto" or float, default="auto"
+        Standard deviation of the noise, in units of the image. "auto" estimates it, for brightness and for each
+        opponent colour: by the finest detail where the image is smooth, with ``kernel`` by the frequencies that the
+        blur leaves least of. An image to enlarge is taken to be clean.
+    mask : array-like of bool of shape (H, W), or list of them, optional
+        True where pixels are missing. The other pixels are returned as they are.
+    kernel : array-like of shape (h, w), optional
+        What the image was blurred with, its middle at ``kernel[h // 2, w // 2]``. It is divided by its sum.
+    scale : int, default=1
+        How many times larger the result is along each axis: 2, 3 or 4.
+    n_jobs : int, optional
+        Threads; results do not depend on it.
+
+    Returns
+    -------
+    ndarray, or list of ndarray
+        Of the type of ``image``; ``scale`` times as large.
+
+    Raises
+    ------
+    ValueError
+        If an image has another shape or infinite values, no pixel is known, or more than one of ``mask``, ``kernel``
+        and ``scale`` is given.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, PhD thesis, TU Wien 2012, Part III.
+    U. Schmidt, C. Rother, S. Nowozin, J. Jancsary and S. Roth. Discriminative non-blind deblurring. CVPR 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import restore
+    >>> clean = np.kron(np.random.default_rng(0).random((8, 8)), np.ones((12, 12)))
+    >>> noisy = clean + 0.1 * np.random.default_rng(1).normal(size=clean.shape)
+    >>> (
+    ...     float(np.std(noisy - clean).round(2)),
+    ...     float(np.std(restore(noisy) - clean).round(2)),
+    ... )
+    (0.1, 0.03)
+    """
+    task = _Task.of(noise, kernel, scale, n_jobs)
+    if not isinstance(image, list | tuple):
+        return _restored(image, mask, task, "image")
+    masks = mask if isinstance(mask, list | tuple) else [mask] * len(image)
+    if len(masks) != len(image):
+        raise ValueError(f"mask holds {len(masks)} masks, but image holds {len(image)} images.")
+    return [_restored(own, gaps, task, f"image[{i}]") for i, (own, gaps) in enumerate(zip(image, masks, strict=True))]
+
+
+class _Task(NamedTuple):
+    """What is to be undone in all images."""
+
+    noise: Any
+    kernel: np.ndarray | None
+    scale: int
+    n_jobs: int | None
+
+    @classmethod
+    def of(cls, noise: Any, kernel: Any, scale: Any, n_jobs: Any) -> "_Task":
+        """Check the parameters."""
+        levels_of_images(noise, [np.zeros((2, 2))], 1.0)
+        if np.ndim(noise):
+            raise ValueError(f"noise must be 'auto' or a positive number, got {noise!r}.")
+        scale = as_integer(scale, "scale", lowest=1, highest=4)
+        if kernel is not None:
+            kernel = _checked_kernel(kernel)
+            if scale > 1:
+                raise ValueError("kernel and scale cannot be given together: undo the blur first, then enlarge.")
+        return cls(noise, kernel, scale, n_jobs)
+
+    def planes(self, planes: list, levels: Any) -> list:
+        """Restore planes (H, W) in the range of bytes, whose noise is "auto" or one level for each."""
+        name = "blur" if self.kernel is not None else "zoom" if self.scale > 1 else "noise"
+        field, images = ready_field(name, self.n_jobs), _of_channels(planes)
+        if name == "noise":
+            return list(field.predict(images, noise=levels))
+        made_by, what = (Downsampling, self.scale) if self.kernel is None else (Blur, self.kernel)
+        if isinstance(levels, str):
+            levels = [self._noise_of(plane) for plane in planes]
+        made = [made_by(what, noise=max(level, tuned.LEAST_NOISE)) for level in levels]
+        return list(field.predict(images, degradation=made))
+
+    def _noise_of(self, plane: np.ndarray) -> float:
+        """Estimate the noise of a blurred plane by the frequencies that the blur leaves least of."""
+        if self.kernel is None:  # detail of a small image cannot be told from noise
+            return tuned.LEAST_NOISE
+        window = np.outer(np.hanning(plane.shape[0]), np.hanning(plane.shape[1]))
+        power = np.abs(np.fft.rfft2((plane - plane.mean()) * window)) ** 2 / np.sum(window**2)
+        gain = np.abs(np.fft.rfft2(self.kernel, plane.shape))
+        # The power of white noise is exponentially distributed.
+        return float(np.sqrt(np.median(power[gain <= np.quantile(gain, tuned.BLURRED_AWAY)]) / np.log(2)))
+
+
+def _checked_kernel(kernel: Any) -> np.ndarray:
+    """Return a kernel of sum one."""
+    kernel = as_reals(kernel, "kernel")
+    if kernel.ndim != 2 or not np.isfinite(kernel).all() or not kernel.sum() > 0:
+        raise ValueError(f"kernel must be a matrix of finite numbers of positive sum, got shape {kernel.shape}.")
+    return kernel / kernel.sum()
+
+
+def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
+    """Restore one image."""
+    photo = _Photo.of(image, name)
+    gaps = photo.gaps(mask, name)
+    if gaps is None:
+        levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
+        return photo.made(task.planes(photo.planes, levels), task.scale)
+    if task.kernel is not None or task.scale > 1 or not isinstance(task.noise, str):
+        raise ValueError(f"{name} has missing pixels, which are filled in alone: pass no noise, kernel or scale.")
+    planes = [np.where(gaps, np.nan, plane) for plane in photo.planes]
+    filled = ready_field("missing", task.n_jobs).predict(_of_channels(planes))
+    return photo.made(list(filled), 1, kept=~gaps)
+
+
+class _Photo(NamedTuple):
+    """An image as planes of brightness and opponent colours in the range of bytes."""
+
+    image: np.ndarray
+    colours: np.ndarray  # (H, W) or (H, W, 3), as floats
+    alpha: np.ndarray | None  # (H, W)
+    ends: tuple[float, float]  # of the range of colours
+
+    @classmethod
+    def of(cls, image: Any, name: str) -> "_Photo":
+        """Read an image, grey, in colour, or in colour and alpha."""
+        image = np.asarray(without_mask(image))
+        if image.dtype.kind not in "iufb":
+            raise ValueError(f"{name} must hold real numbers, got {image.dtype}.")
+        if image.ndim == 3 and image.shape[2] == 1:
+            raise ValueError(f"{name} has shape {image.shape}: pass a grey image as {name}[..., 0].")
+        if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (3, 4)) or min(image.shape[:2]) < 2:
+            raise ValueError(
+                f"{name} must have shape (H, W), (H, W, 3) or (H, W, 4), got {image.shape}: pass several images as a "
+                "list."
+            )
+        if np.isinf(image).any():
+            raise ValueError(f"{name} holds infinity: mark missing pixels by NaN or with mask.")
+        colours = (image[..., :3] if image.ndim == 3 else image).astype(np.float64)
+        known = colours[~np.isnan(colours)]
+        if not known.size:
+            raise ValueError(f"{name} has no known pixel.")
+        alpha = image[..., 3] if image.ndim == 3 and image.shape[2] == 4 else None
+        return cls(image, colours, alpha, range_of_type(image) or range_of_images([known]))
+
+    @property
+    def unit(self) -> float:
+        """Bytes of one unit of the image."""
+        return BYTES[1] / (self.ends[1] - self.ends[0])
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Noise of each plane for noise of one in each colour."""
+        return np.ones(1) if self.colours.ndim == 2 else np.linalg.norm(_OPPONENT, axis=1)
+
+    @property
+    def planes(self) -> list:
+        """Planes (H, W)."""
+        values = (self.colours - self.ends[0]) * self.unit
+        if values.ndim == 2:
+            return [values]
+        return list(np.moveaxis(values @ _OPPONENT.T + _GREY, 2, 0))
+
+    def gaps(self, mask: Any, name: str) -> np.ndarray | None:
+        """Pixels (H, W) to fill in, None if there are none."""
+        found = np.isnan(self.colours)
+        found = found.any(axis=2) if found.ndim == 3 else found
+        if mask is not None:
+            mask = np.asarray(mask)
+            if mask.shape != found.shape or mask.dtype != bool:
+                raise ValueError(
+                    f"mask of {name} must be booleans of shape {found.shape}, True where a pixel is missing, got "
+                    f"{mask.dtype} of shape {mask.shape}."
+                )
+            found = found | mask
+        if found.all():
+            raise ValueError(f"{name} has no known pixel.")
+        return found if found.any() else None
+
+    def made(self, planes: Sequence, scale: int, kept: np.ndarray | None = None) -> np.ndarray:
+        """Return an image of the same kind with these planes, and its own values where they are kept."""
+        if len(planes) == 1:
+            values = np.asarray(planes[0])
+        else:
+            values = (np.stack(planes, axis=2) - _GREY) @ np.linalg.inv(_OPPONENT).T
+        values = values / self.unit + self.ends[0]
+        if range_of_type(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
+            values = np.clip(values, *self.ends)
+        if self.image.dtype.kind in "iu":
+            values = np.rint(values)
+        values = (values >= 0.5) if self.image.dtype == bool else values.astype(self.image.dtype)
+        if kept is not None:
+            values[kept] = self.image[kept][..., :3] if values.ndim == 3 else self.image[kept]
+        if self.alpha is None:
+            return values
+        alpha = self.alpha.repeat(scale, axis=0).repeat(scale, axis=1)
+        return np.concatenate([values, alpha[..., np.newaxis]], axis=2)
+
+
+def _of_channels(planes: Sequence) -> np.ndarray:
+    """Return planes as images of one channel."""
+    return object_array([plane[..., np.newaxis].astype(np.float32) for plane in planes])
+
+
+def estimator_of(name: str) -> RegressionTreeField:
+    """Return the field of a kind of damage, not yet fitted."""
+    return RegressionTreeField(random_state=0, clip=None, **FIELDS[name])
+
+
+def ready_field(name: str, n_jobs: int | None = None) -> RegressionTreeField:
+    """Return a trained field."""
+    field = copy(_loaded(name))
+    field.n_jobs = n_jobs
+    return field
+
+
+@cache
+def _loaded(name: str) -> RegressionTreeField:
+    field = estimator_of(name)
+    text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    for attribute, value in json.loads(text, object_hook=_unpacked).items():
+        setattr(field, attribute, value)
+    return field
+
+
+def save(name: str, field: RegressionTreeField, folder: Path = FOLDER) -> Path:
+    """Write what predictions of a fitted field need."""
+    state = {key: value for key, value in vars(field).items() if key not in {*field.get_params(deep=False), *_RECORDS}}
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(state, default=_packed, separators=(",", ":")) + "\n", encoding="utf-8")
+    return path
+
+
+def _packed(value: Any) -> Any:
+    """Return an array, a transformer or a scalar of NumPy as what JSON holds."""
+    if isinstance(value, np.ndarray):
+        flat = value.ravel().tolist()
+        if value.dtype.kind == "f":
+            flat = [float(f"{number:.9g}") for number in flat]  # float32, in which fields are evaluated, has seven
+        return {"array": flat, "shape": value.shape, "dtype": value.dtype.str}
+    if isinstance(value, BaseEstimator):
+        return {"transformer": type(value).__name__, "parameters": value.get_params(deep=False)}
+    return value.item()
+
+
+def _unpacked(found: dict) -> Any:
+    """Return the array or the fitted transformer that an object of JSON stands for."""
+    if "array" in found:
+        return np.array(found["array"], dtype=found["dtype"]).reshape(found["shape"])
+    if "transformer" in found:
+        made = getattr(sklearn_crf.preprocessing, found["transformer"])(**found["parameters"])
+        # Banks with given parameters learn the number of channels alone.
+        return made.fit(np.zeros((1, 8, 8, 1)))
+    return found

@@ -1,0 +1,179 @@
+"""Photographs restored by the fields that come with the package."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.interpolate import griddata
+from scipy.ndimage import convolve, zoom
+
+from sklearn_crf import restore
+from sklearn_crf.restoration import _restore as ready
+
+
+def photograph(height=96, width=120):
+    """A smooth scene with edges, in colour, of values 0 to 1."""
+    rows, columns = np.mgrid[:height, :width] / height
+    scene = 0.5 + 0.3 * np.sin(3 * rows) * np.cos(4 * columns)
+    scene = np.where((rows - 0.5) ** 2 + (columns - 0.6) ** 2 < 0.1, 0.15 + 0.3 * columns, scene)
+    return np.stack([scene, 0.8 * scene + 0.1 * rows, 0.9 - 0.7 * scene], axis=-1)
+
+
+@pytest.fixture(scope="module")
+def coins():
+    """A part of a grey photograph that no field was trained on, of values 0 to 1."""
+    data = pytest.importorskip("skimage.data", reason="the photograph comes with scikit-image")
+    return data.coins()[60:180, 20:164] / 255
+
+
+def psnr(image, truth):
+    return -10 * np.log10(np.mean((np.asarray(image, dtype=float) - truth) ** 2) + 1e-12)
+
+
+CLEAN = photograph()
+NOISY = CLEAN + 0.08 * np.random.default_rng(0).normal(size=CLEAN.shape)
+
+
+@pytest.mark.parametrize("level", [0.02, 0.08, 0.2])
+@pytest.mark.parametrize("is_grey", [False, True])
+def test_noise_of_any_level_is_removed(level, is_grey):
+    clean = CLEAN[..., 0] if is_grey else CLEAN
+    noisy = clean + level * np.random.default_rng(1).normal(size=clean.shape)
+    restored = restore(noisy)
+    assert restored.shape == noisy.shape
+    assert psnr(restored, clean) > psnr(noisy, clean) + 4
+    assert psnr(restored, clean) > psnr(restore(noisy, noise=level), clean) - 0.3
+
+
+def test_clean_photographs_stay_as_they_are():
+    assert psnr(restore(CLEAN), CLEAN) > 45
+
+
+FORMS = {
+    "bytes": (lambda x: np.rint(255 * x).astype(np.uint8), lambda x: x / 255),
+    "16 bits": (lambda x: np.rint(65535 * x).astype(np.uint16), lambda x: x / 65535),
+    "float32": (lambda x: x.astype(np.float32), lambda x: x),
+    "floats of bytes": (lambda x: 255 * x, lambda x: x / 255),
+    "own range": (lambda x: 6 * x - 3, lambda x: (x + 3) / 6),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_types_and_ranges_restore_alike(form):
+    there, back = FORMS[form]
+    noisy = there(np.clip(NOISY, 0, 1))
+    restored = restore(noisy)
+    assert restored.dtype == noisy.dtype
+    assert psnr(back(restored.astype(float)), restore(np.clip(NOISY, 0, 1))) > 40
+
+
+def test_alpha_is_kept():
+    alpha = np.random.default_rng(0).random(CLEAN.shape[:2])[..., np.newaxis]
+    restored = restore(np.concatenate([NOISY, alpha], axis=2))
+    np.testing.assert_array_equal(restored[..., 3:], alpha)
+    np.testing.assert_array_equal(restored[..., :3], restore(NOISY))
+
+
+@pytest.mark.parametrize("by", ["mask", "nan"])
+def test_missing_pixels_are_filled_in_and_others_kept(by, coins):
+    mask = np.random.default_rng(2).random(coins.shape) < 0.4
+    image = np.where(mask, np.nan if by == "nan" else 0.0, coins)
+    restored = restore(image, mask=mask if by == "mask" else None)
+    np.testing.assert_array_equal(restored[~mask], coins[~mask])
+    known, gaps = np.argwhere(~mask), np.argwhere(mask)
+    of_nearest = griddata(known, coins[~mask], gaps, method="nearest")
+    of_lines = griddata(known, coins[~mask], gaps, method="linear")
+    of_lines = np.where(np.isnan(of_lines), of_nearest, of_lines)
+    assert psnr(restored[mask], coins[mask]) > psnr(of_lines, coins[mask]) + 0.5
+
+
+def test_colours_of_missing_pixels_are_filled_in():
+    mask = np.random.default_rng(2).random(CLEAN.shape[:2]) < 0.4
+    restored = restore(np.where(mask[..., np.newaxis], np.nan, CLEAN))
+    np.testing.assert_array_equal(restored[~mask], CLEAN[~mask])
+    assert psnr(restored[mask], CLEAN[mask]) > 30
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.02])
+def test_known_blur_is_undone(noise, coins):
+    kernel = np.ones((5, 5))
+    blurred = convolve(coins, kernel / 25, mode="nearest")
+    blurred += noise * np.random.default_rng(3).normal(size=blurred.shape)
+    inner = np.s_[4:-4, 4:-4]
+    restored, of_given = restore(blurred, kernel=kernel), restore(blurred, kernel=kernel, noise=noise)
+    assert psnr(restored[inner], coins[inner]) > psnr(blurred[inner], coins[inner]) + 1
+    assert psnr(restored[inner], coins[inner]) > psnr(of_given[inner], coins[inner]) - 0.2
+
+
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_images_are_enlarged_better_than_by_splines(scale, coins):
+    small = coins.reshape(120 // scale, scale, 144 // scale, scale).mean(axis=(1, 3))
+    restored = restore(small, scale=scale)
+    assert restored.shape == coins.shape
+    assert psnr(restored, coins) > psnr(zoom(small, scale, order=3, grid_mode=True, mode="nearest"), coins)
+
+
+def test_colours_are_enlarged():
+    assert restore(CLEAN[:20, :24], scale=3).shape == (60, 72, 3)
+
+
+def test_lists_are_restored_image_by_image():
+    images, mask = [NOISY[:40, :50], NOISY[:60, :30, 0]], np.zeros((40, 50), dtype=bool)
+    mask[3:6] = True
+    for own, one in zip(restore(images), images, strict=True):
+        np.testing.assert_array_equal(own, restore(one))
+    both = restore(images, mask=[mask, None])
+    np.testing.assert_array_equal(both[0], restore(images[0], mask=mask))
+    np.testing.assert_array_equal(both[1], restore(images[1]))
+
+
+def test_same_bits_for_any_number_of_threads_and_input_that_is_not_written_to():
+    noisy = NOISY.copy()
+    noisy.flags.writeable = False
+    np.testing.assert_array_equal(restore(noisy, n_jobs=1), restore(noisy, n_jobs=3))
+
+
+@pytest.mark.parametrize("image", [np.zeros((40, 40), dtype=np.uint8), np.full((40, 40, 3), 7e-3)])
+def test_images_of_one_colour(image):
+    np.testing.assert_allclose(restore(image), image, atol=1e-3)
+
+
+def test_dark_photographs():
+    dark = np.rint(6 * CLEAN).astype(np.uint8)
+    assert np.abs(restore(dark).astype(int) - dark).max() <= 2
+
+
+WRONG = {
+    "several images as an array": ((np.zeros((5, 8, 8, 3)),), {}, "image must have shape .* pass several images as"),
+    "an axis of one channel": ((np.zeros((8, 8, 1)),), {}, r"pass a grey image as image\[..., 0\]"),
+    "text": (("photo.jpg",), {}, "image must hold real numbers"),
+    "infinity": ((np.full((8, 8), np.inf),), {}, "image holds infinity"),
+    "nothing known": (([CLEAN, np.full((8, 8), np.nan)],), {}, r"image\[1\] has no known pixel"),
+    "all masked": ((CLEAN,), {"mask": np.ones((96, 120), dtype=bool)}, "image has no known pixel"),
+    "mask of another size": ((CLEAN,), {"mask": np.ones((9, 12), dtype=bool)}, "mask of image must be booleans of"),
+    "mask of numbers": ((CLEAN,), {"mask": np.ones((96, 120))}, "mask of image must be booleans"),
+    "too few masks": (([CLEAN, CLEAN],), {"mask": [None]}, "mask holds 1 masks, but image holds 2 images"),
+    "negative noise": ((CLEAN,), {"noise": -1.0}, "noise must be 'auto', a positive number"),
+    "noise of a name": ((CLEAN,), {"noise": "much"}, "noise must be 'auto', a positive number"),
+    "levels": ((CLEAN,), {"noise": [1.0]}, "noise must be 'auto' or a positive number"),
+    "scale of nothing": ((CLEAN,), {"scale": 0}, "scale must lie in 1 to 4, got 0"),
+    "half a scale": ((CLEAN,), {"scale": 1.5}, "scale must be"),
+    "kernel and scale": ((CLEAN,), {"kernel": np.ones((3, 3)), "scale": 2}, "undo the blur first, then enlarge"),
+    "kernel of a number": ((CLEAN,), {"kernel": 3.0}, "kernel must be a matrix of finite numbers of positive sum"),
+    "empty kernel": ((CLEAN,), {"kernel": np.zeros((3, 3))}, "kernel must be a matrix"),
+    "mask and scale": ((CLEAN,), {"mask": np.eye(96, 120) > 0, "scale": 2}, "pass no noise, kernel or scale"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_named(case):
+    given, options, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        restore(*given, **options)
+
+
+@pytest.mark.parametrize("name", ready.FIELDS)
+def test_ready_fields_are_read_as_they_were_written(name, tmp_path):
+    path = ready.save(name, ready.ready_field(name), tmp_path)
+    assert json.loads(path.read_text()) == json.loads((ready.FOLDER / path.name).read_text())
+    assert path.stat().st_size < 90_000
