@@ -13,7 +13,7 @@ from sklearn_crf._reports import progress_reporter, warn_caller
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
-from sklearn_crf.learning._few_labels import labelled_components
+from sklearn_crf.learning._few_labels import of_labelled_components, with_batches
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
@@ -495,14 +495,4 @@ def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Infe
             labels, weight = completed_labels(model, batch.labels, batch.node_weight, inference, n_threads)
         return replace(batch, labels=labels, node_weight=np.ones(len(labels)) if weight is None else weight)
 
-    return _with_batches(risk, map_tasks(completed, range(len(risk.batches)), risk.n_jobs))
-
-
-def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
-    """Return the risk of the components with a labelled node: the loss of others is zero for any weights."""
-    parts = [labelled_components(batch) for batch in risk.batches]
-    return _with_batches(risk, [part for part in parts if part is not None])
-
-
-def _with_batches(risk, batches):
-    return type(risk)(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return with_batches(risk, map_tasks(completed, range(len(risk.batches)), risk.n_jobs))

@@ -1,5 +1,6 @@
 """Learning by a convex relaxation of log Z: recipes of the thesis."""
 
+import copy
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -21,11 +22,25 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
 )
 from sklearn_crf.learning._convergence import minimize_in_bulk, warn_unconverged
+from sklearn_crf.learning._few_labels import of_labelled_components
 from sklearn_crf.learning._learning import Learning, SmoothLearning
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import REMEDY, SGD, Solver, warn_of_inner_problem
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, have_cycles
-from sklearn_crf.objectives import DualBlock, EdgeProbabilityRisk, JointRisk, Objective, RelaxedLikelihood
+from sklearn_crf.objectives import (
+    DualBlock,
+    EdgeProbabilityRisk,
+    EmpiricalRisk,
+    FreeLikelihood,
+    JointRisk,
+    Objective,
+    ObservedLogPartition,
+    RelaxedLikelihood,
+    RiskLessObserved,
+    Tangent,
+    observed_risk,
+    with_likelihood,
+)
 from sklearn_crf.optimize import exponentiated_gradient, minimize_pqn
 
 #: Entropies of relaxations.
@@ -259,8 +274,41 @@ class Reparameterization(Relaxation):
         return 1
 
 
+class OneProblem(Relaxation):
+    """Base of the relaxations that are one problem over the weights and unknowns of the inner problem."""
+
+    takes_factors = False
+    _follows_gradient = False
+
+    def check_shards(self, solver: Any) -> None:
+        raise ValueError(
+            f"learning={self.name!r} goes through single examples in memory, which Shards do not allow: take "
+            "'relaxation' or 'reparameterization'."
+        )
+
+    def check(self, plan: FitPlan) -> None:
+        super().check(plan)
+        if isinstance(plan.solver, SGD):
+            raise ValueError(f"learning={self.name!r} needs solver='lbfgs': it has unknowns of its own.")
+
+    def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
+        risk = super().restricted(risk)
+        return of_labelled_components(risk) if risk.has_unlabelled else risk
+
+    def _precise(self, facts: Facts) -> Inference:
+        """The relaxation at an accuracy that no step of the outer problem exceeds."""
+        inference = self._marginals(facts)
+        inference.tol = min(inference.tol, _LEAST_TOL)
+        return inference
+
+    @staticmethod
+    def _observed(risk: EmpiricalRisk, inference: Inference) -> EmpiricalRisk | None:
+        """Return the log-partitions given the known labels, by the same relaxation; None if all labels are known."""
+        return observed_risk(risk, with_likelihood(risk.objective, ObservedLogPartition(inference)))
+
+
 @options
-class OptimalEdgeProbabilities(Relaxation):
+class OptimalEdgeProbabilities(OneProblem):
     r"""The relaxation with the distributions over spanning trees that give the least bound, one for each example.
 
     .. math::
@@ -294,19 +342,13 @@ class OptimalEdgeProbabilities(Relaxation):
     """
 
     name = "edge_probabilities"
-    takes_factors = False
-    _follows_gradient = False
     needs_labels = True
 
     def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512
 
-    def check_shards(self, solver: Any) -> None:
-        _refuse_shards(self.name)
-
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        _require_all_examples(self.name, plan.solver)
         if not self._is_by("trw"):
             raise ValueError("learning='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
         if plan.solver.l1_ratio:
@@ -382,7 +424,7 @@ class _TreesByTurns(Solver):
 
 
 @options
-class JointRelaxation(Relaxation):
+class JointRelaxation(OneProblem):
     """The relaxation as one problem over weights and shares of scores, without inner problem.
 
     Source: Jancsary 2012, CRF recipe 4. ``max_iter`` and ``tol`` are those of its marginals at prediction.
@@ -398,19 +440,12 @@ class JointRelaxation(Relaxation):
     """
 
     name = "joint_relaxation"
-    takes_factors = False
-    _follows_gradient = False
-    needs_labels = True
 
     def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512
 
-    def check_shards(self, solver: Any) -> None:
-        _refuse_shards(self.name)
-
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        _require_all_examples(self.name, plan.solver)
         if not isinstance(self.entropy, str):
             raise ValueError(
                 f"learning='joint_relaxation' needs entropy='trw', 'trivial' or 'factors', got {self.entropy!r}: take "
@@ -418,7 +453,8 @@ class JointRelaxation(Relaxation):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        joint, n_weights = JointRisk(problem.risk, self.entropy), len(start)
+        observed, n_weights = self._observed(problem.risk, self._precise(plan.facts)), len(start)
+        joint = JointRisk(problem.risk, self.entropy, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
         weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
@@ -491,7 +527,7 @@ class DualAscent(Solver):
 
 
 @options
-class DualRelaxation(Relaxation):
+class DualRelaxation(OneProblem):
     """The relaxation in the dual, by exponentiated gradient steps in the marginals of one example after the other.
 
     Source: Jancsary 2012, CRF recipe 5. Every weight is penalised: ``fit_intercept=False``.
@@ -507,21 +543,14 @@ class DualRelaxation(Relaxation):
     """
 
     name = "dual_relaxation"
-    takes_factors = False
     start_with_cycles = "zeros"
-    _follows_gradient = False
-    needs_labels = True
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
         # Steps are for one example each.
         return {"max_nodes": 1}
 
-    def check_shards(self, solver: Any) -> None:
-        _refuse_shards(self.name)
-
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        _require_all_examples(self.name, plan.solver)
         if plan.layout.fit_intercept or plan.solver.l1_ratio:
             raise ValueError(
                 "learning='dual_relaxation' needs fit_intercept=False and l1_ratio=0, since every weight has the "
@@ -529,16 +558,24 @@ class DualRelaxation(Relaxation):
             )
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        return DualAscent().train(problem, start, run, self.remedy)
-
-
-def _refuse_shards(name):
-    raise ValueError(
-        f"learning={name!r} goes through single examples in memory, which Shards do not allow: take 'relaxation' or "
-        "'reparameterization'."
-    )
-
-
-def _require_all_examples(name, solver):
-    if isinstance(solver, SGD):
-        raise ValueError(f"learning={name!r} needs solver='lbfgs': it has unknowns of its own.")
+        precise = self._precise(plan.facts)
+        observed = self._observed(problem.risk, precise)
+        if observed is None:
+            return DualAscent().train(problem, start, run, self.remedy)
+        free = copy.copy(problem.risk)
+        free.objective = with_likelihood(free.objective, FreeLikelihood(precise))
+        # The log-partition given the labels is convex: with its tangent in its place the objective is nowhere lower,
+        # and the same where the tangent touches. A round that ends where it began is at a stationary point.
+        record, n_before = problem.record, -1
+        while record.n_iter < run.max_iter:
+            is_first, n_before, record.converged = n_before < 0, record.n_iter, False
+            risk = RiskLessObserved(free, Tangent(observed, start))
+            again = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
+            again.record = record
+            left = run._replace(max_iter=run.max_iter - n_before)
+            start = DualAscent().train(again, start, left, self.remedy).coef
+            if not record.converged or (record.n_iter == n_before + 1 and not is_first):
+                return record
+        record.converged, record.stop_reason = False, "STOP: max_iter reached while completed labels moved the weights"
+        warn_unconverged("Completed labels still moved the weights: increase max_iter", again)
+        return record

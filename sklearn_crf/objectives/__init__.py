@@ -14,6 +14,13 @@ from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk
 from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
+from sklearn_crf.objectives.likelihood._observed_side import (
+    FreeLikelihood,
+    ObservedLogPartition,
+    RiskLessObserved,
+    Tangent,
+    observed_risk,
+)
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
@@ -22,7 +29,7 @@ from sklearn_crf.objectives.margin._loss_augmented import at_temperature, comple
 from sklearn_crf.objectives.margin._planes import PlaneOracle, ShardPlanes, make_blocks, risk_in_blocks
 from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge
-from sklearn_crf.objectives.margin._softmax_margin import SoftmaxMargin
+from sklearn_crf.objectives.margin._softmax_margin import SoftmaxMargin, with_likelihood
 
 __all__ = [
     "AssignmentSets",

@@ -156,12 +156,10 @@ def test_forbidden_pairs_stay_forbidden_in_the_dual():
         ({}, "fit_intercept=False"),
         ({"fit_intercept": False, "l1_ratio": 0.5}, "l1_ratio=0"),
         ({"fit_intercept": False, "solver": "sgd"}, "solver='lbfgs'"),
-        ({"fit_intercept": False, "missing_label": -1}, "label for every node"),
     ],
 )
 def test_what_the_dual_refuses(options, message):
     X, y = graphs(n=3)
-    y[0] = np.where(np.arange(4) == 1, -1, y[0]) if "missing_label" in options else y[0]
     with pytest.raises(ValueError, match=message):
         trw_crf(learning="dual_relaxation", **options).fit(X, y)
 

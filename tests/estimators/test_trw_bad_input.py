@@ -38,10 +38,9 @@ def test_unknown_states_at_prediction():
         trw_crf().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
 
 
-@pytest.mark.parametrize("learning", ["joint_relaxation", "dual_relaxation"])
-def test_learnings_without_missing_labels(learning):
-    model = trw_crf(learning=learning, missing_label=-1, fit_intercept=False)
-    message = rf"y\[1\] has unlabelled nodes, but learning='{learning}' needs a label for every node"
+def test_edge_probabilities_without_missing_labels():
+    model = trw_crf(learning="edge_probabilities", missing_label=-1)
+    message = r"y\[1\] has unlabelled nodes, but learning='edge_probabilities' needs a label for every node"
     with pytest.raises(ValueError, match=message):
         model.fit(X, [Y[0], np.array([2, -1, 1])])
 

@@ -11,7 +11,7 @@ from built_fields import trw_crf
 from finite_differences import five_point
 from model_strategies import random_model
 from numpy.testing import assert_allclose
-from relaxed_problems import CYCLE, fitted, graphs
+from relaxed_problems import CYCLE, TIGHT, fitted, graphs
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -48,6 +48,35 @@ def test_learnings_of_one_relaxation_agree(n_classes):
             assert_allclose(getattr(other, name), getattr(models[0], name), atol=1e-5)
         for a, b in zip(other.predict_proba(X), models[0].predict_proba(X), strict=True):
             assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("edges", "entropy"), [([[0, 1], [1, 2], [2, 3]], "trw"), (CYCLE, "trw"), (CYCLE, "trivial"), (CYCLE, "factors")]
+)
+def test_learnings_of_one_relaxation_agree_where_labels_are_missing(edges, entropy):
+    X, y = graphs(edges, n=12)
+    y = [np.where(np.arange(len(own)) == i % 4, -1, own) for i, own in enumerate(y)]
+    y[0][1:] = -1
+    options = {"missing_label": -1, "pairwise": "potts", "fit_intercept": False, "entropy": entropy, "tol": 1e-5}
+    names = ["relaxation", "joint_relaxation"] + ["dual_relaxation"] * (entropy == "trw")
+    models = [fitted(X, y, learning=name, **options | {"max_iter": 1000}) for name in names]
+    for other in models[1:]:
+        assert_allclose(other.loss_curve_[-1], models[0].loss_curve_[-1], rtol=1e-5)
+        assert_allclose(weights_of(other), weights_of(models[0]), atol=5e-4)
+    if len(edges) == 3:
+        # Exact, so that the loss is the log-probability of the labels that are known.
+        exact = fitted(X, y, learning="exact", **{k: v for k, v in options.items() if k != "entropy"})
+        assert_allclose(models[0].loss_curve_[-1], exact.loss_curve_[-1], rtol=1e-6)
+
+
+def test_rounds_of_completed_labels_end_at_max_iter():
+    X, y = graphs(n=6)
+    y = [np.where(np.arange(len(own)) < 3, -1, own) for own in y]
+    field = trw_crf(**TIGHT | {"max_iter": 30}, learning="dual_relaxation", missing_label=-1, fit_intercept=False)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        field.fit(X, y)
+    assert not field.converged_
+    assert field.n_iter_ == 30
 
 
 @pytest.mark.parametrize("edges", [CYCLE, [[0, 1], [1, 2]], [[0, 1], [1, 2], [0, 2], [3, 4]]])
@@ -202,7 +231,6 @@ def test_edge_probabilities_where_messages_diverge_and_after_ctrl_c():
         ({"learning": "edge_probabilities", "solver": "sgd"}, "solver='lbfgs'"),
         ({"learning": "edge_probabilities", "solver": LBFGS(l1_ratio=0.5)}, "l1_ratio=0"),
         ({"learning": "edge_probabilities", "missing_label": -1}, "label for every node"),
-        ({"learning": "joint_relaxation", "missing_label": -1}, "label for every node"),
     ],
 )
 def test_what_learnings_refuse(options, message):
@@ -417,15 +445,6 @@ def test_weights_of_examples_without_edges_in_the_joint_problem(entropy):
     assert_allclose(joint.coef_, plain.coef_, atol=1e-6)
     assert_allclose(joint.loss_curve_[-1], plain.loss_curve_[-1])
     assert joint.error_curve_[-1] == plain.error_curve_[-1]
-
-
-@pytest.mark.parametrize("learning", ["piecewise", "joint_relaxation"])
-def test_missing_labels_are_rejected_where_they_must_be(learning):
-    X, y = graphs(n=3)
-    y[0] = np.where(np.arange(4) == 1, -1, y[0])
-    with pytest.raises(ValueError, match="label for every node"):
-        trw_crf(learning=learning, missing_label=-1).fit(X, y)
-    assert np.isfinite(trw_crf(missing_label=-1, max_iter=20).fit(X, y).loss_curve_).all()
 
 
 def test_grid_search_over_strength_and_entropy():

@@ -1,10 +1,13 @@
 """Batches of examples as blocks of the dual of a relaxed likelihood."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.models import Statistics, labeling_statistics
+from sklearn_crf.objectives._base import Objective, observed_model
 
 # Of the label of a node above its other states, to begin with.
 _FIRST_SCORE = 10.0
@@ -28,7 +31,7 @@ class DualBlock:
     risk : EmpiricalRisk
         Of :class:`RelaxedLikelihood`, as it is or in a :class:`SoftmaxMargin`.
     i : int
-        Number of the batch; its nodes must be labelled.
+        Number of the batch. The marginals of its unlabelled nodes given the others, at ``start``, stand for labels.
     weight : float
         :math:`C \omega_i`.
     start : ndarray of shape (n_coef,)
@@ -63,8 +66,6 @@ class DualBlock:
 
     def __init__(self, risk, i, weight, start, scale=1.0):
         batch, objective = risk.batches[i], risk.objective
-        if np.any(batch.labels < 0):
-            raise ValueError("learning='dual_relaxation' needs a label for every node: it has no missing labels.")
         self._potentials, self._example, self._first = risk.potentials, batch.example, start
         self._temperature = objective.temperature
         self._likelihood = getattr(objective, "likelihood", objective)
@@ -75,9 +76,20 @@ class DualBlock:
         # At weights of zero scores are zero, or -inf for forbidden states.
         self._model = self._potentials.model(np.zeros(self.n), batch.example)
         self._allowed = np.isfinite(_vector(self._model))
-        self.truth = _vector(labeling_statistics(self._model, batch.labels))
+        self.truth = _vector(self._truth(batch, objective))
         augmented = objective.augmented(self._model, batch.labels, batch.node_weight)
         self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
+
+    def _truth(self, batch: Any, objective: Objective) -> Statistics:
+        """Statistics of the labels, completed by marginals at the first weights."""
+        model = objective.augmented(
+            self._potentials.model(self._scale * self._first, batch.example), batch.labels, batch.node_weight
+        )
+        observed = observed_model(model, batch.labels)
+        if observed is None:
+            return labeling_statistics(self._model, batch.labels)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
         """Parameters to begin with: those of the first weights, or of the labels where these are zero.

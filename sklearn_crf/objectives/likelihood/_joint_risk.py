@@ -1,31 +1,35 @@
 """Relaxed likelihood in one problem over weights and how scores are shared out among trees or edges."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, nodes_of_shares, shared_bound
-from sklearn_crf.models import labeling_statistics, score_terms
-from sklearn_crf.objectives._base import EmpiricalRisk, Loss, total_of, weighted_loss
+from sklearn_crf.objectives._base import RiskValue, total_of, weighted_loss
 from sklearn_crf.objectives._example_weights import weight_of_nodes
+from sklearn_crf.objectives.likelihood._observed_side import RiskLessObserved, loss_of_bound
 
 
-class JointRisk(EmpiricalRisk):
+class JointRisk(RiskLessObserved):
     r"""Sum over examples of an upper bound at given shares, less the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
     Convex in the weights and the shares together, smooth, and without inner problem; its minimum over the shares is
-    the risk by :class:`TightenBound`. With the trivial entropy the pieces are single edges, each of weight one, with
+    the risk by :class:`TightenBound`. Of partly labelled examples the log-partition given the known labels takes the
+    place of the score. With the trivial entropy the pieces are single edges, each of weight one, with
     that of factors they are nodes as well. One flat vector holds the weights and then the shares of each batch.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Its potentials, batches and threads are taken over. Every node must be labelled.
+        Its potentials, batches and threads are taken over.
     entropy : {"trw", "trivial", "factors"}, default="trw"
+    observed : EmpiricalRisk, optional
+        Log-partitions given the known labels, as :func:`observed_risk` makes them; None where all nodes are labelled.
 
     References
     ----------
@@ -51,11 +55,9 @@ class JointRisk(EmpiricalRisk):
     3.466
     """
 
-    def __init__(self, risk, entropy="trw"):
-        if any(np.any(batch.labels < 0) for batch in risk.batches):
-            raise ValueError("learning='joint_relaxation' needs a label for every node: it has no missing labels.")
+    def __init__(self, risk, entropy="trw", observed=None):
+        super().__init__(risk, observed)
         weights = risk.potentials
-        super().__init__(risk.objective, weights, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
         start = np.zeros(weights.n_coef)
         nodes, self._bound = nodes_of_shares, shared_bound
         if entropy != "trw":
@@ -65,17 +67,15 @@ class JointRisk(EmpiricalRisk):
         ]
         sizes = [len(own) for own in self._weight_of_shares]
         self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
-        self._n_weights = weights.n_coef
         self.potentials = WeightsAndOthers(weights, int(self._bounds[-1]))
 
-    def value_grad(self, coef, members=None):
+    def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
         members = range(len(self.batches)) if members is None else members
-        weights = coef[: self._n_weights]
+        weights = coef[: self._weights.n_coef]
         found = map_tasks(lambda i, n_threads: self._shared_loss(i, weights, coef), members, self.n_jobs)
         gradient = np.zeros(len(coef))
         for i, (part, of_shares) in zip(members, found, strict=True):
-            pulled = self.potentials.weights.pullback(self.batches[i].example, part.statistics)
-            gradient[: self._n_weights] += pulled
+            gradient[: len(weights)] += self._weights.pullback(self.batches[i].example, part.statistics)
             gradient[self._bounds[i] : self._bounds[i + 1]] = of_shares
         return total_of([part for part, _ in found], gradient)
 
@@ -85,12 +85,7 @@ class JointRisk(EmpiricalRisk):
         model, by_weight = self.model_by_weight(i, weights)
         model = objective.augmented(model, batch.labels, batch.node_weight)
         found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
-        free = found.marginals
-        loss = Loss(
-            statistics=free.statistics.minus(labeling_statistics(model, batch.labels)),
-            terms=objective.temperature * (free.log_z_terms - score_terms(model, batch.labels)),
-            predicted=np.argmax(free.unary, axis=1),
-        )
+        loss = loss_of_bound(model, batch.labels, found.marginals, objective.temperature)
         gradient = objective.temperature * found.gradient * self._weight_of_shares[i]
         return weighted_loss(batch, loss, by_weight), gradient
 

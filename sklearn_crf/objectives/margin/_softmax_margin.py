@@ -82,3 +82,10 @@ class SoftmaxMargin(Objective):
         # The temperature that multiplies the loss cancels the one that divides its scores in the derivative.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
+
+
+def with_likelihood(objective: Objective, likelihood: Objective) -> Objective:
+    """Return an objective with another likelihood, at its costs and its temperature."""
+    if isinstance(objective, SoftmaxMargin):
+        return SoftmaxMargin(likelihood, objective.cost, objective.temperature)
+    return likelihood
