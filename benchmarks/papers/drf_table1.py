@@ -144,6 +144,8 @@ def learn(rule, data, **parameters):
     """Fitted estimator of one rule, and the seconds it took; options are the rule's or the estimator's."""
     kind = LEARNINGS[{"pl": "pseudolikelihood"}.get(rule, rule)]
     own = {name: parameters.pop(name) for name in kind().get_params() if name in parameters}
+    if "step_schedule" in kind().get_params():
+        own = {"step_schedule": "constant"} | own
     estimator = DRFClassifier(learning=kind(**own), **{"inference": LEARNS_WITH[rule], **parameters})
     start = time.process_time()
     with warnings.catch_warnings():

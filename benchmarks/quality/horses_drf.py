@@ -45,7 +45,7 @@ UNARY = "unary only"
 # Learning, inference, and the settings that validation chooses from. Training starts from the unary weights.
 METHODS = {
     "SPA + MAP": (
-        SaddlePointTraining(init="independent"),
+        SaddlePointTraining(init="independent", step_schedule="constant"),
         "map",
         [{"learning__step_size": 0.1}, {"learning__step_size": 2.0}],
     ),

@@ -32,12 +32,13 @@ X, y, _ = make_noisy_shapes("bimodal", 2, shapes=["key"], random_state=0)
 # All take steps of fixed length along their approximate gradient. PMA and one SPA start
 # from the weights of single pixels, the others from random weights. So many cycles are
 # asked for that ``max_iter`` ends the training.
+paper = {"n_cycles": 1000, "step_schedule": "constant"}
 settings = {"max_iter": 400, "tol": 0.0, "random_state": 1}
 ways = {
     "PMA": (PseudoMarginalTraining(init="independent"), "gradient", "mpm"),
-    "SPA-1": (SaddlePointTraining(n_cycles=1000, init="random"), "auto", "map"),
-    "SPA-2": (SaddlePointTraining(n_cycles=1000, init="independent"), "auto", "map"),
-    "MMA": (MaximumMarginalTraining(n_cycles=1000, init="random"), "auto", "mpm"),
+    "SPA-1": (SaddlePointTraining(init="random", **paper), "auto", "map"),
+    "SPA-2": (SaddlePointTraining(init="independent", **paper), "auto", "map"),
+    "MMA": (MaximumMarginalTraining(init="random", **paper), "auto", "mpm"),
 }
 with warnings.catch_warnings():
     # 400 steps do not satisfy tol=0

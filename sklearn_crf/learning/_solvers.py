@@ -208,8 +208,10 @@ class GradientSteps(Solver):
     step_size : float, default=0.1
         Length of a step; the gradient is the mean over labelled nodes. Pairwise weights take steps four times as long
         on lattices of four neighbours, as those of Kumar et al. are, and shorter ones on denser graphs.
-    step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink. Annealing makes rules that follow no smooth loss settle, at the price of a bias.
+    step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
+        Whether steps shrink. Annealing makes rules that follow no smooth loss settle, at the price of a bias. Adaptive
+        steps are of a length of its own for each weight, as AdaGrad's, and end after ``5 n_cycles`` steps without fewer
+        errors.
     select : {"best", "last", "averaged", "voted"}, default="best"
         Weights that are kept of a trajectory that does not converge: those with the fewest training errors by the
         rule's own inference (Kumar et al. 2005, section 7.2), the last, the mean of all, or a vote of several.
@@ -232,7 +234,7 @@ class GradientSteps(Solver):
 
     _parameter_constraints: ClassVar[dict] = {
         "step_size": [Interval(Real, 0, None, closed="neither")],
-        "step_schedule": [StrOptions({"constant", "annealed"})],
+        "step_schedule": [StrOptions({"constant", "annealed", "adaptive"})],
         "select": [StrOptions(set(SELECTIONS))],
         "n_cycles": [Interval(Integral, 1, None, closed="left")],
     }
@@ -250,7 +252,7 @@ class GradientSteps(Solver):
             smooth, record = problem.risk.objective.smooth, problem.record
             # Steps down a loss whose inference is approximate may pass by their best labels (see LBFGS).
             selection = Selection("last" if smooth and problem.risk.is_exact else self.select)
-            cycles = CycleDetector(self.n_cycles)
+            cycles = self._cycles()
             n_constant_errors = problem.risk.n_constant_errors
 
             def has_cycled(n_errors):
@@ -287,7 +289,10 @@ class GradientSteps(Solver):
             if is_fixed and draws:
                 record.stop_reason = "STOP: the gradient by the labelings drawn is zero"
             if not smooth and cycles.n_completed >= self.n_cycles:
-                record.stop_reason = f"STOP: {cycles.n_completed} cycles of the errors"
+                n_steps = cycles.n_iter - 1 - cycles.best_iter
+                told = f"no fewer errors in the last {n_steps} steps"
+                is_adaptive = self.step_schedule == "adaptive"
+                record.stop_reason = f"STOP: {told if is_adaptive else f'{cycles.n_completed} cycles of the errors'}"
             if smooth and not result.success:
                 warn_unconverged("Gradient steps did not converge: increase max_iter or change step_size", problem)
             elif not smooth and not result.success and record.n_iter >= run.max_iter and None not in record.errors:
@@ -302,6 +307,13 @@ class GradientSteps(Solver):
             else:
                 record.choose(selection)
         return problem.record
+
+    def _cycles(self) -> CycleDetector:
+        """Return what tells when to stop without a smooth loss."""
+        if self.step_schedule != "adaptive":
+            return CycleDetector(self.n_cycles)
+        # Steps that shrink stay where errors are few: there is nothing to wait for.
+        return CycleDetector(self.n_cycles, departure=np.inf, patience=5, min_iter=5 * self.n_cycles)
 
 
 class SGD(Solver):

@@ -8,6 +8,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.inference import AutoMap
 from sklearn_crf.learning._learning import DescentLearning
 from sklearn_crf.learning._plan import FitPlan
 from sklearn_crf.learning._solvers import SELECTIONS, SGD, AnchoredBundle, GradientSteps
@@ -24,8 +25,10 @@ class SteppedLearning(DescentLearning):
     step_size : float, default=0.1
         Length of a step; the gradient is the mean over labelled nodes. See :class:`GradientSteps`. This option and the
         next four are those of the steps of ``solver="auto"``.
-    step_schedule : {"constant", "annealed"}, default="constant"
-        Whether steps shrink. Annealing makes the weights settle, at the price of a bias.
+    step_schedule : {"constant", "annealed", "adaptive"}, default="constant"
+        Whether steps shrink. Annealing makes the weights settle, at the price of a bias. Adaptive steps, without
+        mini-batches alone, are of a length of its own for each weight; training ends once ``5 n_cycles`` of them lead
+        to no fewer errors.
     batch_size : int or None, default=None
         Examples of a mini-batch; None makes steps for all examples.
     select : {"best", "last", "averaged", "voted"}, default="best"
@@ -38,7 +41,7 @@ class SteppedLearning(DescentLearning):
     _parameter_constraints: ClassVar[dict] = {
         **DescentLearning._parameter_constraints,
         "step_size": [Interval(Real, 0, None, closed="neither")],
-        "step_schedule": [StrOptions({"constant", "annealed"})],
+        "step_schedule": [StrOptions({"constant", "annealed", "adaptive"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "select": [StrOptions(set(SELECTIONS))],
         "n_cycles": [Interval(Integral, 1, None, closed="left")],
@@ -62,9 +65,11 @@ class SteppedLearning(DescentLearning):
             "step_schedule": self.step_schedule,
             "select": self.select,
         }
-        if self.batch_size is not None:
-            return SGD(batch_size=self.batch_size, **steps)
-        return GradientSteps(n_cycles=self.n_cycles, **steps)
+        if self.batch_size is None:
+            return GradientSteps(n_cycles=self.n_cycles, **steps)
+        if self.step_schedule == "adaptive":
+            steps["step_schedule"] = "constant"
+        return SGD(batch_size=self.batch_size, **steps)
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
         return self.principle().coupled(plan.training_inference.inference)
@@ -87,7 +92,14 @@ class SaddlePointTraining(SteppedLearning):
 
     The perceptron's rule. Source: Kumar et al. 2005, section 4.2. Its loss is convex, so that ``solver="bundle"`` can
     minimise it with a proof, by :class:`AnchoredBundle`, to which ``C`` and ``max_iter`` apply; the steps of the paper
-    do not converge. The least loss need not have the fewest errors, by which steps are chosen.
+    do not converge. The least loss need not have the fewest errors, by which steps are chosen. A step asks for a
+    direction alone: where :class:`~sklearn_crf.inference.AutoMap` would be approximate, one iteration of its messages
+    goes on from those of the step before.
+
+    Parameters
+    ----------
+    step_schedule : {"constant", "annealed", "adaptive"}, default="adaptive"
+        Steps of one length are those of the paper, and go round in cycles that few of three and more classes end well.
 
     Examples
     --------
@@ -100,6 +112,14 @@ class SaddlePointTraining(SteppedLearning):
 
     name = "spa"
     principle = SaddlePoint
+    step_schedule: str = "adaptive"
+
+    def objective(self, plan: FitPlan, data: Any) -> SaddlePoint:
+        found = super().objective(plan, data)
+        is_default = isinstance(found.inference, AutoMap) and found.inference.budget == "default"
+        if is_default and not isinstance(plan.solver, AnchoredBundle):
+            found.set_params(warm_start=True, inference__budget="step")
+        return found
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         if plan.asked_solver == "bundle" and not start.any():

@@ -38,12 +38,20 @@ def gradient_ascent(
 
     Saddle point and maximum marginal approximations give such directions without a value to maximise
     (Kumar, August and Hebert 2005, section 3): there is no line search to be made, and where they are piecewise
-    constant the steps do not converge but cycle. The whole trajectory is kept, to choose from.
+    constant the steps do not converge but cycle. The whole trajectory is kept, to choose from. With
+    ``schedule="adaptive"`` every variable has steps of its own, as in :func:`adagrad_steps`,
+
+    .. math::
+        x_{t+1} = x_t + \eta \frac{g_t}{\sqrt{g_1^2 + \dots + g_t^2}},
+
+    which shrink as gradients of both signs add up: less goes to and fro, whatever the units of the variables.
     """
     # gradient: callable; x0: (n,); callback: callable
     x = checked_start(x0)
     check_max_iter(max_iter)
-    size = step_sizes(step_size, schedule, decay_steps)
+    is_adaptive = schedule == "adaptive"
+    size = step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps)
+    squares = np.zeros(len(x))
     most = None if keep_trajectory else 1
     trajectory: deque = deque(maxlen=most)
     gradients: deque = deque(maxlen=most)
@@ -61,7 +69,11 @@ def gradient_ascent(
             return _result(t, trajectory, gradients, True, "CONVERGENCE: gradient within tol")
         if stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
             return _result(t, trajectory, gradients, True, "STOP: by the callback")
-        x = x + size(first_step + t) * direction
+        step = direction
+        if is_adaptive:
+            squares += direction**2
+            step = direction / np.sqrt(np.where(squares > 0, squares, 1.0))
+        x = x + size(first_step + t) * step
     return _result(max_iter, trajectory, gradients, False, AT_LIMIT)
 
 

@@ -133,12 +133,15 @@ def test_a_fixed_point_is_convergence():
     assert field.converged_
 
 
-def test_cycles_keep_the_weights_with_the_fewest_errors():
+@pytest.mark.parametrize(
+    ("schedule", "end"), [("constant", "3 cycles of the errors"), ("adaptive", "no fewer errors in the last 15 steps")]
+)
+def test_steps_keep_the_weights_with_the_fewest_errors(schedule, end):
     rng = np.random.default_rng(1)
     noisy = Y[..., np.newaxis] + rng.normal(size=(*Y.shape, 1))
-    field = DRFClassifier(learning="spa", inference="map", max_iter=400)
+    field = DRFClassifier(learning=SaddlePointTraining(step_schedule=schedule), inference="map", max_iter=400)
     assert not caught_in_fit(field, (noisy, Y))
-    assert field.stop_reason_.endswith("cycles of the errors")
+    assert field.stop_reason_ == f"STOP: {end}"
     assert not field.converged_
     assert field.best_iter_ == np.flatnonzero(field.error_curve_ == field.error_curve_.min())[-1]
     assert np.sum(field.predict(noisy) != Y) == field.error_curve_.min()

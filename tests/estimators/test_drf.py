@@ -21,7 +21,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn_crf import DRFClassifier, Example
 from sklearn_crf.datasets import make_noisy_shapes
 from sklearn_crf.graphs import lattice
-from sklearn_crf.inference import ICM, BruteForce, LoopyBP
+from sklearn_crf.inference import ICM, TRWS, BruteForce, LoopyBP
 from sklearn_crf.learning import PseudolikelihoodTraining
 from sklearn_crf.preprocessing import NodeTransformer
 
@@ -493,3 +493,29 @@ def test_pseudolikelihood_of_edges_alone(make):
     assert_array_equal(field.gradient_path_[:, :free], 0)
     assert np.abs(field.gradient_path_[-1]).max() < 1e-6
     assert np.ptp(field.coef_path_[:, free:], axis=0).max() > 0.1
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (8, 8, 8)], ids=str)
+def test_steps_of_many_classes_ask_for_one_iteration_each(shape, monkeypatch):
+    rng = np.random.default_rng(0)
+    blocks = rng.integers(4, size=(8, *(side // 4 for side in shape)))
+    y = blocks
+    for axis in range(1, y.ndim):
+        y = y.repeat(4, axis=axis)
+    X = np.eye(4)[y] + rng.normal(size=(*y.shape, 4))
+    n_iterations, iterate = [], TRWS._map
+
+    def counted(self, model, **options):
+        found = iterate(self, model, **options)
+        n_iterations.append(found.n_iter)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TRWS, "_map", counted)
+        field = DRFClassifier(inference="map").fit(X[:4], y[:4])
+    assert set(n_iterations) == {1}
+    assert len(n_iterations) == 4 * field.n_iter_
+    assert field.stop_reason_ == "STOP: no fewer errors in the last 15 steps"
+    assert field.error_curve_.argmin() == field.n_iter_ - 16
+    alone = LogisticRegression().fit(X[:4].reshape(-1, 4), y[:4].ravel())
+    assert field.score(X[4:], y[4:]) > alone.score(X[4:].reshape(-1, 4), y[4:].ravel()) + 0.1

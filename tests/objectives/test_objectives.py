@@ -10,8 +10,9 @@ from numpy.testing import assert_allclose
 
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import disjoint_union, lattice
-from sklearn_crf.inference import BruteForce
-from sklearn_crf.models import clamped, score
+from sklearn_crf.inference import TRWS, BruteForce
+from sklearn_crf.inference._base import convergence_left_to_caller
+from sklearn_crf.models import PairwiseModel, clamped, score
 from sklearn_crf.objectives import (
     ContrastiveDivergence,
     EmpiricalRisk,
@@ -199,3 +200,22 @@ def test_unlabelled_nodes_count_neither_as_errors_nor_as_nodes():
     risk = EmpiricalRisk(Likelihood(BruteForce()), make_potentials(), [replace(batches[0], labels=labels)])
     assert risk.n_labelled == len(labels) - 5
     assert risk.value_grad(np.zeros(risk.potentials.n_coef)).n_errors <= risk.n_labelled
+
+
+def test_warm_saddle_point_goes_on_from_the_messages_before():
+    rng, graph = np.random.default_rng(0), lattice((12, 12))
+    model = PairwiseModel(graph, rng.normal(size=(144, 4)), [0.7 * np.eye(4)])
+    labels = make_labels(model)
+    objective, state = SaddlePoint(TRWS(max_iter=1), warm_start=True), None
+    with convergence_left_to_caller():
+        gaps = []
+        for _ in range(60):
+            loss = objective.loss_statistics(model, labels, state=state)
+            state = loss.state
+            gaps.append(loss.gap)
+    best = TRWS().map(model)
+    assert best.certified
+    assert_allclose(loss.terms.sum(), best.score - score(model, labels), rtol=1e-9)
+    assert gaps[0] > 0.01
+    assert gaps[-1] < 1e-6
+    assert SaddlePoint(TRWS()).loss_statistics(model, labels).state is None

@@ -495,3 +495,17 @@ def test_lbfgs_stays_within_bounds():
     assert_allclose(found.x, [1.0, 0.0, -3.0, 4.0], atol=1e-7)
     with pytest.raises(ValueError, match="lower_bounded must have shape"):
         minimize_lbfgs(fun, np.zeros(4), lower_bounded=[True])
+
+
+def test_adaptive_steps_do_not_depend_on_the_units_of_variables():
+    units = np.array([1.0, 100.0, 0.01])
+
+    def path(units):
+        options = {"step_size": 0.3, "schedule": "adaptive", "max_iter": 30}
+        return gradient_ascent(lambda x: -np.sign(x - 1.0) * units, np.zeros(3), **options).trajectory
+
+    first, second = path(np.ones(3)), path(units)
+    assert_allclose(first, second, rtol=1e-12)
+    # The sum of the squares of t signs is t.
+    assert_allclose(first[:4, 0], np.cumsum([0, 0.3, 0.3 / np.sqrt(2), 0.3 / np.sqrt(3)]))
+    assert np.abs(first[-1] - 1.0).max() < 0.3 / np.sqrt(30) + 1e-12

@@ -64,7 +64,8 @@ class AutoMap(Inference):
     bounded : bool, default=False
         Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
         affordable, minimum cuts alone those of two states of which they leave little unproven, and the search is left
-        out: many calls on models that change a little, as in learning, warm-start each other.
+        out: many calls on models that change a little, as in learning, warm-start each other. With ``budget="step"``
+        :class:`TRWS` makes one iteration a call.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
         is some two seconds and 1 GB, and "fast" where ``bounded``. The entries that the portfolio may read grow in
@@ -141,7 +142,10 @@ class AutoMap(Inference):
 
     def _approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
-            return self._by(TRWS(max_iter=self.max_iter, tol=self.tol), model, init, n_threads)
+            # Labels on the way to better ones are not worth a climb.
+            is_step = self.budget == "step"
+            messages = TRWS(max_iter=1 if is_step else self.max_iter, tol=self.tol, climb=not is_step)
+            return self._by(messages, model, init, n_threads)
         former = init.state if init is not None and init.chosen == "portfolio" else None
         effort = Budget.of(self.budget).most_cells / Budget.of("default").most_cells
         found = best_of_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)

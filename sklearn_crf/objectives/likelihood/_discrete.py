@@ -25,6 +25,9 @@ class SaddlePoint(Objective):
     ----------
     inference : Inference, optional
         One that can do ``"map"``; None is the one that predicts.
+    warm_start : bool, default=False
+        Whether each call goes on from the result of the one before for the same example. A local search that does so
+        counts errors that no prediction can repeat; messages with a bound hardly do.
 
     Examples
     --------
@@ -46,24 +49,26 @@ class SaddlePoint(Objective):
     smooth = False
     missing = "completed"
 
-    def __init__(self, inference: Any = None):
+    def __init__(self, inference: Any = None, warm_start: bool = False):
         self.inference = inference
+        self.warm_start = warm_start
 
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
-        # Every call starts cold, as prediction will: a local search that goes on from its last answer would count
-        # errors that no prediction can repeat.
-        best = self.inference.map(model, n_threads=n_threads)
+        free, fixed = state if isinstance(state, tuple) else (None, None)
+        best = self.inference.map(model, init=free, n_threads=n_threads)
         observed = observed_model(model, labels)
         if observed is not None:
-            labels = self.inference.map(observed, n_threads=n_threads).labels
+            completed = self.inference.map(observed, init=fixed, n_threads=n_threads)
+            labels, fixed = completed.labels, completed.state
         terms, statistics = _difference(model, best.labels, labels)
         return Loss(
             statistics=statistics,
             terms=terms,
             predicted=best.labels,
+            state=(best.state, fixed) if self.warm_start else None,
             converged=best.converged,
             # Minimum cuts count the edges that they could not represent.
             n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
