@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from sklearn_crf.graphs import _tuning
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import SpanningTrees, cheapest_tree
-from sklearn_crf.kernels.graphs.covering import covering_counts
+from sklearn_crf.kernels.graphs.graphs import covering_counts
 
 
 def snakes(graph: Graph) -> SpanningTrees:

@@ -14,7 +14,7 @@ from sklearn_crf._numbers import MAX_INT32, as_integer, as_integers, as_reals, s
 from sklearn_crf._own_methods import restoring
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import _tuning
-from sklearn_crf.kernels.graphs.topology import forest_order, greedy_colouring, list_incidence
+from sklearn_crf.kernels.graphs.graphs import forest_order, greedy_colouring, list_incidence
 
 # Two half-edges per edge are numbered by int32.
 _MAX_EDGES = MAX_INT32 // 2

@@ -8,8 +8,7 @@ from scipy.sparse.linalg import splu
 
 from sklearn_crf._numbers import as_reals
 from sklearn_crf.graphs._graph import Graph
-from sklearn_crf.kernels.graphs.polytope import find_violation
-from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
+from sklearn_crf.kernels.graphs.graphs import find_violation, selected_inverse
 
 # Error of probabilities, and of their sums relative to these, that is rounding.
 _ROUNDING = 1e-8

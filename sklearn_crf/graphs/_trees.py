@@ -11,7 +11,7 @@ from scipy.sparse import csgraph
 from sklearn_crf._numbers import as_integers, as_reals
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf.graphs._graph import Graph
-from sklearn_crf.kernels.graphs.covering import find_cheapest_forest
+from sklearn_crf.kernels.graphs.graphs import find_cheapest_forest
 
 
 @dataclass(frozen=True, eq=False)

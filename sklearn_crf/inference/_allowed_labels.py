@@ -10,7 +10,7 @@ from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._local_search import Descent, climbed, local_arguments, search_problem, sweep, visits
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
-from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_terms, states_of_cells
 
 

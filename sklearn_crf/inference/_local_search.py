@@ -8,13 +8,13 @@ import numpy as np
 
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
-from sklearn_crf.kernels.local.icm import icm_update
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,
     annealing_sweep,
     cells_of_labels,
     change_costs,
 )
+from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import DENSE, FactorGraph, PairwiseModel, check_labels, score
 from sklearn_crf.models._row_models import StoredRows, row_ranges
 

@@ -12,7 +12,7 @@ from sklearn_crf._numbers import as_reals, as_scores
 from sklearn_crf._own_methods import ChecksPickles
 from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import Graph
-from sklearn_crf.kernels.gaussian.product import graph_product, stencil_product
+from sklearn_crf.kernels.gaussian.gaussian import graph_product, stencil_product
 from sklearn_crf.models._edge_layout import check_edge_type
 from sklearn_crf.models._pairwise import score_terms
 

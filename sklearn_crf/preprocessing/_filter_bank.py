@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_tasks, range_runner
-from sklearn_crf.kernels.preprocessing.filter_rows import filter_stride, separable_responses
+from sklearn_crf.kernels.preprocessing.images import filter_stride, separable_responses
 from sklearn_crf.preprocessing import _tuning
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, centred_planes, continued
 

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.preprocessing.patch_averages import average_patches, average_stride
+from sklearn_crf.kernels.preprocessing.images import average_patches, average_stride
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, continued
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy
 from sklearn_crf.preprocessing._tuning import AVERAGED_BANDWIDTH, FILTERED_ROWS, GUIDE_THRESHOLD

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.preprocessing.patch_groups import BEHIND, PATCH_SIDE, shrink_groups
+from sklearn_crf.kernels.preprocessing.images import BEHIND, PATCH_SIDE, shrink_groups
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of
 from sklearn_crf.preprocessing._patch_averages import PatchAverages, averages_of_noise
 from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage, shrunk_copy

@@ -17,7 +17,7 @@ from sklearn_crf._numbers import as_integers
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.encoding import object_array
-from sklearn_crf.kernels.preprocessing.overlay_products import add_steps, sum_under_masks
+from sklearn_crf.kernels.preprocessing.images import add_steps, sum_under_masks
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer, as_images, grey_planes
 from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTRA_AT_ONCE
 

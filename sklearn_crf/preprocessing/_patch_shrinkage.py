@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
-from sklearn_crf.kernels.preprocessing.patch_shrinkage import PATCH_SIDE, patch_stride, shrink_patches
+from sklearn_crf.kernels.preprocessing.images import PATCH_SIDE, patch_stride, shrink_patches
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of, continued
 from sklearn_crf.preprocessing._tuning import SHRUNK_ROWS
 

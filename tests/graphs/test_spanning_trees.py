@@ -22,7 +22,7 @@ from sklearn_crf.graphs import (
     snakes,
     uniform_edge_probabilities,
 )
-from sklearn_crf.kernels.graphs.selected_inverse import selected_inverse
+from sklearn_crf.kernels.graphs.graphs import selected_inverse
 
 few = settings(max_examples=60, deadline=None)
 

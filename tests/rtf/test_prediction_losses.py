@@ -9,7 +9,7 @@ from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import ConjugateGradient
 from sklearn_crf.inference.gaussian._base import inverse_blocks
-from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
+from sklearn_crf.kernels.gaussian.gaussian import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf._objectives import PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import as_finite
-from sklearn_crf.kernels.gaussian.short_vectors import all_finite, copy_values, invert, invert_blocks
+from sklearn_crf.kernels.gaussian.gaussian import all_finite, copy_values, invert, invert_blocks
 from sklearn_crf.models import GaussianModel
 
 

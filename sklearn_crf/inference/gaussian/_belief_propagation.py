@@ -9,7 +9,7 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
 from sklearn_crf.inference.gaussian._base import Doubled, GaussianInference, GaussianMarginals, not_positive_definite
-from sklearn_crf.kernels.gaussian.messages import send_gaussians
+from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
 
 
 class GaussianMessages(NamedTuple):

@@ -17,7 +17,7 @@ from sklearn_crf.inference.gaussian._base import (
     inverse_blocks,
     not_positive_definite,
 )
-from sklearn_crf.kernels.gaussian.conjugate_gradient import inner_product, solve_on_lattice, take_step, turn
+from sklearn_crf.kernels.gaussian.gaussian import inner_product, solve_on_lattice, take_step, turn
 
 
 @options(kw_only=False)

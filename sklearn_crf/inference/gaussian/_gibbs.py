@@ -17,8 +17,8 @@ from sklearn_crf.inference.gaussian._base import (
     not_positive_definite,
 )
 from sklearn_crf.inference.local._gibbs import GibbsChains, swept
-from sklearn_crf.kernels.gaussian.gibbs import gaussian_gibbs_update
-from sklearn_crf.kernels.local.gibbs import stream_key
+from sklearn_crf.kernels.gaussian.gaussian import gaussian_gibbs_update
+from sklearn_crf.kernels.local.updates import stream_key
 
 
 @options

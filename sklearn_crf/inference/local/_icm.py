@@ -24,7 +24,7 @@ from sklearn_crf.inference._local_search import (
 )
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.kernels.local.icm import icm_update
+from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import check_labels
 from sklearn_crf.models._row_models import StoredRows
 

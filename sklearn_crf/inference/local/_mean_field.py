@@ -12,7 +12,7 @@ from sklearn_crf.inference._allowed_labels import allowed_labels
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import SCHEDULES, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.inference._results import Marginals, scored_labeling
-from sklearn_crf.kernels.local.mean_field import mean_field_bound, mean_field_update
+from sklearn_crf.kernels.local.updates import mean_field_bound, mean_field_update
 from sklearn_crf.models import check_labels
 
 
