@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
@@ -357,7 +356,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             raise record.interrupted
         return self
 
-    @available_if(lambda self: kind_of_learning(self.learning, self.inference).takes_parts)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Continue training with more examples, by one pass of stochastic steps over them.

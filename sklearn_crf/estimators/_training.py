@@ -147,6 +147,7 @@ def partial_fit(parameters, X, y, classes, sample_weight):
             risk,
             former,
             start,
+            before_step=plan.learning.before_step,
             C=plan.C if has_penalty else None,
             edge_C=plan.edge_C,
             n_together=1 if is_rows else ONLINE_BATCH_SIZE,

@@ -20,7 +20,7 @@ from sklearn_crf.inference import (
     able_inference,
     convergence_left_to_caller,
 )
-from sklearn_crf.learning._contrastive import choose_edge_penalty, train_by_rounds
+from sklearn_crf.learning._contrastive import choose_edge_penalty, extend_sets, train_by_rounds
 from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
 from sklearn_crf.learning._labeler import right_nodes
 from sklearn_crf.learning._learning import Learning
@@ -28,7 +28,7 @@ from sklearn_crf.learning._likelihood import require_known_surroundings, trees_o
 from sklearn_crf.learning._plan import Facts, FitPlan
 from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
-from sklearn_crf.objectives import Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
+from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
 # Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
@@ -109,7 +109,6 @@ class ContrastiveTraining(Learning):
     }
 
     name = "contrastive"
-    takes_parts = False
     early_stopping = False
     of_examples = True
     init: str = "pl"
@@ -225,6 +224,10 @@ class ContrastiveTraining(Learning):
         record = self._train_under_penalty(risk, plan, data, make_start("zeros"), run)
         record.warn()
         return record
+
+    def before_step(self, risk: EmpiricalRisk, coef: np.ndarray, members: Sequence[int]) -> None:
+        if risk.objective.generators:
+            extend_sets(risk, coef, members)
 
     def _train_under_penalty(self, risk, plan, data, start, run):
         """Return the record of a training, or the better one of two under different penalties of edges."""

@@ -37,8 +37,6 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Whether examples may have factors besides nodes and edges.
     takes_sparse_edges : bool
         Whether features of edges may be sparse.
-    takes_parts : bool
-        Whether ``partial_fit`` can learn so.
     takes_bounds : bool
         Whether weights may be kept from being negative.
     has_distribution : bool
@@ -72,7 +70,6 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     needs_labels: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
     takes_sparse_edges: ClassVar[bool] = False
-    takes_parts: ClassVar[bool] = True
     takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
     has_penalty: ClassVar[bool | None] = None
@@ -421,6 +418,17 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         problem = PenalisedRisk(risk, run.C, run.max_iter, run.edge_C, run.outer_gradient)
         problem.free = risk.potentials.on_edges if self.fixed_nodes else None
         return self.minimize(problem, start, plan, run)
+
+    def before_step(self, risk: EmpiricalRisk, coef: np.ndarray, members: Sequence[int]) -> None:
+        """Prepare the batches of a stochastic step, such as by what is generated under its weights.
+
+        Parameters
+        ----------
+        risk : EmpiricalRisk
+        coef : ndarray of shape (n_coef,)
+        members : sequence of int
+            Numbers of the batches.
+        """
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         """Minimise a penalised risk from a start.

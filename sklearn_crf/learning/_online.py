@@ -1,6 +1,6 @@
 """Training by passes of stochastic steps, each over examples that were not seen before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.random import RandomState
@@ -21,6 +21,7 @@ def online_pass(
     former: dict | None,
     start: np.ndarray,
     *,
+    before_step: Callable[[EmpiricalRisk, np.ndarray, Sequence[int]], None],
     C: float | None,
     edge_C: float | None,
     n_together: int,
@@ -37,6 +38,7 @@ def online_pass(
     # risk: EmpiricalRisk of the new examples
     # former: result of the previous pass; None before the first
     # start: (n_coef,), weights before the first step
+    # before_step: prepares the mini-batch of a step
     # C: inverse strength of the penalty, None without one; edge_C: that of the weights of edges, None is C
     # n_together: batches of a mini-batch; rng: RandomState that draws the order
     # project: projection of weights onto the allowed set, or None
@@ -51,6 +53,7 @@ def online_pass(
         n_labelled = risk.labelled_share(members) * risk.n_labelled
         if not n_labelled:
             return np.zeros(len(coef))
+        before_step(risk, coef, members)
         return risk.value_grad(coef, members).gradient / n_labelled + penalty * coef
 
     order = rng.permutation(len(risk.batches))
