@@ -37,7 +37,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.learning import given, kind_of_learning
-from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms
+from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms, with_table_of_each_edge
 
 _Method = TypeVar("_Method", bound=Callable)
 
@@ -376,7 +376,7 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If a graph has cycles and the inference gives no marginals of edges there, or an example has factors.
+            If an example has factors.
         """
         field = FittedField.of(self)
         encoded, batches, potentials, weights = field.prepare(X, evidence)
@@ -387,10 +387,10 @@ class FieldClassifier(TrainableField):
             require_no_factors(batch, "predict_edge_proba")
             model = labeler.model(potentials, weights, batch)
             chosen = TreeInference() if model.graph.is_forest else asked
-            if not hasattr(chosen, "edge_marginals"):
-                raise ValueError(f"{type(chosen).__name__} gives no marginals of edges: use inference='bp'.")
             with batch.named_in_errors():
-                return chosen.edge_marginals(model, n_threads=n_threads)
+                if hasattr(chosen, "edge_marginals"):
+                    return chosen.edge_marginals(model, n_threads=n_threads)
+                return chosen.marginals(with_table_of_each_edge(model), n_threads=n_threads).tables[:, 0]
 
         with single_threaded_blas():
             parts = map_coarse(run, batches, self.n_jobs)

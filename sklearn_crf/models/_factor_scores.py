@@ -134,3 +134,43 @@ def _clamped(model: FactorGraph, labels):
         table_ptr=np.cumsum([0, *map(len, tables)]),
     )
     return union_of_factors(model, observed)
+
+
+class _Changed(NamedTuple):
+    """Factors of one arity with the state of one of their nodes changed to each of its states."""
+
+    factors: np.ndarray  # (n,) each as often as that node has states
+    node: np.ndarray  # (n,)
+    state: np.ndarray  # (n,)
+    cells: np.ndarray  # (n,) of the changed labels
+
+
+def scores_given_others(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
+    r"""Score of every state of every node, given the labels of all others, and the factors that make them.
+
+    .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
+    """
+    # labels: (N,), state of every node; returns: changes, and scores: (N, K), -inf beyond the states of a node
+    changed = list(_changes(model, labels))
+    scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
+    for part in changed:
+        np.add.at(scores, (part.node, part.state), _scores_of(model, part))
+    return changed, scores
+
+
+def _changes(model, labels):
+    for factors, scope in model.by_arity():
+        for d in range(scope.shape[1]):
+            counts = model.n_states[scope[:, d]].astype(np.int64)
+            row = np.repeat(np.arange(len(factors)), counts)
+            state = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+            states = labels[scope][row]
+            states[:, d] = state
+            yield _Changed(factors[row], scope[row, d], state, model.cells(factors[row], states))
+
+
+def _scores_of(model, part):
+    scores = model.table_default[model.table_id[part.factors]].astype(np.float64)
+    stored = part.cells >= 0
+    scores[stored] = model.log_table[part.cells[stored]]
+    return scores

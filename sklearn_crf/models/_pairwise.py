@@ -222,6 +222,12 @@ class PairwiseModel(ChecksPickles):
         return np.einsum("er,erab->eab", self.edge_weight[edges], tables)
 
 
+def with_table_of_each_edge(model: PairwiseModel) -> PairwiseModel:
+    """Return the same scores with a table of its own for every edge, whose statistics are its pair marginals."""
+    edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
+    return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
+
+
 def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) -> PairwiseModel:
     """Make a model of scores in the shapes and the precision that belong to an :class:`EdgeLayout` of the graph."""
     model = object.__new__(PairwiseModel)

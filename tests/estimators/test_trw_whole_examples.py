@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from built_fields import trw_crf
+from factor_examples import factor_examples
 from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, DRFClassifier, Example
@@ -80,7 +81,8 @@ def test_relaxations_bound_the_likelihood_from_below():
 
 
 def test_probabilities_of_edges():
-    for learning, data in (("likelihood", chains()), ("loopy", cycles()), ("exact", cycles())):
+    ways = ("likelihood", "loopy", "exact", "relaxation", "mean_field", "pseudolikelihood")
+    for learning, data in (("likelihood", chains()), *((way, cycles()) for way in ways)):
         fitted = trw_crf(learning=learning).fit(*data)
         edges, nodes = fitted.predict_edge_proba(data[0]), fitted.predict_proba(data[0])
         for x, pairs, single in zip(data[0], edges, nodes, strict=True):
@@ -92,9 +94,30 @@ def test_probabilities_of_edges():
             assert pairs.shape == (len(ends), *[len(fitted.classes_)] * 2)
             assert_allclose(pairs.sum(axis=2), single[ends[:, 0]], atol=1e-3)
             assert_allclose(pairs.sum(axis=1), single[ends[:, 1]], atol=1e-3)
-    fitted = trw_crf(learning="mean_field").fit(*cycles())
-    with pytest.raises(ValueError, match="MeanField gives no marginals of edges"):
-        fitted.predict_edge_proba(cycles()[0])
+
+
+def test_probabilities_of_edges_are_the_exact_ones_by_default():
+    X, y = cycles()
+    fitted = trw_crf().fit(X, y)
+    for x, pairs in zip(X, fitted.predict_edge_proba(X), strict=True):
+        model = model_of(fitted, x)
+        labelings = np.array(list(product(range(len(fitted.classes_)), repeat=model.n_nodes)))
+        probability = np.exp([score(model, labels) - BruteForce().marginals(model).log_z for labels in labelings])
+        for (a, b), found in zip(x.edges, pairs, strict=True):
+            expected = np.zeros(found.shape)
+            np.add.at(expected, (labelings[:, a], labelings[:, b]), probability)
+            assert_allclose(found, expected, atol=1e-6)
+
+
+def test_decisions_of_fields_with_factors():
+    X, y = factor_examples(n=4, fixed=True)
+    fitted = trw_crf(edge_features="constant").fit(X, y)
+    labelings, decisions = fitted.predict(X, inference="map"), fitted.decision_function(X, inference="map")
+    for model, labels, found in zip(fitted.models(X), labelings, decisions, strict=True):
+        changed = [[np.r_[labels[:s], k, labels[s + 1 :]] for k in range(3)] for s in range(len(labels))]
+        expected = np.array([[score(model, each) for each in row] for row in changed])
+        assert_allclose(found - found[:, :1], expected - expected[:, :1], atol=1e-9)
+        assert_array_equal(found.argmax(axis=1), labels)
 
 
 def test_topk_are_the_best_labelings():

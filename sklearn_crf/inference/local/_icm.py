@@ -25,7 +25,7 @@ from sklearn_crf.inference._local_search import (
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.kernels.local.updates import icm_update
-from sklearn_crf.models import check_labels
+from sklearn_crf.models import FactorGraph, check_labels, scores_given_others
 from sklearn_crf.models._row_models import StoredRows
 
 
@@ -38,6 +38,8 @@ def conditional_scores(model, labels):
     """
     # labels: (N,) of int; returns: (N, K), float64
     labels = check_labels(model, labels)
+    if isinstance(model, FactorGraph):
+        return scores_given_others(model, labels)[1]
     scores = model.unary.astype(np.float64)
     for start in range(0, model.graph.n_edges, _tuning.EDGES_AT_ONCE):
         edges = slice(start, start + _tuning.EDGES_AT_ONCE)

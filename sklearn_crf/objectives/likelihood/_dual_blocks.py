@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sklearn_crf.inference import convergence_left_to_caller
-from sklearn_crf.models import Statistics, labeling_statistics
+from sklearn_crf.models import Statistics, labeling_statistics, with_table_of_each_edge
 from sklearn_crf.objectives._base import Objective, observed_model
 
 # Of the label of a node above its other states, to begin with.
@@ -155,12 +155,7 @@ class DualBlock:
         if model.graph.is_forest:
             return self.forward(parameters)[0]
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
-        untied = replace(
-            model,
-            tables=model.edge_tables(),
-            edge_type=np.arange(model.graph.n_edges, dtype=np.int32),
-            edge_weight=None,
-        )
+        untied = with_table_of_each_edge(model)
         found = self._likelihood.inference.marginals_for_learning(untied, init=self._state)
         nodes = found.unary.astype(np.float64)
         nodes /= nodes.sum(axis=1, keepdims=True)

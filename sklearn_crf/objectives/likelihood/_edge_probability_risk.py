@@ -1,7 +1,6 @@
 """Relaxed likelihood in one problem over weights and distributions over spanning trees."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from sklearn_crf.inference import (
     convergence_left_to_caller,
     mutual_information,
 )
-from sklearn_crf.models import labeling_statistics, score_terms
+from sklearn_crf.models import labeling_statistics, score_terms, with_table_of_each_edge
 from sklearn_crf.objectives._base import EmpiricalRisk, Loss, total_of, weighted_loss
 from sklearn_crf.objectives._example_weights import weight_of_edges
 from sklearn_crf.objectives.likelihood._joint_risk import WeightsAndOthers
@@ -182,10 +181,6 @@ class EdgeProbabilityRisk(EmpiricalRisk):
 
     def _convergent(self, model, probabilities):
         """Marginals and those of pairs by messages that always converge, for every edge its own table."""
-        n_edges = model.graph.n_edges
-        weight = np.ones((n_edges, 1)) if model.edge_weight is None else model.edge_weight
-        types = np.zeros(n_edges, dtype=np.int32) if model.edge_type is None else model.edge_type
-        tables = np.einsum("er,erab->eab", weight, model.tables[types])
-        untied = replace(model, tables=tables, edge_type=np.arange(n_edges, dtype=np.int32), edge_weight=None)
+        untied = with_table_of_each_edge(model)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
-        return inference.marginals(model), inference.marginals(untied).tables.reshape(tables.shape)
+        return inference.marginals(model), inference.marginals(untied).tables[:, 0]

@@ -1,6 +1,6 @@
 """Pseudolikelihood: every node given the true labels of its neighbours."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -8,17 +8,15 @@ from scipy.special import logsumexp
 from sklearn_crf._threads import own_workspace, range_runner, run_fixed_ranges
 from sklearn_crf.inference._local_search import local_arguments, table_buffers
 from sklearn_crf.kernels.learning.pseudolikelihood import pseudolikelihood_range
-from sklearn_crf.models import FactorGraph, FactorStatistics, Statistics, add_cells, check_labels
+from sklearn_crf.models import (
+    FactorGraph,
+    FactorStatistics,
+    Statistics,
+    add_cells,
+    check_labels,
+    scores_given_others,
+)
 from sklearn_crf.objectives._base import Loss, Objective
-
-
-class _Changed(NamedTuple):
-    """Factors of one arity with the state of one of their nodes changed to each of its states."""
-
-    factors: np.ndarray  # (n,) each as often as that node has states
-    node: np.ndarray  # (n,)
-    state: np.ndarray  # (n,)
-    cells: np.ndarray  # (n,) of the changed labels
 
 
 def factor_conditionals(model, labels, node_weight=None):
@@ -30,10 +28,7 @@ def factor_conditionals(model, labels, node_weight=None):
     """
     # labels: (N,), state of every node; returns terms: (N,), without the weights
     # node_weight: (N,) or None, weights of the sum, not negative; None is one
-    changed = list(_changes(model, labels))
-    scores = np.where(np.arange(model.n_columns) < model.n_states[:, None], 0.0, -np.inf)
-    for part in changed:
-        np.add.at(scores, (part.node, part.state), _scores_of(model, part))
+    changed, scores = scores_given_others(model, labels)
     nodes = np.arange(model.n_nodes)
     weight = np.ones(model.n_nodes) if node_weight is None else check_node_weight(node_weight, model.n_nodes)
     impossible = np.flatnonzero(np.isneginf(scores[nodes, labels]) & (weight > 0))
@@ -50,24 +45,6 @@ def factor_conditionals(model, labels, node_weight=None):
     for factors, scope in model.by_arity():
         add_cells(model, factors, model.cells(factors, labels[scope]), weight[scope].sum(axis=1), *truth)
     return log_z - scores[nodes, labels], FactorStatistics(log_table, table_default).minus(FactorStatistics(*truth))
-
-
-def _changes(model, labels):
-    for factors, scope in model.by_arity():
-        for d in range(scope.shape[1]):
-            counts = model.n_states[scope[:, d]].astype(np.int64)
-            row = np.repeat(np.arange(len(factors)), counts)
-            state = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-            states = labels[scope][row]
-            states[:, d] = state
-            yield _Changed(factors[row], scope[row, d], state, model.cells(factors[row], states))
-
-
-def _scores_of(model, part):
-    scores = model.table_default[model.table_id[part.factors]].astype(np.float64)
-    stored = part.cells >= 0
-    scores[stored] = model.log_table[part.cells[stored]]
-    return scores
 
 
 def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
