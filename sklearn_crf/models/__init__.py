@@ -3,6 +3,7 @@
 from sklearn_crf.models._conversion import (
     factor_graph_of,
     model_of_components,
+    model_of_nodes,
     models_of_parts,
     pairwise_model_of,
     pairwise_statistics,

@@ -179,12 +179,20 @@ def model_of_components(
     # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
+    return model_of_nodes(model, inside), np.flatnonzero(inside)
+
+
+def model_of_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
+    """The part of a model that some of its nodes have to themselves: their scores, and factors of no other node."""
+    # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1
     if isinstance(model, FactorGraph):
-        return _factors_inside(model, inside, number), nodes
-    edges = np.flatnonzero(inside[model.graph.edges[:, 0]]) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
-    part = replace(
+        return _factors_inside(model, inside, number)
+    edges = (
+        np.flatnonzero(inside[model.graph.edges].all(axis=1)) if model.graph.n_edges else np.zeros(0, dtype=np.int64)
+    )
+    return replace(
         model,
         graph=trusted_graph(len(nodes), number[model.graph.edges[edges]].astype(np.int32).reshape(-1, 2)),
         unary=model.unary[nodes],
@@ -192,7 +200,6 @@ def model_of_components(
         edge_weight=None if model.edge_weight is None else model.edge_weight[edges],
         n_states=None if model.n_states is None else model.n_states[nodes],
     )
-    return part, nodes
 
 
 def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
@@ -217,11 +224,11 @@ def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
 
 
 def _factors_inside(model, inside, number):
+    owner = np.repeat(np.arange(model.n_factors), model.arity)
+    is_inside = np.bincount(owner, ~inside[model.scope], model.n_factors) == 0
     # A factor without nodes belongs to the first node.
-    first = np.zeros(model.n_factors, dtype=np.int64)
-    first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
-    factors = np.flatnonzero(inside[first])
-    slots = np.repeat(inside[first], model.arity)
+    is_inside[model.arity == 0] = inside[0]
+    factors, slots = np.flatnonzero(is_inside), is_inside[owner]
     return replace(
         model,
         n_states=model.n_states[inside],

@@ -1,5 +1,7 @@
 """An estimate of the error of marginals by messages: exact marginals around some nodes, messages beyond."""
 
+from itertools import count
+
 import numpy as np
 
 from sklearn_crf.inference._base import convergence_left_to_caller, marginals_as_found
@@ -8,7 +10,7 @@ from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
-from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, model_of_nodes
 
 
 def estimated_error(
@@ -22,24 +24,52 @@ def estimated_error(
 
     and beliefs are marginals if cycles do not matter. Inside a set A of nodes the same product has only the cycles in
     A, and can be summed exactly. Its marginal of the node in the middle of A is compared with what was found, by half
-    the sum of absolute differences.
+    the sum of absolute differences. Of a large model, messages are sent once more on parts of it around those nodes,
+    and stand for what was found.
     """
-    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
-    sizes = np.diff(graph.table_ptr)[graph.table_id]
-    if not graph.n_nodes or graph.n_factors > _tuning.MOST_FACTORS or sizes.sum() > _tuning.MOST_JOINT_STATES:
+    probes = np.random.default_rng(0).permutation(model.n_nodes)[: _tuning.N_PROBED_NODES]
+    near = _near(model, probes) if model.n_nodes else None
+    if near is None:
         return None
-    probes = np.random.default_rng(0).permutation(graph.n_nodes)[: _tuning.N_PROBED_NODES].tolist()
+    if not near.all():
+        model, probes = model_of_nodes(model, near), (np.cumsum(near) - 1)[probes]
     errors = []
     try:
-        beliefs = _Beliefs(graph, inference)
-        for node in probes:
+        beliefs = _Beliefs(model if isinstance(model, FactorGraph) else factor_graph_of(model), inference)
+        marginals = found.unary if near.all() else beliefs.nodes
+        for node in probes.tolist():
             exact = marginals_as_found(JunctionTree(), beliefs.around(node)).unary[0]
-            own = found.unary[node, : len(exact)]
+            own = marginals[node][: len(exact)]
             errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
     except Infeasible:
         # Messages that have not settled contradict each other.
         return 1.0
     return float(np.mean(errors))
+
+
+def _near(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
+    """Return the nodes near some that are as many as messages for an estimate may take, (N,) of bool, or None."""
+    # nodes: numbers; None stands for nodes of so many neighbours that two steps from them are too far
+    if isinstance(model, FactorGraph):
+        scope, owner = model.scope, np.repeat(np.arange(model.n_factors), model.arity)
+        n_factors, sizes, of_node = model.n_factors, np.diff(model.table_ptr)[model.table_id], 0
+    else:
+        scope, owner = model.graph.edges.ravel(), np.repeat(np.arange(model.graph.n_edges), 2)
+        n_factors, sizes, of_node = model.graph.n_edges, np.full(model.graph.n_edges, model.n_columns**2), 1
+    near, found = np.zeros(model.n_nodes, dtype=bool), None
+    near[nodes] = True
+    for n_steps in count():
+        is_inside = np.bincount(owner, ~near[scope], n_factors) == 0
+        n_inside = is_inside.sum() + of_node * near.sum()
+        if n_inside > _tuning.MOST_FACTORS or sizes[is_inside].sum() > _tuning.MOST_JOINT_STATES:
+            break
+        before, near = near, near.copy()
+        near[scope[(np.bincount(owner, near[scope], n_factors) > 0)[owner]]] = True
+        if np.array_equal(before, near):
+            return before
+        # A node and its neighbours alone have hardly a cycle.
+        found = before if n_steps > 1 else None
+    return found
 
 
 class _Beliefs:

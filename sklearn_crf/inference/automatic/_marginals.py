@@ -50,7 +50,8 @@ class AutoMarginals(Inference):
     of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
 
     Where the result is not exact, its ``error`` estimates how far marginals are off, and more than 0.05 is a warning:
-    around 16 nodes, what the messages say of their neighbourhoods is summed exactly and compared. Budgets "step" and
+    around 16 nodes, what the messages say of their neighbourhoods is summed exactly and compared; of large models,
+    messages on parts of it around those nodes. Budgets "step" and
     "fast", for many calls, do without.
 
     Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by

@@ -25,7 +25,8 @@ SWEEPS_OF_A_CALL = 100
 # and slower.
 N_PROBED_NODES, NEIGHBORHOOD_SIZES, MOST_PROBED_CELLS = 16, (60, 30, 15), 2.0**16
 
-# Models of more factors or joint states have no estimate of errors: messages take their tables one by one.
+# Parts of models that the estimate sends messages on have at most so many factors and joint states, since messages take
+# their tables one by one: some second. More of them make the estimates of large models surer and slower.
 MOST_FACTORS, MOST_JOINT_STATES = 6000, 2**20
 
 # Damping and the parts of the average where plain messages go round in circles. They were fixed on random grids of

@@ -7,7 +7,7 @@ import pytest
 from factor_strategies import random_factor_graph
 from model_strategies import random_model
 
-from sklearn_crf.graphs import lattice
+from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMarginals, JunctionTree, LoopyBP
 from sklearn_crf.inference.automatic._error_estimate import estimated_error
 from sklearn_crf.models import PairwiseModel, factor_graph_of
@@ -69,3 +69,27 @@ def test_large_errors_are_warned_of_with_what_to_change():
         quick = AutoMarginals(budget="fast").marginals(spin_glass((20, 20), 0, 0.3))
     assert 0 < weak.error < 0.01
     assert (exact.error, quick.error) == (0.0, None)
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "factors"])
+@pytest.mark.parametrize(("coupling", "is_off"), [(0.42, True), (0.1, False)])
+def test_large_models_are_estimated_around_some_nodes(kind, coupling, is_off):
+    # A long strip is exact by elimination, and far more factors than messages of an estimate take.
+    grid = lattice((6, 1200))
+    unary = 0.1 * np.random.default_rng(1).normal(size=(grid.n_nodes, 2))
+    model = PairwiseModel(grid, unary, [coupling * SPIN])
+    large = model if kind == "pairwise" else factor_graph_of(model)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = AutoMarginals(budget=0, max_iter=500).marginals(large)
+    assert found.error == pytest.approx(true_error(model, found), rel=0.5, abs=2e-3)
+    assert (found.error > 0.05) == is_off
+    assert len(caught) == is_off
+
+
+def test_nodes_of_many_neighbours_have_no_estimate():
+    n_nodes = 7001
+    star = np.stack((np.zeros(n_nodes - 1, dtype=int), np.arange(1, n_nodes)), axis=1)
+    edges = np.concatenate((star, [[1, 2], [2, 3]]))
+    model = PairwiseModel(Graph(n_nodes, edges), np.zeros((n_nodes, 2)), [0.1 * SPIN])
+    assert AutoMarginals(budget=0).marginals(model).error is None
