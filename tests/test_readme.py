@@ -1,8 +1,10 @@
-"""The README: its example runs as printed, its pictures exist, its badges say what the metadata say."""
+"""The README: its example runs, its pictures exist, its badges are true. Files named for contributors exist."""
 
 import re
 import runpy
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.rst"
@@ -30,3 +32,13 @@ def test_readme_example(capsys):
     exec(compile(code, "README.rst", "exec"), namespace)
     assert "pixels restored" in capsys.readouterr().out
     assert namespace["field"].score(namespace["X_test"], namespace["y_test"]) > 0.9
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.rst", "docs/architecture.rst"])
+def test_files_named_for_contributors_exist(page):
+    named = re.findall(r"``([\w./]+\.(?:py|pyx|pxd|hpp|rst))``", (ROOT / page).read_text(encoding="utf-8"))
+    named = [path for path in named if "NAME" not in path]
+    assert len(named) > 5
+    for path in named:
+        places = [ROOT / path, ROOT / "sklearn_crf" / path]
+        assert any(place.exists() for place in places) or ("/" not in path and any(ROOT.glob(f"sklearn_crf/**/{path}")))
