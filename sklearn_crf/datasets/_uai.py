@@ -7,15 +7,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, as_integers, as_reals
-from sklearn_crf.datasets import _tuning
-from sklearn_crf.datasets._text import (
-    LARGEST,
-    format_suffix,
-    lengths_of_lines,
-    naming,
-    read_numbers_of,
-    write_text,
-)
+from sklearn_crf.datasets import _text, _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 PathLike = str | OsPathLike[str]
@@ -70,7 +62,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     2.0
     """
     are_scores = _lists_logarithms(path, logarithms)
-    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MARKOV", "BAYES"):
         raise ValueError(f"{path} is not in UAI format: it must begin with MARKOV or BAYES.")
     n_nodes = reader.integer("the number of variables")
@@ -80,7 +72,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     scope = reader.whole(scope, "scopes")
     lowest = -np.inf if are_scores else 0.0
     hint = " If the file lists logarithms, pass logarithms=True."
-    entries, table_ptr = reader.rows(n_factors, "the table of factor", lowest, LARGEST, hint)
+    entries, table_ptr = reader.rows(n_factors, "the table of factor", lowest, _text.LARGEST, hint)
     reader.end()
     n_cells = np.ones(n_factors)
     np.multiply.at(n_cells, np.repeat(np.arange(n_factors), np.diff(scope_ptr)), n_states[scope])
@@ -91,7 +83,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
         raise ValueError(
             f"{path}: the table of factor {f} has {n_entries} entries, its variables {n_cells[f]:.0f} joint states."
         )
-    with naming(path):
+    with _text.naming(path):
         return FactorGraph(
             n_states, scope, scope_ptr, np.arange(n_factors), entries if are_scores else log_of(entries), table_ptr
         )
@@ -99,7 +91,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
 
 def _lists_logarithms(path, logarithms):
     if logarithms is None:
-        return format_suffix(path) == ".lg"
+        return _text.format_suffix(path) == ".lg"
     if not isinstance(logarithms, bool | np.bool_):
         raise ValueError(f"logarithms must be True, False or None, got {logarithms!r}.")
     return bool(logarithms)
@@ -175,7 +167,7 @@ def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms:
     for factor in range(model.n_factors):
         table = entries_of(model, factor)
         lines += ["", str(len(table)), " ".join(map(repr, table.tolist()))]
-    write_text(path, "\n".join(lines) + "\n")
+    _text.write_text(path, "\n".join(lines) + "\n")
 
 
 def _row(values):
@@ -224,7 +216,7 @@ def read_evidence(
     [1, -1, 0]
     """
     n_nodes = as_integer(n_nodes, "n_nodes")
-    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading:
         raise ValueError(f"{path} is no evidence file: it must begin with a number, found {heading!r}.")
     start = _start_of_sample(path, reader.values, sample)
@@ -270,7 +262,7 @@ def _starts_of_samples(path, values):
     if len(values) == 1 + 2 * n_samples:
         # The numbers fit both formats: lines tell them apart.
         lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
-        return starts if lengths_of_lines(path) == lengths else [0]
+        return starts if _text.lengths_of_lines(path) == lengths else [0]
     return starts
 
 
@@ -298,7 +290,7 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     labels = _as_labels(labels)
     nodes = np.flatnonzero(labels >= 0)
     pairs = np.stack((nodes, labels[nodes]), axis=1).ravel()
-    write_text(path, _row([len(nodes), *pairs]) + "\n")
+    _text.write_text(path, _row([len(nodes), *pairs]) + "\n")
 
 
 def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
@@ -333,7 +325,7 @@ def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.
     >>> found.tolist()
     [[0.25, 0.75], [0.5, 0.5]]
     """
-    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading != "MAR":
         raise ValueError(f"{path} is no solution of task MAR: it must begin with that word.")
     n_nodes = reader.integer("the number of variables")
@@ -399,7 +391,7 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
     words = [str(len(unary))]
     for row, n in zip(unary, n_states, strict=True):
         words += [str(int(n)), *map(repr, row[:n].tolist())]
-    write_text(path, "MAR\n" + " ".join(words) + "\n")
+    _text.write_text(path, "MAR\n" + " ".join(words) + "\n")
 
 
 def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
@@ -432,7 +424,7 @@ def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.n
     >>> found.tolist()
     [1, 0, 1]
     """
-    heading, reader = read_numbers_of(path, max_bytes=max_bytes)
+    heading, reader = _text.read_numbers_of(path, max_bytes=max_bytes)
     if heading not in ("MAP", "MPE"):
         raise ValueError(f"{path} is no solution of task MAP: it must begin with MAP or MPE.")
     labels = reader.integers(reader.integer("the number of variables"), "the states")
@@ -461,7 +453,7 @@ def write_labeling(path: PathLike, labels: ArrayLike) -> None:
     [1, 0, 1]
     """
     labels = _as_labels(labels, lowest=0)
-    write_text(path, "MAP\n" + _row([len(labels), *labels]) + "\n")
+    _text.write_text(path, "MAP\n" + _row([len(labels), *labels]) + "\n")
 
 
 def _as_labels(labels, lowest=None):

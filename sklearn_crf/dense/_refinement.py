@@ -7,15 +7,7 @@ from numpy.typing import ArrayLike
 
 from sklearn_crf._numbers import as_integer, check_option, without_mask
 from sklearn_crf._threads import single_threaded_blas, split_threads
-from sklearn_crf.dense._examples import (
-    BYTES,
-    DenseExample,
-    check_channel_bandwidths,
-    check_color_range,
-    in_bytes,
-    range_of_images,
-    range_of_type,
-)
+from sklearn_crf.dense import _examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
 from sklearn_crf.dense._tuning import SUM_TOL
 from sklearn_crf.inference import DenseMeanField
@@ -104,15 +96,15 @@ def refine(
     check_kernels(kernels)
     probabilities = _checked(probabilities)
     ends = _color_range(image, color_range)
-    check_channel_bandwidths(kernels, ends)
+    _examples.check_channel_bandwidths(kernels, ends)
     _, n_threads = split_threads(n_jobs, 1)
 
     def refined(probabilities, image):
         try:
-            example = DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
+            example = _examples.DenseExample(np.log(np.maximum(probabilities, clip)), image, spacing)
         except ValueError as error:
             raise ValueError(str(error).replace("scores are", "probabilities are")) from error
-        example = in_bytes(example, ends)
+        example = _examples.in_bytes(example, ends)
         filters = build_filters(kernels, example, "image", max_memory=max_memory, n_threads=n_threads)
         model = DenseModel(example.rows, filters, np.array([kernel.weight for kernel in kernels]))
         return DenseMeanField(max_iter=max_iter).node_marginals(model, n_threads=n_threads).reshape(probabilities.shape)
@@ -128,14 +120,14 @@ def refine(
 
 def _color_range(image, color_range):
     if color_range is not None:
-        return check_color_range(color_range)
-    ends = range_of_type(image)
+        return _examples.check_color_range(color_range)
+    ends = _examples.range_of_type(image)
     if image is None or ends is not None:
-        return BYTES if image is None else ends
+        return _examples.BYTES if image is None else ends
     values = np.asarray(image)
     # What is no image is an error of its own.
     is_image = values.size and values.dtype.kind in "iuf" and np.isfinite(values).all()
-    return range_of_images([values]) if is_image else BYTES
+    return _examples.range_of_images([values]) if is_image else _examples.BYTES
 
 
 def _are_many(probabilities, lattice_ndim, spacing):

@@ -7,35 +7,9 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError
 
 from sklearn_crf.inference import Inference, labeling_rule
+from sklearn_crf.learning import _likelihood, _margins, _relaxations
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
-from sklearn_crf.learning._likelihood import (
-    Exact,
-    LoopyTraining,
-    MaximumLikelihood,
-    MeanFieldTraining,
-    OwnLearning,
-    PiecewiseTraining,
-    PseudolikelihoodTraining,
-    PseudoMarginalTraining,
-    SharedPiecesTraining,
-)
-from sklearn_crf.learning._margins import (
-    DualMargin,
-    JointMargin,
-    MaxMargin,
-    OwnMargin,
-    RelaxedMargin,
-    ReparameterizedMargin,
-    SmoothedMargin,
-)
-from sklearn_crf.learning._relaxations import (
-    DualRelaxation,
-    JointRelaxation,
-    OptimalEdgeProbabilities,
-    Relaxation,
-    Reparameterization,
-)
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
 from sklearn_crf.objectives import Objective, StructuredHinge
 
@@ -43,34 +17,34 @@ from sklearn_crf.objectives import Objective, StructuredHinge
 LEARNINGS: dict[str, type[Learning]] = {
     kind.name: kind
     for kind in (
-        MaximumLikelihood,
-        Exact,
-        PseudoMarginalTraining,
+        _likelihood.MaximumLikelihood,
+        _likelihood.Exact,
+        _likelihood.PseudoMarginalTraining,
         SaddlePointTraining,
         MaximumMarginalTraining,
         ContrastiveDivergenceTraining,
-        Relaxation,
-        OptimalEdgeProbabilities,
-        Reparameterization,
-        JointRelaxation,
-        DualRelaxation,
-        PiecewiseTraining,
-        SharedPiecesTraining,
-        PseudolikelihoodTraining,
-        LoopyTraining,
-        MeanFieldTraining,
-        MaxMargin,
-        RelaxedMargin,
-        SmoothedMargin,
-        ReparameterizedMargin,
-        JointMargin,
-        DualMargin,
+        _relaxations.Relaxation,
+        _relaxations.OptimalEdgeProbabilities,
+        _relaxations.Reparameterization,
+        _relaxations.JointRelaxation,
+        _relaxations.DualRelaxation,
+        _likelihood.PiecewiseTraining,
+        _likelihood.SharedPiecesTraining,
+        _likelihood.PseudolikelihoodTraining,
+        _likelihood.LoopyTraining,
+        _likelihood.MeanFieldTraining,
+        _margins.MaxMargin,
+        _margins.RelaxedMargin,
+        _margins.SmoothedMargin,
+        _margins.ReparameterizedMargin,
+        _margins.JointMargin,
+        _margins.DualMargin,
         ContrastiveTraining,
     )
 }
 
 # Acronyms of the papers that are no name of their own.
-_ACRONYMS = {"pl": PseudolikelihoodTraining}
+_ACRONYMS = {"pl": _likelihood.PseudolikelihoodTraining}
 
 #: What validation takes for ``learning``.
 LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"])]
@@ -94,9 +68,9 @@ def kind_of_learning(learning: str | Learning | Objective, inference: str | Infe
     if isinstance(learning, Learning):
         return learning
     if isinstance(learning, StructuredHinge):
-        return OwnMargin(learning)
+        return _margins.OwnMargin(learning)
     if isinstance(learning, Objective):
-        return OwnLearning(learning)
+        return _likelihood.OwnLearning(learning)
     if learning == "coupled":
         learning = "pma" if labeling_rule(inference) == "mpm" else "spa"
     known = _ACRONYMS | LEARNINGS

@@ -8,16 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._reports import warn_caller
+from sklearn_crf.mfa import _tuning
 from sklearn_crf.mfa._densities import missing_patterns
-from sklearn_crf.mfa._tuning import (
-    BLOCK_SAMPLES,
-    LARGEST_SHARE,
-    LEAST_GAP,
-    LEAST_VALUES,
-    MOST_DISTINCT,
-    MOST_VALUES,
-    TIMES_AS_FAR,
-)
 
 
 class Units(NamedTuple):
@@ -53,7 +45,7 @@ def without_isolated(X, labels):
         return X
     row, feature = np.argwhere(found)[0]
     warn_caller(
-        f"{np.count_nonzero(found)} value(s) of X are more than {TIMES_AS_FAR} times as far from the others as "
+        f"{np.count_nonzero(found)} value(s) of X are more than {_tuning.TIMES_AS_FAR} times as far from the others as "
         f"these from each other, such as {X[row, feature]:g} in feature {feature}: training takes them for "
         "missing. Pass NaN with allow_nan=True if they stand for missing values."
     )
@@ -62,20 +54,20 @@ def without_isolated(X, labels):
 
 def _isolated(X):
     """Whether each value of the samples of one class is isolated."""
-    if len(X) < LEAST_VALUES:
+    if len(X) < _tuning.LEAST_VALUES:
         return np.zeros(X.shape, dtype=bool)
-    some = X[:: -(-len(X) // MOST_VALUES)]
+    some = X[:: -(-len(X) // _tuning.MOST_VALUES)]
     median = _lower_quantile(some, 0.5)
     distances = np.abs(some - median)
     # Where most values are the same, as in sparse counts, the others are rare and not isolated.
     reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
     distance = np.abs(X - median)
-    isolated = distance > TIMES_AS_FAR * reach
-    most = max(MOST_DISTINCT, LARGEST_SHARE * len(X))
+    isolated = distance > _tuning.TIMES_AS_FAR * reach
+    most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
         # Tails have values of all sizes, and clusters many.
-        has_gap = distance[own, j].min() > LEAST_GAP * np.nanmax(distance[~own, j])
+        has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
     return isolated
@@ -140,7 +132,7 @@ class SampleBlocks:
         self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
         self.total_weight = float(self.class_weight.sum())
         # Threads share blocks, which they do whatever their number.
-        size = int(np.clip(len(X) // 64, *BLOCK_SAMPLES))
+        size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
         self.patterns = [
             MissingPattern(features, _blocks_of_rows(X, features, rows, labels, weight, size))
             for features, rows in missing_patterns(X)

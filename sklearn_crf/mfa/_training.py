@@ -6,16 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from sklearn_crf._threads import even_map, map_coarse, map_tasks, single_threaded_blas, split_threads, thread_count
+from sklearn_crf.mfa import _start
 from sklearn_crf.mfa._parameters import MixtureParameters
 from sklearn_crf.mfa._samples import SampleBlocks
 from sklearn_crf.mfa._solvers import NegativeCriterion, ScaledCriterion, ignore_iterations
-from sklearn_crf.mfa._start import (
-    kmeans_partition,
-    nearest_partition,
-    random_partition,
-    start_of_class,
-    start_parameters,
-)
 from sklearn_crf.mfa._tuning import BATCH_SIZE, STEP_SIZE
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
@@ -29,17 +23,17 @@ def find_starts(samples, family, init, seeds, n_jobs=None):
     def of_class(task):
         seed, c = task
         if isinstance(init, dict):
-            assign = nearest_partition((init["means"] - samples.units.mean) / samples.units.scale)
+            assign = _start.nearest_partition((init["means"] - samples.units.mean) / samples.units.scale)
         else:
-            partition = {"kmeans": kmeans_partition, "random": random_partition}[init]
+            partition = {"kmeans": _start.kmeans_partition, "random": _start.random_partition}[init]
             assign = partition(family.n_components, seed)
         shape = {"n_components": family.n_components, "n_factors": family.n_factors}
-        return start_of_class(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
+        return _start.start_of_class(c, samples.X, samples.labels, samples.weight, assign, **shape, seed=seed)
 
     with single_threaded_blas(), _singular_covariances_named(), even_map(thread_count(n_jobs)) as run:
         found = list(run(of_class, [(seed, c) for seed in seeds for c in range(n_classes)]))
     of_seeds = [found[first : first + n_classes] for first in range(0, len(found), n_classes)]
-    starts = [start_parameters(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
+    starts = [_start.start_parameters(classes, family.noise, family.prior.noise_floor) for classes in of_seeds]
     return [_with_given(start, init, samples.units) for start in starts] if isinstance(init, dict) else starts
 
 

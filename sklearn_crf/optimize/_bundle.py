@@ -7,21 +7,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
+from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    BestPoint,
-    Callback,
-    Checks,
-    Oracle,
-    RandomSeed,
-    ValueGradient,
-    checked_bounds,
-    checked_start,
-    is_closed,
-    is_success,
-    stopped_at,
-)
 from sklearn_crf.optimize._plane_cache import affordable_planes
 
 # Violation of optimality that is tolerated, as a share of the largest gradient and of the terms that it is a sum of.
@@ -82,7 +69,7 @@ _LEAST_RISE = 1e-12
 
 
 def bmrm(
-    fun: ValueGradient,
+    fun: _iterates.ValueGradient,
     x0: ArrayLike,
     *,
     floor: float | None = None,
@@ -90,7 +77,7 @@ def bmrm(
     max_iter: int = 1000,
     tol: float = 0.001,
     max_planes: int = 500,
-    callback: Callback | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a convex function by cutting planes.
 
@@ -105,13 +92,13 @@ def bmrm(
     1-slack cutting-plane method.
     """
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
-    x = checked_start(x0)
-    bundle = Bundle(checked_bounds(lower_bounded, len(x)), len(x), max_planes)
+    x = _iterates.checked_start(x0)
+    bundle = Bundle(_iterates.checked_bounds(lower_bounded, len(x)), len(x), max_planes)
     if floor is not None:
         bundle.add(np.zeros(len(x)), floor)
-    best, step = BestPoint(x), _StepFromBest()
+    best, step = _iterates.BestPoint(x), _StepFromBest()
     curves: tuple[list, list] = [], []
-    message, minimizer, dual = AT_LIMIT, x, -np.inf
+    message, minimizer, dual = _iterates.AT_LIMIT, x, -np.inf
     for _ in range(max_iter):
         risk, slope = fun(x)
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
@@ -123,7 +110,7 @@ def bmrm(
         former, was_at_minimizer = dual, x is minimizer
         minimizer, dual = bundle.solve()
         curves[1].append(dual)
-        stop = stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
+        stop = _iterates.stopped_at(callback, best.x, best.fun(dual), dual, len(curves[0]))
         has_risen = _has_risen(dual, former)
         end = best.end(dual, tol, is_stuck=was_at_minimizer and not has_risen)
         if end or stop:
@@ -141,7 +128,7 @@ def bmrm(
         loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
-        success=is_success(message),
+        success=_iterates.is_success(message),
         message=message,
     )
 
@@ -295,7 +282,7 @@ class Bundle:
 
 
 def one_slack(
-    oracle: Oracle,
+    oracle: _iterates.Oracle,
     sizes: Sequence[int],
     risk: Callable[[np.ndarray], float],
     n: int,
@@ -307,8 +294,8 @@ def one_slack(
     max_kept: int = 10,
     cache_size: float = 256,
     check_every: int = 50,
-    random_state: RandomSeed = None,
-    callback: Callback | None = None,
+    random_state: _iterates.RandomSeed = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima, by planes below the sum, made of planes kept where possible.
 
@@ -322,11 +309,11 @@ def one_slack(
     """
     # lower_bounded: (n,) of bool; callback: callable
     max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
-    state = _OneSlackIterate(oracle, sizes, checked_bounds(lower_bounded, n), max_planes, max_kept)
-    found = Checks(risk, state, tol, callback)
+    state = _OneSlackIterate(oracle, sizes, _iterates.checked_bounds(lower_bounded, n), max_planes, max_kept)
+    found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         state.pass_over()
-        promising = is_closed(state.best_primal, state.dual, tol)
+        promising = _iterates.is_closed(state.best_primal, state.dual, tol)
         due = promising or state.is_stuck or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.best], due, state.is_stuck):
             break

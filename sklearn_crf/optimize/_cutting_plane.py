@@ -6,20 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    Callback,
-    Checks,
-    Oracle,
-    RandomSeed,
-    checked_bounds,
-    is_closed,
-    random_state_of,
-)
+from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._plane_cache import PlaneCache, affordable_planes
 
 
 def cutting_plane(
-    oracle: Oracle,
+    oracle: _iterates.Oracle,
     sizes: Sequence[int],
     risk: Callable[[np.ndarray], float],
     n: int,
@@ -30,8 +22,8 @@ def cutting_plane(
     max_planes: int = 20,
     cache_size: float = 256,
     check_every: int = 10,
-    random_state: RandomSeed = None,
-    callback: Callback | None = None,
+    random_state: _iterates.RandomSeed = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, all planes found kept.
 
@@ -44,17 +36,17 @@ def cutting_plane(
     keeps one plane a term, where a high accuracy is wanted or planes are expensive to find.
     """
     # lower_bounded: (n,) of bool; callback: callable
-    rng = random_state_of(random_state)
+    rng = _iterates.random_state_of(random_state)
     max_planes = min(max_planes, affordable_planes(cache_size, sizes, n))
-    state = PlaneCache(sizes, checked_bounds(lower_bounded, n), max_planes)
-    found = Checks(risk, state, tol, callback)
+    state = PlaneCache(sizes, _iterates.checked_bounds(lower_bounded, n), max_planes)
+    found = _iterates.Checks(risk, state, tol, callback)
     precision = 0.0
     for epoch in range(1, max_iter + 1):
         slack = 0.0
         for block in rng.permutation(len(sizes)):
             slack += state.add(block, *oracle(block, state.x))
             state.ascend(block, precision, _STEPS * sizes[block])
-        promising = is_closed(state.dual + slack, state.dual, tol)
+        promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break

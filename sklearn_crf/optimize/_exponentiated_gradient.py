@@ -5,15 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    Callback,
-    RandomSeed,
-    ValueGradient,
-    largest,
-    random_state_of,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 # Growth of steps that raised the dual, and most halvings of one that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
@@ -30,13 +22,13 @@ _LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
 
 def exponentiated_gradient(
     blocks: Sequence,
-    fun: ValueGradient,
+    fun: _iterates.ValueGradient,
     *,
     temperature: float = 1.0,
     max_iter: int = 100,
     tol: float = 0.0001,
-    random_state: RandomSeed = None,
-    callback: Callback | None = None,
+    random_state: _iterates.RandomSeed = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty and a sum of smoothed maxima by exponentiated gradient steps on its dual.
 
@@ -58,10 +50,10 @@ def exponentiated_gradient(
     order, each once an epoch.
     """
     # fun: callable; callback: callable
-    rng = random_state_of(random_state)
+    rng = _iterates.random_state_of(random_state)
     state = _DualMarginals(blocks, temperature)
     losses, duals = [], []
-    message, success = AT_LIMIT, False
+    message, success = _iterates.AT_LIMIT, False
     for epoch in range(1, max_iter + 1):
         for i in rng.permutation(len(blocks)):
             state.step(i)
@@ -69,10 +61,10 @@ def exponentiated_gradient(
         losses.append(value)
         duals.append(state.dual)
         fields = {"fun": value, "jac": gradient, "dual": state.dual, "nit": epoch, "parameters": state.parameters}
-        if stopped_by(callback, x=state.x.copy(), **fields):
+        if _iterates.stopped_by(callback, x=state.x.copy(), **fields):
             message, success = "STOP: by the callback", True
             break
-        if largest(gradient) <= tol:
+        if _iterates.largest(gradient) <= tol:
             message, success = "CONVERGENCE: gradient within tol", True
             break
     return OptimizeResult(
@@ -114,7 +106,7 @@ class _DualMarginals:
         """Move the parameters of a block by a step that raises the dual."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
-        size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(largest(direction), _SMALLEST))
+        size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(_iterates.largest(direction), _SMALLEST))
         for _ in range(_MOST_HALVINGS):
             new = parameters + size * direction
             if self.temperature == 0:

@@ -7,15 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    Callback,
-    Checks,
-    Oracle,
-    RandomSeed,
-    checked_bounds,
-    is_closed,
-    random_state_of,
-)
+from sklearn_crf.optimize import _iterates
 
 
 class BlockDual:
@@ -98,7 +90,7 @@ _SWEEPS = 3
 
 
 def frank_wolfe(
-    oracle: Oracle,
+    oracle: _iterates.Oracle,
     sizes: Sequence[int],
     risk: Callable[[np.ndarray], float],
     n: int,
@@ -108,8 +100,8 @@ def frank_wolfe(
     tol: float = 0.001,
     average: bool = True,
     check_every: int = 10,
-    random_state: RandomSeed = None,
-    callback: Callback | None = None,
+    random_state: _iterates.RandomSeed = None,
+    callback: _iterates.Callback | None = None,
     dual: Any = None,
 ) -> OptimizeResult:
     r"""Minimize a quadratic penalty plus a sum of maxima of planes, block by block in the dual.
@@ -122,13 +114,13 @@ def frank_wolfe(
     falls however many terms share a block. Blocks come in random order, each once an epoch.
     """
     # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
-    rng = random_state_of(random_state)
-    state = BlockDual(oracle, sizes, checked_bounds(lower_bounded, n)) if dual is None else dual
-    found = Checks(risk, state, tol, callback)
+    rng = _iterates.random_state_of(random_state)
+    state = BlockDual(oracle, sizes, _iterates.checked_bounds(lower_bounded, n)) if dual is None else dual
+    found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
         # Slacks belong to earlier points, and are seldom less than the present gap.
-        promising = is_closed(state.dual + slack, state.dual, tol)
+        promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):
             break

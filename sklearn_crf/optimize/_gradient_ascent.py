@@ -7,15 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    Callback,
-    check_max_iter,
-    checked_start,
-    largest,
-    step_sizes,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 
 def gradient_ascent(
@@ -29,7 +21,7 @@ def gradient_ascent(
     tol: float = 0.0,
     first_step: int = 0,
     keep_trajectory: bool = True,
-    callback: Callback | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Follow a gradient, exact or approximate, with steps of a given size.
 
@@ -47,10 +39,10 @@ def gradient_ascent(
     which shrink as gradients of both signs add up: less goes to and fro, whatever the units of the variables.
     """
     # gradient: callable; x0: (n,); callback: callable
-    x = checked_start(x0)
-    check_max_iter(max_iter)
+    x = _iterates.checked_start(x0)
+    _iterates.check_max_iter(max_iter)
     is_adaptive = schedule == "adaptive"
-    size = step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps)
+    size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps)
     squares = np.zeros(len(x))
     most = None if keep_trajectory else 1
     trajectory: deque = deque(maxlen=most)
@@ -65,16 +57,16 @@ def gradient_ascent(
             )
         trajectory.append(x)
         gradients.append(direction)
-        if largest(direction) <= tol:
+        if _iterates.largest(direction) <= tol:
             return _result(t, trajectory, gradients, True, "CONVERGENCE: gradient within tol")
-        if stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
+        if _iterates.stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
             return _result(t, trajectory, gradients, True, "STOP: by the callback")
         step = direction
         if is_adaptive:
             squares += direction**2
             step = direction / np.sqrt(np.where(squares > 0, squares, 1.0))
         x = x + size(first_step + t) * step
-    return _result(max_iter, trajectory, gradients, False, AT_LIMIT)
+    return _result(max_iter, trajectory, gradients, False, _iterates.AT_LIMIT)
 
 
 def _result(n_steps, trajectory, gradients, success, message):

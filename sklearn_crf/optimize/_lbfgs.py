@@ -6,20 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult, minimize
 
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    Callback,
-    ValueGradient,
-    check_max_iter,
-    checked_bounds,
-    checked_start,
-    largest,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 
 def minimize_lbfgs(
-    fun: ValueGradient,
+    fun: _iterates.ValueGradient,
     x0: ArrayLike,
     *,
     lower_bounded: ArrayLike | None = None,
@@ -28,7 +19,7 @@ def minimize_lbfgs(
     history_size: int = 10,
     scaling: ArrayLike | None = None,
     noise: float = 0.0,
-    callback: Callback | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function by limited-memory BFGS.
 
@@ -36,10 +27,10 @@ def minimize_lbfgs(
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
-    start = checked_start(x0)
-    bounded = checked_bounds(lower_bounded, len(start))
+    start = _iterates.checked_start(x0)
+    bounded = _iterates.checked_bounds(lower_bounded, len(start))
     start[bounded] = np.maximum(start[bounded], 0.0)
-    check_max_iter(max_iter)
+    _iterates.check_max_iter(max_iter)
     seen = _Evaluations(fun, start, _checked_scaling(scaling, bounded))
     try:
         seen(seen.first)
@@ -49,7 +40,7 @@ def minimize_lbfgs(
     if run.steepest(seen.last) <= tol:
         return run.result(seen.last, tol, _CONVERGED, failed=False)
     if max_iter == 0:
-        return run.result(seen.last, tol, AT_LIMIT, failed=True)
+        return run.result(seen.last, tol, _iterates.AT_LIMIT, failed=True)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -88,7 +79,7 @@ def minimize_lbfgs(
     if found.status == 0 and run.stands_still():
         return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(seen.last, tol, AT_LIMIT, failed=True)
+        return run.result(seen.last, tol, _iterates.AT_LIMIT, failed=True)
     if noise and run.stands_still(noise):
         return run.result(seen.best, tol, "CONVERGENCE: the value changes by its noise only", failed=False)
     return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
@@ -105,13 +96,15 @@ _CONVERGED = "CONVERGENCE: gradient within tol"
 _STOPPED = 99
 
 
-def scaling_by_differences(fun: ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4) -> np.ndarray:
+def scaling_by_differences(
+    fun: _iterates.ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4
+) -> np.ndarray:
     r"""Scaling in which a function is about equally curved in all directions near a point.
 
     .. math:: A = V \max(\Lambda, \mathrm{floor} \cdot \lambda_{\max})^{-1/2}, \qquad \nabla^2 f(x_0) = V \Lambda V^\top
     """
     # fun: callable; x0: (n,); returns: (n, n)
-    start = checked_start(x0)
+    start = _iterates.checked_start(x0)
     gradient = np.array(fun(start)[1], dtype=np.float64)
     hessian = np.empty((len(start), len(start)))
     for row, shift in zip(hessian, step * np.eye(len(start)), strict=True):
@@ -187,13 +180,13 @@ class _LBFGSIterations:
         x, value, gradient = self.seen.last
         self.loss_curve.append(value)
         nit = len(self.loss_curve) - 1
-        self.stopped = stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
+        self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=nit)
         if self.stopped:
             raise StopIteration
 
     def steepest(self, point):
         """Largest entry of the projected gradient."""
-        return largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
+        return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def stands_still(self, noise=_VALUE_TOL):
         """True if the last iteration changed the value by rounding only, or by noise, which can also let it grow."""

@@ -6,15 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    Callback,
-    ValueGradient,
-    check_max_iter,
-    checked_start,
-    largest,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 # Number of steps, with changes of the gradient, in the approximate Hessian.
 _CORRECTIONS = 6
@@ -27,14 +19,14 @@ _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
 def minimize_owlqn(
-    fun: ValueGradient,
+    fun: _iterates.ValueGradient,
     x0: ArrayLike,
     *,
     l1: ArrayLike = 0.0,
     curvature: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.0001,
-    callback: Callback | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function plus an L1 penalty by orthant-wise limited-memory quasi-Newton steps.
 
@@ -87,21 +79,21 @@ def minimize_owlqn(
     >>> found.x.round(4)
     array([2., 0.])
     """
-    x = checked_start(x0)
+    x = _iterates.checked_start(x0)
     l1 = np.asarray(l1, dtype=np.float64)
     if not np.all(l1 >= 0):
         raise ValueError(f"l1 must not be negative or NaN, got {l1.min()}.")
     curvature = _checked_curvature(curvature, len(x))
-    check_max_iter(max_iter)
+    _iterates.check_max_iter(max_iter)
     value, gradient = _evaluated(fun, x, l1)
     if not np.isfinite(value):
         raise ValueError(f"fun must be finite at x0, got value {value}.")
     pairs: deque = deque(maxlen=_CORRECTIONS)
     curve, n_evaluations = [value], 1
-    message, success = AT_LIMIT, False
+    message, success = _iterates.AT_LIMIT, False
     for _ in range(max_iter):
         slope = least_subgradient(x, gradient, l1)
-        if largest(slope) <= tol:
+        if _iterates.largest(slope) <= tol:
             message, success = "CONVERGENCE: subgradient within tol", True
             break
         found, n_tried = _searched(fun, x, value, slope, l1, pairs, curvature)
@@ -112,14 +104,14 @@ def minimize_owlqn(
             n_tried += n_more
         n_evaluations += n_tried
         if found is None:
-            message, success = "ABNORMAL: no better point on the line", largest(slope) <= tol
+            message, success = "ABNORMAL: no better point on the line", _iterates.largest(slope) <= tol
             break
         new_x, new_value, new_gradient = found
         _remember(pairs, x, gradient, new_x, new_gradient)
         fall = value - new_value
         x, value, gradient = new_x, new_value, new_gradient
         curve.append(value)
-        if stopped_by(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
+        if _iterates.stopped_by(callback, x=x, fun=value, jac=gradient, nit=len(curve) - 1):
             message, success = "STOP: by the callback", True
             break
         if fall <= 0:
@@ -133,7 +125,7 @@ def minimize_owlqn(
         jac=slope,
         nit=len(curve) - 1,
         nfev=n_evaluations,
-        success=success or largest(slope) <= tol,
+        success=success or _iterates.largest(slope) <= tol,
         message=message,
         loss_curve=np.array(curve),
     )

@@ -6,15 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    Callback,
-    Projection,
-    RandomSeed,
-    checked_start,
-    random_state_of,
-    step_sizes,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 # Power of the running average: weights of the iterates grow like t**3.
 _FORGETTING = 3
@@ -31,10 +23,10 @@ def minimize_sgd(
     n_epochs: int = 10,
     batch_size: int = 1,
     average: bool = True,
-    random_state: RandomSeed = None,
+    random_state: _iterates.RandomSeed = None,
     first_step: int = 0,
-    project: Projection | None = None,
-    callback: Callback | None = None,
+    project: _iterates.Projection | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a sum over examples by steps along gradients of random parts of it.
 
@@ -43,14 +35,14 @@ def minimize_sgd(
         \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
-    x = checked_start(x0)
+    x = _iterates.checked_start(x0)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")
     if n_examples < 1:
         raise ValueError(f"n_examples must be at least 1, got {n_examples!r}.")
     steps_of_epoch = -(-n_examples // batch_size)
-    size = step_sizes(step_size, schedule, steps_of_epoch if decay_steps is None else decay_steps)
-    rng = random_state_of(random_state)
+    size = _iterates.step_sizes(step_size, schedule, steps_of_epoch if decay_steps is None else decay_steps)
+    rng = _iterates.random_state_of(random_state)
     state = OptimizeResult(x=x, last_x=x, fun=None, jac=None, nit=0, n_steps=0, success=True, message="", loss_curve=[])
     for _ in range(n_epochs):
         order = rng.permutation(n_examples)
@@ -59,7 +51,7 @@ def minimize_sgd(
             state.success, state.message = False, "ABNORMAL: gradient is not finite, try a smaller step_size"
             break
         state.nit += 1
-        if stopped_by(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
+        if _iterates.stopped_by(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
             state.message = "STOP: by the callback"
             break
     else:

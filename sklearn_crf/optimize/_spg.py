@@ -6,16 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
-from sklearn_crf.optimize._iterates import (
-    AT_LIMIT,
-    Callback,
-    Projection,
-    ValueGradient,
-    check_max_iter,
-    checked_start,
-    largest,
-    stopped_by,
-)
+from sklearn_crf.optimize import _iterates
 
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
@@ -26,7 +17,7 @@ _SHORTEST = 1e-14
 
 def check_options(max_iter, tol, *, counts, shares):
     """Raise for the first option that is out of range; ``counts`` and ``shares`` are options by name."""
-    check_max_iter(max_iter)
+    _iterates.check_max_iter(max_iter)
     if not tol >= 0:
         raise ValueError(f"tol must not be negative, got {tol!r}.")
     for name, value in counts.items():
@@ -48,7 +39,7 @@ class ProjectedRun:
     def __init__(self, fun, project, x0, history, callback, precision):
         self.fun, self.project, self.callback = fun, project, callback
         self.precision = precision
-        self.x = project(checked_start(x0))
+        self.x = project(_iterates.checked_start(x0))
         self.value, self.gradient = self._evaluated(self.x, n_before=0)
         if not (np.isfinite(self.value) and np.all(np.isfinite(self.gradient))):
             raise ValueError(f"fun must be finite at the projection of x0, got value {self.value}.")
@@ -65,7 +56,7 @@ class ProjectedRun:
         return float(value), np.array(gradient, dtype=np.float64)
 
     def _residual(self, x, gradient):
-        return largest(self.project(x - gradient) - x)
+        return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction, backtracking, sufficient_decrease):
         """Take the longest step that is good enough; False if there is none.
@@ -77,7 +68,9 @@ class ProjectedRun:
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
         # A step within the rounding of x makes no progress, whatever its slope.
-        shortest = max(_SHORTEST, np.finfo(float).eps * largest(self.x) / (largest(direction) or 1.0))
+        shortest = max(
+            _SHORTEST, np.finfo(float).eps * _iterates.largest(self.x) / (_iterates.largest(direction) or 1.0)
+        )
         length = 1.0
         while length > shortest:
             x = self.x + length * direction
@@ -100,7 +93,7 @@ class ProjectedRun:
         self.loss_curve.append(value)
         if value < self.best[1]:
             self.best = x, value, gradient
-        self.stopped = stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
+        self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
 
     def result(self, success, message):
         if not success and self.best[1] < self.value:
@@ -120,10 +113,10 @@ class ProjectedRun:
 
 
 def minimize_spg(
-    fun: ValueGradient,
+    fun: _iterates.ValueGradient,
     x0: ArrayLike,
     *,
-    project: Projection,
+    project: _iterates.Projection,
     max_iter: int = 1000,
     tol: float = 1e-06,
     history: int = 10,
@@ -132,7 +125,7 @@ def minimize_spg(
     backtracking: float = 0.3,
     sufficient_decrease: float = 0.0001,
     precision: float = ROUNDING,
-    callback: Callback | None = None,
+    callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function over a convex set by the spectral projected gradient method.
 
@@ -166,7 +159,7 @@ def minimize_spg(
         if run.stopped:
             return run.result(True, "STOP: by the callback")
         step = _spectral_step(run, step_range[1])
-    return run.result(False, AT_LIMIT)
+    return run.result(False, _iterates.AT_LIMIT)
 
 
 def _spectral_step(run, longest):

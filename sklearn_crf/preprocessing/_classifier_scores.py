@@ -17,16 +17,8 @@ from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
 from sklearn_crf.encoding import object_array
 from sklearn_crf.model_selection import cross_val_predict
+from sklearn_crf.preprocessing import _node_transformer
 from sklearn_crf.preprocessing._frame_output import FrameOutput
-from sklearn_crf.preprocessing._node_transformer import (
-    effective_missing_label,
-    flat_labels,
-    labelled_rows,
-    put_back,
-    read_nodes,
-    rows_of,
-    stacked_rows,
-)
 from sklearn_crf.preprocessing._tuning import FEW_FEATURES, RUNS_PER_FOLD
 
 # Forests give probabilities of zero, whose logarithm is not finite.
@@ -174,7 +166,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         self._fit(X, y)
         if isinstance(self.cv, str):
             return self.transform(X)
-        layout, examples, _ = read_nodes(X)
+        layout, examples, _ = _node_transformer.read_nodes(X)
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
             return self._in_place(X, self._scores_of_parts(examples, y, self.cv))
@@ -183,17 +175,17 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return self._in_place(X, self._scores_left_out(X, y, cv))
 
     def _scores_left_out(self, X, y, cv):
-        node_classifier = _NodeClassifier(self.estimator, effective_missing_label(self))
+        node_classifier = _NodeClassifier(self.estimator, _node_transformer.effective_missing_label(self))
         return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
 
     def _scores_of_parts(self, examples, y, n_folds):
         """Scores of each example, (n_nodes, n_columns), of which parts are left out: there are fewer than folds."""
-        labels = [flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
+        labels = [_node_transformer.flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
         rows, parts, owner = [], [], []
         for i, (x, own) in enumerate(zip(examples, labels, strict=True)):
             for nodes in np.array_split(np.arange(len(own)), RUNS_PER_FOLD * n_folds):
                 if len(nodes):
-                    found = rows_of(x)
+                    found = _node_transformer.rows_of(x)
                     rows.append(found.iloc[nodes] if hasattr(found, "iloc") else found[nodes])
                     parts.append(own[nodes])
                     owner.append(i)
@@ -252,7 +244,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             nodes = _NodeClassifier(self.estimator)
             nodes.use(self.estimator, X)
         else:
-            nodes = _NodeClassifier(self.estimator, effective_missing_label(self)).fit(X, y)
+            nodes = _NodeClassifier(self.estimator, _node_transformer.effective_missing_label(self)).fit(X, y)
         self._nodes = nodes
         self.estimator_ = nodes.estimator_
         self.classes_ = nodes.classes_
@@ -267,7 +259,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
             return bool(self.passthrough)
         if len(self.classes_) != 2 or self.n_features_in_ > FEW_FEATURES:
             return False
-        layout, X, _ = read_nodes(X)
+        layout, X, _ = _node_transformer.read_nodes(X)
         return layout != "nodes" and np.ndim(X[0]) > 2
 
     def _check_parameters(self) -> None:
@@ -286,14 +278,17 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
     def _in_layout(self, X, scores):
         """Scores of nodes in the place of the features of X."""
-        layout, X, _ = read_nodes(X, self._nodes.feature_names_in_)
+        layout, X, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
         if layout == "nodes":
             return self._as_features(scores, X)
         if layout == "array":
             scores = np.concatenate(scores) if scores.dtype == object else scores
-            return put_back(self._as_features(scores, rows_of(X)), X)
+            return _node_transformer.put_back(self._as_features(scores, _node_transformer.rows_of(X)), X)
         return object_array(
-            [put_back(self._as_features(part, rows_of(x)), x) for part, x in zip(scores, X, strict=True)]
+            [
+                _node_transformer.put_back(self._as_features(part, _node_transformer.rows_of(x)), x)
+                for part, x in zip(scores, X, strict=True)
+            ]
         )
 
     def _as_features(self, scores, rows):
@@ -324,15 +319,15 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
     missing_label: object = None
 
     def fit(self, X, y):
-        layout, X, names = read_nodes(X)
-        rows = X if layout == "nodes" else stacked_rows(X)
-        labels = y if layout == "nodes" else flat_labels(y, X)
-        self._set(clone(self.estimator).fit(*labelled_rows(rows, labels, self.missing_label)), names)
+        layout, X, names = _node_transformer.read_nodes(X)
+        rows = X if layout == "nodes" else _node_transformer.stacked_rows(X)
+        labels = y if layout == "nodes" else _node_transformer.flat_labels(y, X)
+        self._set(clone(self.estimator).fit(*_node_transformer.labelled_rows(rows, labels, self.missing_label)), names)
         return self
 
     def use(self, fitted, X):
         """Take a fitted classifier in the place of a fit."""
-        self._set(fitted, read_nodes(X, getattr(fitted, "feature_names_in_", None))[2])
+        self._set(fitted, _node_transformer.read_nodes(X, getattr(fitted, "feature_names_in_", None))[2])
 
     def _set(self, fitted, names):
         self.estimator_ = fitted
@@ -351,11 +346,11 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # a column for each class
 
     def _apply(self, function, X):
-        layout, X, _ = read_nodes(X, self.feature_names_in_)
+        layout, X, _ = _node_transformer.read_nodes(X, self.feature_names_in_)
         if layout == "nodes":
             return np.asarray(function(X))
-        scores = np.asarray(function(stacked_rows(X)))
+        scores = np.asarray(function(_node_transformer.stacked_rows(X)))
         if layout == "array":
             return scores.reshape(*X.shape[:-1], *scores.shape[1:])
-        stops = np.cumsum([rows_of(x).shape[0] for x in X])
+        stops = np.cumsum([_node_transformer.rows_of(x).shape[0] for x in X])
         return object_array(np.split(scores, stops[:-1]))

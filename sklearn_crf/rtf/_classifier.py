@@ -23,9 +23,10 @@ from sklearn_crf.models import GaussianModel, PairwiseModel
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._codes import SCORES, ClassCodes
 from sklearn_crf.rtf._objectives import solver_of
-from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_CODES, LabelTargets
+from sklearn_crf.rtf._plan import LIKELIHOODS, LabelTargets
 from sklearn_crf.rtf._prediction import FittedField, TiledTask, models_of, samples_of, scored_pixels, unscaled
 from sklearn_crf.rtf.images._input import put_back, put_samples_back
+from sklearn_crf.rtf.losses import LOSSES_OF_CODES
 
 
 def _gives_probabilities(estimator):

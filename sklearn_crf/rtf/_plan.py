@@ -19,22 +19,16 @@ from sklearn_crf.encoding import (
 )
 from sklearn_crf.optimize._limits import FitLimits
 from sklearn_crf.rtf import _tuning as tuned
+from sklearn_crf.rtf import losses
 from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
 from sklearn_crf.rtf._deviations import scores_of_classes
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, solver_of
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
 from sklearn_crf.rtf._rounds import ImagesHere, Pairs
 from sklearn_crf.rtf._trees import factor_templates
+from sklearn_crf.rtf.images import _degradation
 from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
 from sklearn_crf.rtf.images._corruption import corrupting
-from sklearn_crf.rtf.images._degradation import (
-    Degradations,
-    KnownValues,
-    Observation,
-    check_degraded_fit,
-    degrading,
-    read_clean,
-)
 from sklearn_crf.rtf.images._input import (
     Planes,
     Reading,
@@ -43,24 +37,12 @@ from sklearn_crf.rtf.images._input import (
     require_one_reading,
     require_size,
 )
-from sklearn_crf.rtf.losses import (
-    LOSSES,
-    LOSSES_OF_CODES,
-    WEIGHTED,
-    WEIGHTED_OF_CODES,
-    degree_of_loss,
-    loss_function,
-    multinomial_of_codes,
-    of_mean_square,
-    unit_for_loss,
-    unit_of_loss,
-)
 
 # Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
 # Losses of values: all but those of labels.
-LOSSES_OF_VALUES = tuple(name for name in LOSSES if name not in ("logistic", "multinomial"))
+LOSSES_OF_VALUES = tuple(name for name in losses.LOSSES if name not in ("logistic", "multinomial"))
 
 
 def is_likelihood(loss: Any) -> bool:
@@ -77,7 +59,7 @@ class ReadImages(NamedTuple):
     layout: dict  # attributes that describe y
     corrupted: Callable | None = None
     missing: tuple = ()  # channels of X that may be NaN
-    degradations: Degradations | None = None
+    degradations: _degradation.Degradations | None = None
     keeps_known: bool = False  # whether what is known of the first channels of X is the target itself
 
 
@@ -118,7 +100,7 @@ class _Targets:
     former: Any = None  # Mapping
 
     takes_examples: ClassVar[bool] = False
-    losses_with_weights: ClassVar[dict] = WEIGHTED
+    losses_with_weights: ClassVar[dict] = losses.WEIGHTED
 
     @property
     def are_predicted(self) -> bool:
@@ -181,10 +163,10 @@ class _Targets:
             scaled = [np.nan_to_num(t) for t in scaled]
         observe, choices, units = None, None, read.planes.units
         if read.degradations is not None:
-            observe = partial(Observation.of, mean=mean, scale=scale, units=units)
+            observe = partial(_degradation.Observation.of, mean=mean, scale=scale, units=units)
             choices = read.degradations.choices
         elif attributes.get("keeps_known_", False):
-            observe = KnownValues(read.missing, mean, scale, units).observation
+            observe = _degradation.KnownValues(read.missing, mean, scale, units).observation
         return ImagesHere(
             Pairs(read.planes.features, scaled, weights, choices), read.planes.graph_of, read.corrupted, observe
         )
@@ -230,11 +212,13 @@ class ValueTargets(_Targets):
         if hasattr(self.corruption, "check"):
             self.corruption.check()
         if self.degradation is not None:
-            check_degraded_fit(self.degradation, self.corruption, None if self.are_predicted else self.loss)
+            _degradation.check_degraded_fit(
+                self.degradation, self.corruption, None if self.are_predicted else self.loss
+            )
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images as they are given, and their values."""
-        X, y, is_grey, degradations = read_clean(X, y, self.corruption, self.degradation)
+        X, y, is_grey, degradations = _degradation.read_clean(X, y, self.corruption, self.degradation)
         return self.read(reading, X, y, sample_weight, is_grey, degradations)
 
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
@@ -263,7 +247,7 @@ class ValueTargets(_Targets):
             corrupted, found, tried, planes = corrupting(self.corruption, planes, is_grey, describe, self.gaps)
         targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
-            corrupted, planes = degrading(planes, degradations, targets[0].shape[1], describe)
+            corrupted, planes = _degradation.degrading(planes, degradations, targets[0].shape[1], describe)
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
         layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
         weights = self.weights(planes, sample_weight)
@@ -301,17 +285,17 @@ class ValueTargets(_Targets):
                 f"y has the value {low:g} everywhere, so that an error of zero is possible, of which loss='psnr' takes "
                 "the logarithm: use loss='mse'."
             )
-        unit = unit_for_loss(self.loss, common.scale)
+        unit = losses.unit_for_loss(self.loss, common.scale)
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {
-            "loss_function": loss_function(self.loss, data_range),
+            "loss_function": losses.loss_function(self.loss, data_range),
             # What is observed of degraded images takes most of the norm that residuals are compared with.
             "solver": solver_of(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
-            "of_mean_square": of_mean_square(self.loss, data_range),
-            "unit": unit_of_loss(self.loss, scale, data_range),
-            "reported": unit ** -degree_of_loss(self.loss),
+            "of_mean_square": losses.of_mean_square(self.loss, data_range),
+            "unit": losses.unit_of_loss(self.loss, scale, data_range),
+            "reported": unit ** -losses.degree_of_loss(self.loss),
         }
 
 
@@ -328,7 +312,7 @@ class LabelTargets(_Targets):
     takes_examples: ClassVar[bool] = True
     is_degraded: ClassVar[bool] = False
     are_drawn: ClassVar[bool] = False
-    losses_with_weights: ClassVar[dict] = WEIGHTED_OF_CODES
+    losses_with_weights: ClassVar[dict] = losses.WEIGHTED_OF_CODES
 
     @property
     def are_scores(self) -> bool:
@@ -427,13 +411,13 @@ class LabelTargets(_Targets):
 
     def prediction_loss(self, common: Common) -> dict[str, Any]:
         return {
-            "loss_function": LOSSES_OF_CODES[str(self.loss)],
+            "loss_function": losses.LOSSES_OF_CODES[str(self.loss)],
             "solver": solver_of(self.inference, 1e-4),
             "offset": common.mean,
             "scale": common.scale,
-            "of_mean_square": of_mean_square(self.loss),
-            "unit": unit_of_loss(self.loss, common.scale, 1.0),
-            "of_mean": multinomial_of_codes if self.loss == "multinomial" else None,
+            "of_mean_square": losses.of_mean_square(self.loss),
+            "unit": losses.unit_of_loss(self.loss, common.scale, 1.0),
+            "of_mean": losses.multinomial_of_codes if self.loss == "multinomial" else None,
         }
 
     def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:

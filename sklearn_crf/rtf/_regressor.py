@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._reports import fit_callbacks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.models import GaussianModel
+from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
 from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
@@ -24,37 +25,10 @@ from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._objectives import solver_of
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
 from sklearn_crf.rtf._plan import LIKELIHOODS, LOSSES_OF_VALUES, ValueTargets, is_likelihood
-from sklearn_crf.rtf._prediction import (
-    FittedField,
-    TiledTask,
-    clipped,
-    deviation,
-    in_layout,
-    is_unknown,
-    models_of,
-    restored_values,
-    samples_of,
-    scored_pixels,
-)
 from sklearn_crf.rtf._training import Trained
+from sklearn_crf.rtf.images import _corruption, _input
 from sklearn_crf.rtf.images._channels import Channels, require_channels
-from sklearn_crf.rtf.images._corruption import (
-    GaussianNoise,
-    level_of_noise,
-    levels_of_images,
-    one_level,
-    warn_of_other_noise,
-)
 from sklearn_crf.rtf.images._degradation import Blur, Degradations, Downsampling, lifted, solved_from
-from sklearn_crf.rtf.images._input import (
-    OF_INPUT,
-    Reading,
-    TargetMoments,
-    joined_examples,
-    put_back,
-    put_samples_back,
-    read_targets,
-)
 
 
 def _has_distribution(estimator):
@@ -305,7 +279,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             vars(stage).pop("_skl_callbacks", None)
             FieldEstimator._store(stage, trained)
         first, last = found[0].attributes, found[-1].attributes
-        of_input = {name: first[name] for name in OF_INPUT if name in first}
+        of_input = {name: first[name] for name in _input.OF_INPUT if name in first}
         return self._store(Trained(last | of_input | of_all | {"stages_": stages}, []))
 
     def predict(
@@ -354,7 +328,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if noise is not None:
             return self._predicted_at_levels(X, noise, return_std, evidence)
         found = self._predicted(X, return_std, evidence, degradation)
-        warn_of_other_noise(self.corruption, X)
+        _corruption.warn_of_other_noise(self.corruption, X)
         return found
 
     def _predicted(self, X, return_std, evidence, degradation=None):
@@ -367,25 +341,25 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return channels.predicted(self._predicted, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            field = FittedField.of(vars(self))
-            of_model = deviation if is_exact else None
+            field = _prediction.FittedField.of(vars(self))
+            of_model = _prediction.deviation if is_exact else None
             means, deviations = field.means(planes, solver_of(self.inference), self.n_jobs, of_model, observations)
-            predicted = restored_values(vars(self), self.clip, planes, means)
+            predicted = _prediction.restored_values(vars(self), self.clip, planes, means)
             if return_std and not is_exact:
                 deviations = [field.deviation(plane, self.held_out_errors_, 1) for plane in planes.features]
             deviations = [self.target_scale_ * own for own in deviations] if return_std else None
         else:
             models = self._models_of(planes, evidence, observations)
-            values = [clipped(vars(self), self.clip, self._mean_of(model)) for model in models]
-            deviations = [deviation(model, 1) for model in models] if return_std else None
-            predicted = in_layout(vars(self), planes, values)
+            values = [_prediction.clipped(vars(self), self.clip, self._mean_of(model)) for model in models]
+            deviations = [_prediction.deviation(model, 1) for model in models] if return_std else None
+            predicted = _prediction.in_layout(vars(self), planes, values)
         if not return_std:
             return predicted
-        return predicted, put_back(planes, deviations, self._has_channels)
+        return predicted, _input.put_back(planes, deviations, self._has_channels)
 
     def _predicted_at_levels(self, X, noise, return_std, evidence):
         """Predictions for images of other levels of noise than that of training."""
-        levels = levels_of_images(noise, X, tuned.LEAST_NOISE * level_of_noise(self.corruption))
+        levels = _corruption.levels_of_images(noise, X, tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption))
         channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
         if channels is not None and channels.n_colours is not None:
             return channels.predicted(self._at_levels, X, return_std, evidence, levels)
@@ -397,11 +371,11 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
             mean = np.reshape(X[i], (-1, len(self.target_mean_))).mean(axis=0, dtype=np.float64)
-            field = self._in_units(level_of_noise(self.corruption) / level, mean)
+            field = self._in_units(_corruption.level_of_noise(self.corruption) / level, mean)
             found.append(field._predicted(X[i : i + 1], return_std, known))
         if return_std:
-            return tuple(joined_examples(part) for part in zip(*found, strict=True))
-        return joined_examples(found)
+            return tuple(_input.joined_examples(part) for part in zip(*found, strict=True))
+        return _input.joined_examples(found)
 
     def _in_units(self, factor, mean):
         """The field for images that are to be multiplied by a factor, about their mean, to be in units of training."""
@@ -410,8 +384,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
         field.channel_scale_ = self.channel_scale_ * factor
         field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
-        trained = one_level(self.corruption)
-        field.corruption = self.corruption if trained is None else GaussianNoise(trained / factor)
+        trained = _corruption.one_level(self.corruption)
+        field.corruption = self.corruption if trained is None else _corruption.GaussianNoise(trained / factor)
         if hasattr(self, "stages_"):
             field.stages_ = [stage._in_units(factor, mean) for stage in self.stages_]
         return field
@@ -440,8 +414,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         check_is_fitted(self)
         planes, _ = self._observed_planes(X, None)
         seeds = check_random_state(random_state).randint(np.iinfo(np.int32).max, size=len(planes.features))
-        drawn = samples_of(self._models_of(planes, None), n_samples, seeds)
-        return put_samples_back(planes, drawn, self._has_channels)
+        drawn = _prediction.samples_of(self._models_of(planes, None), n_samples, seeds)
+        return _input.put_samples_back(planes, drawn, self._has_channels)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination over all values that are known.
@@ -459,18 +433,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         """
         if isinstance(X, Shards):
             moments, residuals = zip(*scored_shards(self, type(self)._scored_nodes, X, y, sample_weight), strict=True)
-            return 1 - float(sum(residuals) / reduce(TargetMoments.joined, moments).squares[0])
-        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
+            return 1 - float(sum(residuals) / reduce(_input.TargetMoments.joined, moments).squares[0])
+        truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _scored_nodes(self, X, y, sample_weight):
         """Moments of the true values, and the weighted sum of squared errors."""
         if y is None:
             raise ValueError("score needs y: load gave None.")
-        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
+        truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
         weight = np.ones(len(truth)) if weight is None else weight
         truth = truth.astype(np.float64)
-        return TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
+        return _input.TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
 
     def models(self, X: Any, evidence: Any = None, *, degradation: Any = None) -> list[GaussianModel]:
         r"""Gaussian field of every example under the fitted weights, in the units of y.
@@ -502,10 +476,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
     def _models_of(self, planes, evidence, observations=None):
         if evidence is None:
-            return models_of(vars(self), planes, observations=observations)
+            return _prediction.models_of(vars(self), planes, observations=observations)
         if observations is not None:
             raise ValueError("evidence cannot be combined with degradation.")
-        return models_of(vars(self), planes, read_targets(planes, evidence, "evidence", missing=True)[0])
+        return _prediction.models_of(
+            vars(self), planes, _input.read_targets(planes, evidence, "evidence", missing=True)[0]
+        )
 
     def _observed_planes(self, X, degradation):
         """Planes of X, and what they add to the fields of degraded images."""
@@ -515,18 +491,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         X = X if degradations is None else lifted(X, degradations)
         stages = getattr(self, "stages_", [self])
         window = as_options(self.window, "window")
-        readings = [Reading(stage, window, known=vars(stage)) for stage in stages]
+        readings = [_input.Reading(stage, window, known=vars(stage)) for stage in stages]
         seen = seen_by_last(readings[:-1], solver_of(self.inference), self.n_jobs, X, degradations)
         return observed_planes(readings[-1], seen, degradations)
 
 
-def tiles_of_values(regressor: RegressionTreeField) -> TiledTask:
+def tiles_of_values(regressor: RegressionTreeField) -> _prediction.TiledTask:
     """Return what predicts the values of the tiles of an image."""
     fitted = vars(regressor)
 
     def finished(values):
-        return clipped(fitted, regressor.clip, values), None
+        return _prediction.clipped(fitted, regressor.clip, values), None
 
     shape = (len(fitted["target_mean_"]),) if fitted["_has_channels"] else ()
     dtype = finished(np.zeros(0))[0].dtype
-    return TiledTask.of(regressor, finished, dtype, shape, regressor.degradation is not None)
+    return _prediction.TiledTask.of(regressor, finished, dtype, shape, regressor.degradation is not None)

@@ -8,9 +8,10 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from sklearn_crf.inference._base import labeling_as_found, marginals_as_found
+from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference._results import FactorMarginals, Marginals
 from sklearn_crf.inference.automatic import _tuning
-from sklearn_crf.inference.local._icm import ICM, random_labels
+from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, union_of_factors

@@ -8,16 +8,7 @@ from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._results import Labeling, scored_labeling
-from sklearn_crf.inference.cuts import _tuning
-from sklearn_crf.inference.cuts._cut_network import (
-    CROSS,
-    STOP,
-    TRUNCATE,
-    CutNetwork,
-    NotSubmodular,
-    pairwise_values,
-    precision,
-)
+from sklearn_crf.inference.cuts import _cut_network, _tuning
 from sklearn_crf.kernels.cuts.fusion_moves import (
     complete_sweep,
     find_not_submodular,
@@ -97,21 +88,23 @@ class GraphCut(Inference):
         if model.n_columns == 1 or n_nodes == 0:
             return self._exact(model, np.zeros(n_nodes, dtype=np.int32))
         try:
-            return self._exact(model, _labels_of_cut(model, STOP, n_threads))
-        except NotSubmodular:
+            return self._exact(model, _labels_of_cut(model, _cut_network.STOP, n_threads))
+        except _cut_network.NotSubmodular:
             edge, lacking, n_nonsubmodular = _not_submodular(model)
         if n_nonsubmodular and self.nonsubmodular == "qpbo":
             return self._roof_dual(model, n_nonsubmodular)
         if n_nonsubmodular and (self.nonsubmodular == "error" or np.isinf(lacking)):
             raise ValueError(_explain(model, edge, lacking, self.nonsubmodular))
         try:
-            labels = _labels_of_cut(model, TRUNCATE, n_threads)
-        except NotSubmodular as stopped:
+            labels = _labels_of_cut(model, _cut_network.TRUNCATE, n_threads)
+        except _cut_network.NotSubmodular as stopped:
             # The first edge can be truncated, but not this one.
             raise ValueError(_explain(model, stopped.args[0], np.inf, self.nonsubmodular)) from None
         if not n_nonsubmodular:
             return self._exact(model, labels)
-        slack = truncation_slack(*pairwise_values(model), model.graph.edges, labels, precision(model))
+        slack = truncation_slack(
+            *_cut_network.pairwise_values(model), model.graph.edges, labels, _cut_network.precision(model)
+        )
         labeling = self._scored(model, labels)
         return labeling._replace(bound=labeling.score + slack, state=CutState(n_nonsubmodular, 0))
 
@@ -127,7 +120,7 @@ class GraphCut(Inference):
     def _roof_dual(self, model, n_nonsubmodular):
         n_nodes = model.graph.n_nodes
         keep, take = np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
-        taken = CutNetwork(model, mirrored=True).cut(keep, take, CROSS)
+        taken = _cut_network.CutNetwork(model, mirrored=True).cut(keep, take, _cut_network.CROSS)
         labels = np.full(n_nodes, -1, dtype=np.int32)
         labels[taken[:n_nodes]] = 1
         labels[taken[n_nodes:]] = 0
@@ -141,12 +134,12 @@ class GraphCut(Inference):
 
 def _labels_of_cut(model, mode, n_threads):
     keep, take = np.zeros(model.graph.n_nodes, dtype=np.int32), np.ones(model.graph.n_nodes, dtype=np.int32)
-    return CutNetwork(model).cut(keep, take, mode, n_threads).astype(np.int32)
+    return _cut_network.CutNetwork(model).cut(keep, take, mode, n_threads).astype(np.int32)
 
 
 def _relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
     """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
-    return half_integral_score(model.unary, *pairwise_values(model), model.graph.edges, labels)
+    return half_integral_score(model.unary, *_cut_network.pairwise_values(model), model.graph.edges, labels)
 
 
 def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
@@ -156,8 +149,8 @@ def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
     # Most edges that it cannot represent show while capacities are written: no need to look at all edges before.
     found = GraphCut(nonsubmodular="truncate")
     try:
-        return found._exact(model, _labels_of_cut(model, STOP, n_threads))
-    except NotSubmodular:
+        return found._exact(model, _labels_of_cut(model, _cut_network.STOP, n_threads))
+    except _cut_network.NotSubmodular:
         return None if n_not_submodular(model) else found._map(model, n_threads=n_threads)
 
 
@@ -174,7 +167,7 @@ def _not_submodular(model: PairwiseModel) -> tuple:
         slack = (a + d - b - c for a, b, c, d in tables.reshape(-1, 4).tolist())
         if all(value >= 0 for value in slack):
             return -1, 0.0, 0
-    return find_not_submodular(*pairwise_values(model), precision(model))
+    return find_not_submodular(*_cut_network.pairwise_values(model), _cut_network.precision(model))
 
 
 def _explain(model, edge, lacking, nonsubmodular):
@@ -196,7 +189,7 @@ def _complete(model, labels):
         return
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
-    values = (model.unary, *pairwise_values(model), ptr, neighbor, half_edge)
+    values = (model.unary, *_cut_network.pairwise_values(model), ptr, neighbor, half_edge)
     # Every change raises the score, so that this ends; only rounding could make it repeat itself.
     for _ in range(len(nodes) + 1):
         checkpoint()

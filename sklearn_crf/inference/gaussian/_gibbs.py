@@ -8,21 +8,14 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference.gaussian._base import (
-    Doubled,
-    GaussianInference,
-    GaussianMarginals,
-    check_vectors,
-    inverse_blocks,
-    not_positive_definite,
-)
+from sklearn_crf.inference.gaussian import _base
 from sklearn_crf.inference.local._gibbs import GibbsChains, swept
 from sklearn_crf.kernels.gaussian.gaussian import gaussian_gibbs_update
 from sklearn_crf.kernels.local.updates import stream_key
 
 
 @options
-class GaussianGibbs(GibbsChains, GaussianInference):
+class GaussianGibbs(GibbsChains, _base.GaussianInference):
     r"""Gibbs sampling: every sweep redraws the D values of each node at once, given its neighbours.
 
     .. math::
@@ -74,7 +67,7 @@ class GaussianGibbs(GibbsChains, GaussianInference):
         n_drawn = self.n_sweeps * self.n_chains
         mean = total / n_drawn
         covariance = chains[0].covariance + total_square / n_drawn - mean[:, :, None] * mean[:, None, :]
-        return GaussianMarginals(
+        return _base.GaussianMarginals(
             mean.astype(model.dtype),
             covariance,
             log_z=None,
@@ -85,9 +78,9 @@ class GaussianGibbs(GibbsChains, GaussianInference):
     def _chains(self, model, init, random_state, run):
         """The chains after their burn-in."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int64).max, dtype=np.int64)
-        starts = np.zeros(model.h.shape) if init is None else check_vectors(model, init, "init")
+        starts = np.zeros(model.h.shape) if init is None else _base.check_vectors(model, init, "init")
         starts = np.broadcast_to(starts, (self.n_chains, *model.h.shape))
-        covariance = inverse_blocks(model.diagonal)
+        covariance = _base.inverse_blocks(model.diagonal)
         root = np.linalg.cholesky(covariance)
         make = partial(_GaussianChain, model, covariance=covariance, root=root, run=run)
         chains = [make(start.astype(np.float64), stream=(int(seed), number)) for number, start in enumerate(starts)]
@@ -100,7 +93,7 @@ class GaussianGibbs(GibbsChains, GaussianInference):
             largest = np.abs(chain.values).max(initial=1.0)
             unit = chain.values / largest if np.isfinite(largest) else None
             if unit is None or np.sum(unit * model.product(unit)) < -rounding * np.sum(unit**2):
-                raise not_positive_definite("as the values of a chain have negative curvature")
+                raise _base.not_positive_definite("as the values of a chain have negative curvature")
 
 
 class _GaussianChain:
@@ -110,7 +103,7 @@ class _GaussianChain:
         self.values, self.covariance, self.root = values, covariance, root
         ptr, neighbor, half_edge, _ = model.graph.incidence
         self._graph = ptr, neighbor, half_edge
-        self._arrays, self._edge_type = Doubled.of(model), model.edge_type
+        self._arrays, self._edge_type = _base.Doubled.of(model), model.edge_type
         nodes, bounds = model.graph.colouring
         self._groups = [nodes[a:b] for a, b in pairwise(bounds)]
         self._stream, self._n_drawn, self._run = stream, 0, run

@@ -10,18 +10,8 @@ from sklearn.utils import check_random_state
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._local_search import (
-    SCHEDULES,
-    RowsClimber,
-    best_alone,
-    climbs_by_rows,
-    given_labels,
-    local_arguments,
-    random_labels,
-    sweep,
-    visits,
-)
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.kernels.local.updates import icm_update
@@ -107,7 +97,7 @@ class ICM(Inference):
     """
 
     tasks = frozenset({"map"})
-    _choices: ClassVar[dict] = {"schedule": SCHEDULES}
+    _choices: ClassVar[dict] = {"schedule": _local_search.SCHEDULES}
     _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
     _climbs = False  # its sweeps are the climb, as many as max_iter allows
     max_iter: int = 100
@@ -116,10 +106,10 @@ class ICM(Inference):
     random_state: int | np.random.RandomState | None = None
 
     def _starts(self, model, init):
-        yield best_alone(model) if init is None else given_labels(model, init)
+        yield _local_search.best_alone(model) if init is None else _local_search.given_labels(model, init)
         rng = check_random_state(self.random_state)
         for _ in range(self.n_restarts):
-            yield random_labels(model, rng)
+            yield _local_search.random_labels(model, rng)
 
     def _map(self, model, *, init=None, n_threads=1):
         best: Any = None
@@ -139,15 +129,15 @@ class ICM(Inference):
 
     def _sweeps_of(self, model, run):
         """A function that sweeps over labels again and again, in place, and yields how many changed."""
-        if self.schedule == "sequential" and climbs_by_rows(model):
-            return RowsClimber(StoredRows(model)).sweeps
-        arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
+        if self.schedule == "sequential" and _local_search.climbs_by_rows(model):
+            return _local_search.RowsClimber(StoredRows(model)).sweeps
+        arguments, groups = _local_search.local_arguments(model), _local_search.visits(model.graph, self.schedule)
 
         def sweeps(labels):
             pending = np.ones(len(labels), dtype=np.uint8)
             while True:
                 checkpoint()
-                yield sum(sweep(run, groups, icm_update, *arguments, labels, pending))
+                yield sum(_local_search.sweep(run, groups, icm_update, *arguments, labels, pending))
 
         return sweeps
 

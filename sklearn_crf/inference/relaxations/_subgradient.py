@@ -8,15 +8,9 @@ import numpy as np
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference import _relaxed_problem
 from sklearn_crf.inference._base import FACTOR, NOT_NEGATIVE, Inference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.inference._relaxed_problem import (
-    check_not_below,
-    consistent,
-    in_double_precision,
-    least_score,
-    spread_of_scores,
-)
 from sklearn_crf.inference._results import Infeasible, scored_labeling
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
@@ -62,9 +56,9 @@ class Run(ABC):
     # present, bound: the dual now, and the least of all so far
 
     def __init__(self, model, climb, init):
-        self.model = consistent(in_double_precision(model))
-        self.spread = spread_of_scores(self.model)
-        self.least = least_score(self.model)
+        self.model = _relaxed_problem.consistent(_relaxed_problem.in_double_precision(model))
+        self.spread = _relaxed_problem.spread_of_scores(self.model)
+        self.least = _relaxed_problem.least_score(self.model)
         self.best = BestLabels(self.model, climb, None if init is None else init.labels)
         self.former_gap = None if init is None else init.gap
         self.present = self.bound = np.inf
@@ -92,7 +86,7 @@ class Run(ABC):
         if np.isneginf(value):
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         self.present, self.bound = value, min(self.bound, value)
-        check_not_below(self.bound, self.least)
+        _relaxed_problem.check_not_below(self.bound, self.least)
 
     def is_certain(self) -> bool:
         """The score meets the bound up to rounding."""

@@ -15,16 +15,7 @@ from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_a
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf._options import Window
-from sklearn_crf.rtf.images._channels import (
-    COLOURS,
-    ChannelUnits,
-    InputSample,
-    missing_values,
-    require_held,
-    require_range,
-    with_masks,
-    without_gaps,
-)
+from sklearn_crf.rtf.images import _channels
 
 
 class TrainingData(NamedTuple):
@@ -95,7 +86,7 @@ class Planes(NamedTuple):
     graphs: dict  # lattices made so far, by shape
     missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
     n_node_types: int = 1  # if there are several, the last channel is the type of each node
-    sample: InputSample | None = None  # of X, in fit
+    sample: _channels.InputSample | None = None  # of X, in fit
     channels: Any = None  # dict: fitted attributes that describe the channels of X
     units: Any = None  # ChannelUnits of features
 
@@ -194,7 +185,7 @@ def require_one_reading(X, y):
     n, height, width = shape
     if of_target == shape and width > 1:
         images = f"{n} grey images of {height} x {width} pixels (pass X[..., np.newaxis])"
-        if width in COLOURS:
+        if width in _channels.COLOURS:
             images = f"one image of {n} x {height} pixels and {width} colours (pass X[np.newaxis] and y[np.newaxis])"
         raise ValueError(
             f"X and y both have shape {shape}, which has two readings: {images}, or {n} chains of {height} nodes with "
@@ -209,7 +200,7 @@ def require_one_reading(X, y):
 
 def _require_no_volumes(shapes, of_targets):
     """Raise if images have as many channels as values, and more than colours: they are more likely grey volumes."""
-    if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(COLOURS) for own in shapes):
+    if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
             f"X[0] and y[0] both have shape ({depth}, {height}, {width}), which has two readings: a volume of {depth} "
@@ -262,7 +253,7 @@ class Reading:
         vars(door).update({name: known[name] for name in OF_INPUT if name in known})
         return replace(self, door=door, known=known)
 
-    def described_channels(self, sample: InputSample, ndim: int) -> tuple[dict, ChannelUnits]:
+    def described_channels(self, sample: _channels.InputSample, ndim: int) -> tuple[dict, _channels.ChannelUnits]:
         """Attributes that describe the channels of X, by a sample unless they are known, and the units of channels."""
         if self.known is None:
             # Precisions grow with channels in the units of the user.
@@ -270,13 +261,13 @@ class Reading:
             found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
         else:
             found = {name: self.known[name] for name in OF_CHANNELS if name in self.known}
-        return found, ChannelUnits.of(found, sample.values.shape[1])
+        return found, _channels.ChannelUnits.of(found, sample.values.shape[1])
 
     def planes_to_predict(self, X) -> Planes:
         """Planes of X, whose channels must have the units of fit."""
         planes, known = self.planes(X), self.known
         if known["lattice_ndim_"] >= 2:
-            require_range(known, planes.sample)
+            _channels.require_range(known, planes.sample)
         return planes
 
     def planes(self, X, is_clean: bool = False) -> Planes:
@@ -284,25 +275,27 @@ class Reading:
         # is_clean: X is made worse before a field sees it, and stays in the units of the user
         layout, read, ndim = self._layout(X)
         images = _with_possible_gaps(layout, read, ndim)
-        gaps = [missing_values(image) for image in images]
+        gaps = [_channels.missing_values(image) for image in images]
         for i, own in enumerate(gaps):
             if own is not None and own.all():
                 raise ValueError(f"X[{i}] contains NaN alone: no pixel of it is known.")
         missing = _missing_channels(gaps, None if self.known is None else self.known["missing_channels_"])
-        sample = InputSample.of(_raw_images(layout, read))
+        sample = _channels.InputSample.of(_raw_images(layout, read))
         channels, units = self.described_channels(sample, ndim)
         seen, kind = (lambda x: x), sample.kind
         if not is_clean:
             seen, kind = units.seen, np.float32 if units.are_of_user else kind
         if any(own is not None for own in gaps):
-            filled = [x if own is None else without_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)]
+            filled = [
+                x if own is None else _channels.without_gaps(x) for x, own in zip(map(seen, images), gaps, strict=True)
+            ]
             read, seen, kind = np.stack(filled) if layout == "array" else filled, (lambda x: x), np.float32
         encoded = self._encoded(read, ndim, kind)
         described = {"sample": sample, "channels": channels, "units": units}
         offsets = self._offsets(ndim)
         if layout == "nodes":
             plane = np.ascontiguousarray(seen(encoded.array[None]))
-            require_held(plane, "X")
+            _channels.require_held(plane, "X")
             return Planes([plane], offsets, encoded, {}, missing, **described)
         n_node_types = encoded.n_node_types if self.known is None else self.known.get("n_node_types_", 1)
         features = []
@@ -311,9 +304,9 @@ class Reading:
             shape = (1, *shape) if len(shape) == 1 else shape
             plane = np.ascontiguousarray(seen(example.node_features.reshape(*shape, -1)))
             if not is_clean:
-                require_held(plane, f"X[{i}]")
+                _channels.require_held(plane, f"X[{i}]")
             if missing:
-                plane = with_masks(plane, gaps[i] if gaps else None, missing)
+                plane = _channels.with_masks(plane, gaps[i] if gaps else None, missing)
             features.append(plane if n_node_types == 1 else self._with_node_type(plane, example, i, n_node_types))
         if self.known is None:
             _check_reach(offsets, features)
