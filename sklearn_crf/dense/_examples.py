@@ -8,16 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf import encoding
 from sklearn_crf._numbers import as_reals, without_mask
-from sklearn_crf.encoding import (
-    class_weights,
-    counts_of_nodes,
-    encode_y,
-    number_of_examples,
-    object_array,
-    summable_weight,
-    validate_sample_weight,
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +160,12 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     fixed = None if color_range is None else check_color_range(color_range)
     ends = _range_of_training(data.examples) if fixed is None else fixed
     data = data.in_bytes(ends, fixed)
-    labels = encode_y(y, data, missing_label=missing_label, classes=classes)
-    sample_weight = validate_sample_weight(sample_weight, data.n_examples)
+    labels = encoding.encode_y(y, data, missing_label=missing_label, classes=classes)
+    sample_weight = encoding.validate_sample_weight(sample_weight, data.n_examples)
     of_class = np.ones(len(labels.classes_))
     if class_weight is not None:
-        counts = counts_of_nodes(labels.labels, summable_weight(sample_weight))
-        of_class = class_weights(class_weight, labels, counts)
+        counts = encoding.counts_of_nodes(labels.labels, encoding.summable_weight(sample_weight))
+        of_class = encoding.class_weights(class_weight, labels, counts)
     tasks = []
     for i, (example, own) in enumerate(zip(data.examples, labels.labels, strict=True)):
         weight = np.where(own >= 0, of_class[np.maximum(own, 0)], 0.0)
@@ -300,7 +292,7 @@ class DenseInput:
         parts = [
             part.reshape(example.shape + part.shape[1:]) for part, example in zip(rows, self.examples, strict=True)
         ]
-        return np.stack(parts) if self.is_array else object_array(parts)
+        return np.stack(parts) if self.is_array else encoding.object_array(parts)
 
 
 def read_examples(X, image_channels):
@@ -310,7 +302,7 @@ def read_examples(X, image_channels):
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
     is_array = getattr(X, "dtype", np.dtype(object)) != np.dtype(object)
-    if not number_of_examples(X, "X"):
+    if not encoding.number_of_examples(X, "X"):
         raise ValueError("Found array with 0 sample(s) (X is empty) while a minimum of 1 is required.")
     examples = [_read_example(item, i, image_channels) for i, item in enumerate(X)]
     first = examples[0]

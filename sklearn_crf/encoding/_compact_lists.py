@@ -8,16 +8,7 @@ import scipy.sparse as sp
 
 from sklearn_crf._numbers import MAX_INT32
 from sklearn_crf._threads import map_tasks, out_of_turn
-from sklearn_crf.encoding import _tuning
-from sklearn_crf.encoding._array_lists import (
-    are_finite,
-    are_sound_rows,
-    joined_arrays,
-    joined_rows,
-    lengths_of_matrices,
-    one_of_each_type,
-    rows_of_matrices,
-)
+from sklearn_crf.encoding import _array_lists, _tuning
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.graphs import lattice, trusted_graph
 
@@ -44,7 +35,7 @@ class RowsInPlace:
         n_values = int(self.places[:, 3].sum())
         data, indices = np.empty(n_values, dtype=self.dtype), np.empty(n_values, dtype=np.int32)
         ptr = np.empty(len(self) + 1, dtype=np.int64)
-        joined_rows(self.places, self.lengths, data, indices, ptr)
+        _array_lists.joined_rows(self.places, self.lengths, data, indices, ptr)
         # The constructor would look once more for what was checked of every chain.
         joined = sp.csr_matrix(self.shape, dtype=self.dtype)
         index_type = np.int32 if n_values <= MAX_INT32 else np.int64
@@ -73,21 +64,25 @@ class ChainList(Sequence):
     @classmethod
     def of(cls, chains, dtypes, n_jobs=1):
         """Of a list that was found to be sound, of one of these precisions and finite; None says nothing of any."""
-        kinds = one_of_each_type(chains).keys()
+        kinds = _array_lists.one_of_each_type(chains).keys()
         are_arrays = kinds == {np.ndarray}
         if not are_arrays and not kinds <= _KINDS:
             return None
         dtype, n_features = chains[0].dtype, chains[0].shape[-1]
         if dtype not in dtypes:
             return None
-        found: Any = (lengths_of_matrices(chains, dtype),) if are_arrays else rows_of_matrices(chains, dtype)
+        found: Any = (
+            (_array_lists.lengths_of_matrices(chains, dtype),)
+            if are_arrays
+            else _array_lists.rows_of_matrices(chains, dtype)
+        )
         if found is None or found[0] is None:
             return None
 
         def is_sound(part, n_threads):
             if are_arrays:
-                return are_finite(chains[part])
-            return are_sound_rows(found[1][part], found[0][part], n_features, dtype)
+                return _array_lists.are_finite(chains[part])
+            return _array_lists.are_sound_rows(found[1][part], found[0][part], n_features, dtype)
 
         parts = [slice(k, k + _tuning.CHAINS_TOGETHER) for k in range(0, len(chains), _tuning.CHAINS_TOGETHER)]
         return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
@@ -131,7 +126,7 @@ class ChainList(Sequence):
         """Features of the nodes of some of them, one after the other."""
         # returns: (n_nodes, n_features) or RowsInPlace
         if self.is_dense:
-            return joined_arrays(self._chains[start:stop])
+            return _array_lists.joined_arrays(self._chains[start:stop])
         part = slice(start, stop)
         arrays = self._arrays[3 * start : 3 * stop]
         return RowsInPlace(self._places[part], self.lengths[part], arrays, self._chains[0].shape[1])

@@ -1,13 +1,6 @@
 """Examples whose edge features are computed whenever they are read."""
 
-from sklearn_crf.encoding import _tuning
-from sklearn_crf.encoding._edge_features import (
-    compute_edge_features,
-    constant,
-    difference,
-    scaled_edges,
-    weighted_differences,
-)
+from sklearn_crf.encoding import _edge_features, _tuning
 from sklearn_crf.encoding._examples import FIELDS, Example, trusted_example, with_fields
 
 
@@ -30,7 +23,7 @@ class ComputedEdges(Example):
     @property
     def has_constant_edges(self):
         """Whether the one feature of every edge is 1."""
-        return self._function is constant and self._scale is None
+        return self._function is _edge_features.constant and self._scale is None
 
     @property
     def stores_edges(self):
@@ -42,23 +35,25 @@ class ComputedEdges(Example):
 
     @property
     def has_quick_edges(self):
-        return self._function is constant or (self._function is difference and self.shape[1] <= _tuning.FEW_FEATURES)
+        return self._function is _edge_features.constant or (
+            self._function is _edge_features.difference and self.shape[1] <= _tuning.FEW_FEATURES
+        )
 
     def rows(self, start, stop):
         return ComputedEdges(super().rows(start, stop), self._function)
 
     @property
     def edge_features(self):
-        features = compute_edge_features(self._function, self._source, self.graph.edges)
-        return features if self._scale is None else scaled_edges(features, self.edge_type, self._scale)
+        features = _edge_features.compute_edge_features(self._function, self._source, self.graph.edges)
+        return features if self._scale is None else _edge_features.scaled_edges(features, self.edge_type, self._scale)
 
     def _with_scaled_edges(self, scale):
         return self._with(_scale=scale)
 
     def _weighted_edges(self, weights):
-        if self._function is not difference or self._scale is not None:
+        if self._function is not _edge_features.difference or self._scale is not None:
             return super()._weighted_edges(weights)
-        return weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
+        return _edge_features.weighted_differences(self._source, self.graph.edges, self.edge_type, weights)
 
     def _with(self, **fields):
         if "edge_features" not in fields:

@@ -8,18 +8,10 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from sklearn_crf import encoding
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import cached_property
 from sklearn_crf.distributed import Shards
-from sklearn_crf.encoding import (
-    decode,
-    encode_y,
-    in_class_order,
-    make_batches,
-    summable_weight,
-    tie_constant_edges,
-    validate_sample_weight,
-)
 from sklearn_crf.estimators._sharded import gather
 from sklearn_crf.estimators._training_examples import Reader, TrainingExamples
 from sklearn_crf.inference import Inference, NamedInference
@@ -123,7 +115,7 @@ class FieldParameters:
             raise ValueError(
                 "cost needs marginals to take expectations, but inference predicts by MAP: use inference='mpm'."
             )
-        cost, n_classes = in_class_order(self.given.cost, self.given.classes), len(classes)
+        cost, n_classes = encoding.in_class_order(self.given.cost, self.given.classes), len(classes)
         cost = check_array(as_reals(cost, "cost"), dtype=np.float64, ensure_2d=False, input_name="cost")
         if cost.shape != (n_classes, n_classes):
             raise ValueError(f"cost must have shape ({n_classes}, {n_classes}), got {cost.shape}.")
@@ -205,7 +197,7 @@ class FittedField(FieldParameters):
     def encode_y(self, y: Any, encoded: Any, name: str = "y", *, allow_unknown: bool = True) -> Any:
         """Return the columns of labels; those of labels that are not classes are the number of classes."""
         options = {"missing_label": self.given.missing_label, "classes": self.classes, "name": name}
-        return encode_y(y, encoded, allow_unknown=allow_unknown, **options).labels
+        return encoding.encode_y(y, encoded, allow_unknown=allow_unknown, **options).labels
 
     def prepare(
         self,
@@ -227,9 +219,9 @@ class FittedField(FieldParameters):
         known = None
         if labels is not None or name != "evidence":
             known = self.encode_y(labels, encoded, name, allow_unknown=allow_unknown)
-        prepare = potentials.prepared_once if potentials.by_columns else tie_constant_edges
+        prepare = potentials.prepared_once if potentials.by_columns else encoding.tie_constant_edges
         options |= self._joined_packing(encoded, joined_nodes)
-        batches = make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
+        batches = encoding.make_batches(encoded, known, prepare=prepare, keeps_edges=False, **options)
         return encoded, batches, potentials, self.weights(potentials)
 
     def _joined_packing(self, encoded, joined_nodes):
@@ -261,15 +253,15 @@ class FittedField(FieldParameters):
     def labels(self, X: Any, evidence: Any = None, inference: Any = None) -> np.ndarray:
         """Return the label of every node in the layout of X."""
         encoded, batches, columns = self.columns(X, evidence, inference)
-        return decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
+        return encoding.decode(encoded, columns, batches, classes=self.classes, n_jobs=self.given.n_jobs)
 
     def right_nodes(self, X: Any, y: Any, sample_weight: Any) -> tuple[float, float]:
         """Return the weight of the correctly predicted nodes, and of all labelled ones."""
         encoded, _, columns = self.columns(X)
         truth = self.encode_y(y, encoded)
-        weight = validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
-        batches = make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_nodes()))
-        return right_nodes(columns, batches, summable_weight(weight))
+        weight = encoding.validate_sample_weight(1.0 if sample_weight is None else sample_weight, encoded.n_examples)
+        batches = encoding.make_batches(encoded, truth, **self._joined_packing(encoded, self.labeler().joined_nodes()))
+        return right_nodes(columns, batches, encoding.summable_weight(weight))
 
 
 def share_of_right(right: float, total: float) -> float:

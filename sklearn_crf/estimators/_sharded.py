@@ -6,16 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf import encoding
 from sklearn_crf.distributed import Shards, refuse_labels, require_one_vector_level
-from sklearn_crf.encoding import (
-    EncodedLabels,
-    Outline,
-    class_weights,
-    encode_y,
-    found_labels,
-    sorted_classes,
-    validate_sample_weight,
-)
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     count_of_classes,
@@ -49,16 +41,18 @@ class ShardedExamples:
         found = shards.map(_survey, reader)
         names = [part.name for part in found]
         require_one_vector_level(found)
-        classes = sorted_classes([labels for part in found for labels in part.labels], field.classes)
-        self.encoded = reader.with_edge_features(Outline.joined([part.outline for part in found], names), classes)
-        self.labels = EncodedLabels([], classes)
+        classes = encoding.sorted_classes([labels for part in found for labels in part.labels], field.classes)
+        self.encoded = reader.with_edge_features(
+            encoding.Outline.joined([part.outline for part in found], names), classes
+        )
+        self.labels = encoding.EncodedLabels([], classes)
         self.class_weight = None
         if reader.class_weight is not None:
-            one_of_each = EncodedLabels([np.arange(len(classes))], classes)
+            one_of_each = encoding.EncodedLabels([np.arange(len(classes))], classes)
             if reader.class_weight == "balanced":
                 counts = np.sum(shards.map(_count_of_classes, (reader, classes)), axis=0)
                 one_of_each = one_of_each._replace(weights=[counts])
-            self.class_weight = class_weights(reader.class_weight, one_of_each)
+            self.class_weight = encoding.class_weights(reader.class_weight, one_of_each)
             weights = dict(zip(classes.tolist(), self.class_weight.tolist(), strict=True))
             self._reader = replace(reader, class_weight=weights)
         self.first_examples = np.cumsum([0] + [part.outline.n_examples for part in found])
@@ -106,7 +100,7 @@ class _Survey(NamedTuple):
     """Result of one pass over a shard."""
 
     name: str
-    outline: Outline
+    outline: encoding.Outline
     labels: list
     vector_level: str
 
@@ -117,7 +111,7 @@ class _BatchPlan(NamedTuple):
     reader: object
     draft: FitPlan  # By which batches are made
     plan: FitPlan
-    outline: Outline
+    outline: encoding.Outline
     classes: np.ndarray
     potentials: object
     scaling: FeatureScaling
@@ -128,9 +122,9 @@ def _survey(shard, reader):
     X, y, _ = shard.load()
     with shard.named_in_errors():
         encoded = reader.encode(X, reset=True)
-        labels = found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
+        labels = encoding.found_labels(y, encoded, missing_label=field.missing_label) if field.classes is None else []
     distinct = [np.unique(np.concatenate(kind)) for kind in _by_kind(labels)]
-    return _Survey(shard.name, Outline.of(encoded), distinct, VECTOR_LEVEL)
+    return _Survey(shard.name, encoding.Outline.of(encoded), distinct, VECTOR_LEVEL)
 
 
 def _count_of_classes(shard, request):
@@ -139,8 +133,8 @@ def _count_of_classes(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
         encoded = reader.encode(X, reset=True)
-        labels = encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
-        return count_of_classes(labels, validate_sample_weight(weight, encoded.n_examples))
+        labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
+        return count_of_classes(labels, encoding.validate_sample_weight(weight, encoded.n_examples))
 
 
 def _by_kind(labels):

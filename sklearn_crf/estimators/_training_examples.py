@@ -6,16 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf.encoding import (
-    class_weights,
-    counts_of_nodes,
-    encode_X,
-    encode_y,
-    make_batches,
-    summable_weight,
-    tie_constant_edges,
-    validate_sample_weight,
-)
+from sklearn_crf import encoding
 from sklearn_crf.learning import checked_node_weights, with_node_weights
 from sklearn_crf.objectives import FastRisk
 from sklearn_crf.potentials import (
@@ -62,7 +53,7 @@ class Reader:
     def encode(self, X, *, reset):
         """Encode X, with the features of edges if they do not depend on the classes."""
         field = self.estimator
-        encoded = encode_X(
+        encoded = encoding.encode_X(
             X,
             lattice_ndim=field.lattice_ndim,
             connectivity=field.connectivity,
@@ -118,9 +109,9 @@ class TrainingExamples:
 
     def __init__(self, reader, X, y, sample_weight, node_weight, classes, reset=True):
         encoded = reader.encode(X, reset=reset)
-        labels = encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
+        labels = encoding.encode_y(y, encoded, missing_label=reader.estimator.missing_label, classes=classes)
         self.encoded = reader.with_edge_features(encoded, labels.classes_)
-        self._weight = validate_sample_weight(sample_weight, encoded.n_examples)
+        self._weight = encoding.validate_sample_weight(sample_weight, encoded.n_examples)
         if self._weight is not None and self._weight.max() > _LARGEST_WEIGHT:
             raise ValueError(
                 f"sample_weight must be at most {_LARGEST_WEIGHT:g} in training, found {self._weight.max():g}: divide "
@@ -128,9 +119,11 @@ class TrainingExamples:
             )
         self.node_weight = checked_node_weights(node_weight, encoded, _LARGEST_WEIGHT)
         self.labels = labels._replace(
-            weights=counts_of_nodes(labels.labels, summable_weight(self._weight), self.node_weight)
+            weights=encoding.counts_of_nodes(labels.labels, encoding.summable_weight(self._weight), self.node_weight)
         )
-        self.class_weight = None if reader.class_weight is None else class_weights(reader.class_weight, self.labels)
+        self.class_weight = (
+            None if reader.class_weight is None else encoding.class_weights(reader.class_weight, self.labels)
+        )
 
     def batch(self, plan, whole=None, packing=None):
         """Put examples into batches, in the form that suits the examples of all shards."""
@@ -155,7 +148,9 @@ class TrainingExamples:
             n_tables = 1 if self.encoded.has_sparse_edges else max(self.encoded.n_edge_features, 1)
             most = max(1, _MOST_TABLES // (n_tables * max(len(self.labels.classes_), 1) ** 2))
             packing = packing | {"max_nodes": min(packing["max_nodes"], most)}
-        batches = make_batches(self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing)
+        batches = encoding.make_batches(
+            self.encoded, self.labels.labels, weight, prepare=prepare, n_jobs=plan.n_jobs, **packing
+        )
         self.batches = batches if node_weight is None else with_node_weights(node_weight, batches)
 
     def _packing(self, plan):
@@ -223,7 +218,7 @@ def count_of_classes(labels, weight):
     """Weight of the labelled nodes of each class, (K,)."""
     # labels: EncodedLabels; weight: (n_examples,) or None
     parts = _by_example(labels.labels)
-    counts = counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
+    counts = encoding.counts_of_nodes(labels.labels, weight, None) or [np.ones(len(own)) for own in parts]
     columns, counts = np.concatenate(parts), np.concatenate(counts)
     return np.bincount(columns[columns >= 0], counts[columns >= 0], minlength=len(labels.classes_))
 
@@ -244,7 +239,7 @@ def _means_of_labelled(of_nodes, labels):
 
 def _counts_any(labels, weight, node_weight):
     """Whether some labelled node has a positive weight."""
-    counts = counts_of_nodes(labels, weight, node_weight)
+    counts = encoding.counts_of_nodes(labels, weight, node_weight)
     return any(bool(np.any(own[known >= 0])) for own, known in zip(counts, _by_example(labels), strict=True))
 
 
@@ -266,7 +261,7 @@ def preparation(encoded):
         return partial(with_edge_columns, n_node_types=encoded.n_node_types, n_edge_types=max(encoded.n_edge_types, 1))
     if encoded.is_sparse:
         return partial(with_feature_columns, n_node_types=encoded.n_node_types)
-    return tie_constant_edges
+    return encoding.tie_constant_edges
 
 
 def training_potentials(layout, encoded, classes, batches):

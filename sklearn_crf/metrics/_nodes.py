@@ -7,14 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import accuracy_score, classification_report, f1_score, jaccard_score
 
-from sklearn_crf.encoding import (
-    label_array,
-    labels_from_objects,
-    missing_nodes,
-    number_of_examples,
-    require_same_kind,
-    summable_weight,
-)
+from sklearn_crf import encoding
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
@@ -30,22 +23,22 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     for i, (a, b) in enumerate(zip(true, pred, strict=True)):
         if n_trailing not in (0, 1) or b.shape[: b.ndim - n_trailing] != a.shape:
             raise ValueError(f"y_pred[{i}] has shape {b.shape}, but y_true[{i}] has shape {a.shape}.")
-    keep = [~missing_nodes(a, missing_label) for a in true]
+    keep = [~encoding.missing_nodes(a, missing_label) for a in true]
     if not any(mask.any() for mask in keep):
         raise ValueError("y_true holds no label at all: there is nothing to score.")
     weight = None if sample_weight is None else _per_node_weight(sample_weight, true)
     true, pred = _joined(true, keep, "y_true"), _joined(pred, keep, "y_pred")
     if not n_trailing:
-        require_same_kind(true, pred, "y_true", "the labels of y_pred")
+        encoding.require_same_kind(true, pred, "y_true", "the labels of y_pred")
     return true, pred, None if weight is None else _joined(weight, keep, "sample_weight")
 
 
 def _per_example(y, name):
     """One array per example; of plain labels, one array of all."""
-    y = y if isinstance(y, list | tuple) else label_array(y)
-    if number_of_examples(y, name) and np.ndim(y[0]) == 0:
-        return [label_array(y)]
-    return [label_array(part) for part in y]
+    y = y if isinstance(y, list | tuple) else encoding.label_array(y)
+    if encoding.number_of_examples(y, name) and np.ndim(y[0]) == 0:
+        return [encoding.label_array(y)]
+    return [encoding.label_array(part) for part in y]
 
 
 def _per_node_weight(sample_weight, true):
@@ -62,7 +55,7 @@ def _per_node_weight(sample_weight, true):
 
 def _joined(parts, keep, name):
     values = np.concatenate([part[mask] for part, mask in zip(parts, keep, strict=True)])
-    values = labels_from_objects(values, name) if values.dtype == object else values
+    values = encoding.labels_from_objects(values, name) if values.dtype == object else values
     if values.dtype.kind not in "biufUS":
         raise ValueError(f"{name} must hold numbers or strings, got {values.dtype}.")
     return values
@@ -180,7 +173,7 @@ def _checked(weight):
     if np.any(weight < 0) or not np.any(weight):
         found = "a negative weight" if np.any(weight < 0) else "zero for every labelled node"
         raise ValueError(f"sample_weight must not be negative, and positive for some labelled node, found {found}.")
-    return summable_weight(weight)
+    return encoding.summable_weight(weight)
 
 
 def node_classification_report(
@@ -258,7 +251,7 @@ def node_log_likelihood_score(
     """
     true, proba, weight = flatten_nodes(y_true, y_proba, missing_label=missing_label, sample_weight=sample_weight)
     labels = np.asarray(labels)
-    require_same_kind(true, labels, "y_true", "labels")
+    encoding.require_same_kind(true, labels, "y_true", "labels")
     if proba.ndim != 2 or proba.shape[1] != len(labels):
         raise ValueError(f"y_proba must have a last axis of {len(labels)} classes, got {proba.shape[1:]}.")
     order = np.argsort(labels)

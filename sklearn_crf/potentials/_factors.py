@@ -4,18 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf import models
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.encoding import Encoded
-from sklearn_crf.models import (
-    DENSE,
-    SPARSE,
-    FactorGraph,
-    PairwiseModel,
-    Statistics,
-    factor_graph_of,
-    pairwise_statistics,
-    union_of_factors,
-)
 from sklearn_crf.potentials._factor_types import check_factors
 
 
@@ -99,13 +90,13 @@ class FactorPotentials:
         model = self.pairwise.model(weights.pairwise, example, edges)
         if not example.has_factors:
             return model
-        graphs = [factor_graph_of(model)]
+        graphs = [models.factor_graph_of(model)]
         n_states = graphs[0].n_states
         for kind in self._types_of(example):
             graphs.append(_graph_of_type(kind, weights.factors[kind.name], example.factors[kind.name], n_states))
         if example.fixed_factors:
-            graphs.append(FactorGraph.from_factors(n_states, example.fixed_factors))
-        return union_of_factors(*graphs)
+            graphs.append(models.FactorGraph.from_factors(n_states, example.fixed_factors))
+        return models.union_of_factors(*graphs)
 
     def pullback(self, example, statistics):
         """Derivative by the weights of a scalar whose derivative by the model is given."""
@@ -139,10 +130,10 @@ class FactorPotentials:
 
     def _split(self, parts, example, statistics):
         """Add what belongs to weights of factors; what is left for those of nodes and edges."""
-        if isinstance(statistics, Statistics):
+        if isinstance(statistics, models.Statistics):
             return statistics
         shell = self._shell(example)
-        base = factor_graph_of(shell)
+        base = models.factor_graph_of(shell)
         cell, table = base.log_table.size, base.n_tables
         for kind in self._types_of(example):
             found = example.factors[kind.name]
@@ -155,13 +146,13 @@ class FactorPotentials:
         n_states = base.n_states
         unary = np.zeros(shell.unary.shape)
         unary[np.arange(unary.shape[1]) < n_states[:, None]] = statistics.log_table[: n_states.sum()]
-        return Statistics(unary, pairwise_statistics(shell, statistics.log_table))
+        return models.Statistics(unary, models.pairwise_statistics(shell, statistics.log_table))
 
     def _shell(self, example):
         """The model of nodes and edges without its scores."""
         n_classes = self.n_classes
         shape, edge_type, edge_weight = self.pairwise.edge_layout(example)
-        return PairwiseModel(
+        return models.PairwiseModel(
             example.graph,
             np.zeros((example.n_nodes, n_classes)),
             np.zeros((*shape, n_classes, n_classes)),
@@ -185,14 +176,14 @@ def _graph_of_type(kind, weights, found, n_states):
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)
     is_dense = kind.n_listed == n_joint_states(kind.n_states)
-    return FactorGraph(
+    return models.FactorGraph(
         n_states=n_states,
         scope=found.scope.ravel(),
         scope_ptr=np.arange(n_factors + 1) * len(kind.n_states),
         table_id=np.arange(n_factors) if n_tables > 1 else np.zeros(n_factors, dtype=np.int64),
         log_table=scores[:, :-1].ravel(),
         table_ptr=np.arange(n_tables + 1) * kind.n_listed,
-        table_kind=np.full(n_tables, DENSE if is_dense else SPARSE),
+        table_kind=np.full(n_tables, models.DENSE if is_dense else models.SPARSE),
         table_cell=None if is_dense else np.tile(kind.cells, n_tables),
         table_default=scores[:, -1],
     )

@@ -10,18 +10,10 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf import encoding
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import (
-    Example,
-    OperatorFeatures,
-    label_array,
-    labels_from_objects,
-    missing_label_of_field,
-    missing_nodes,
-    object_array,
-)
 from sklearn_crf.encoding._layouts import aligned_frames, ordered_frames, read_layout
 from sklearn_crf.preprocessing import _tuning
 from sklearn_crf.preprocessing._frame_output import FrameOutput
@@ -169,7 +161,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         _require_one_width(X)
         if layout == "array":
             return put_back(function(rows_of(X)), X)
-        return object_array([result for group in _groups(X) for result in _transform_group(function, group)])
+        return encoding.object_array([result for group in _groups(X) for result in _transform_group(function, group)])
 
     @property
     def n_features_in_(self) -> int:
@@ -213,8 +205,8 @@ def rows_of(x):
     """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
     if hasattr(x, "columns"):
         return x
-    if isinstance(x, Example):
-        if isinstance(x.node_features, OperatorFeatures):
+    if isinstance(x, encoding.Example):
+        if isinstance(x.node_features, encoding.OperatorFeatures):
             raise ValueError("X has node_features that are a linear operator, which has no rows to transform.")
         return x.node_features
     return x if sp.issparse(x) else x.reshape(-1, x.shape[-1])
@@ -277,8 +269,10 @@ def put_back(rows, x):
     """Return transformed rows in the place of the features of an example, or of an array of examples."""
     if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
         rows = rows.to_numpy()
-    if isinstance(x, Example):
-        return Example(rows, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states, x.factors, x.fixed_factors)
+    if isinstance(x, encoding.Example):
+        return encoding.Example(
+            rows, x.graph, x.edge_features, x.node_type, x.edge_type, x.n_states, x.factors, x.fixed_factors
+        )
     if not sp.issparse(rows):
         return rows.reshape(*x.shape[:-1], rows.shape[1])
     if x.ndim == 2:
@@ -294,7 +288,7 @@ def effective_missing_label(transformer):
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
-    return missing_label_of_field.get() if own is None else own
+    return encoding.missing_label_of_field.get() if own is None else own
 
 
 def flat_labels(y, examples):
@@ -303,8 +297,8 @@ def flat_labels(y, examples):
         raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
     parts = []
     for i, (labels, x) in enumerate(zip(y, examples, strict=True)):
-        labels = label_array(labels)
-        shape = x.shape[:1] if isinstance(x, Example) else x.shape[:-1]
+        labels = encoding.label_array(labels)
+        shape = x.shape[:1] if isinstance(x, encoding.Example) else x.shape[:-1]
         if labels.shape != tuple(shape):
             raise ValueError(f"y[{i}] has shape {labels.shape}, but the lattice of X[{i}] has shape {tuple(shape)}.")
         parts.append(labels.ravel())
@@ -313,12 +307,12 @@ def flat_labels(y, examples):
 
 def labelled_rows(rows, labels, missing_label):
     """Return the rows whose labels are known, with these."""
-    values = label_array(labels)
-    missing = missing_nodes(values, missing_label)
+    values = encoding.label_array(labels)
+    missing = encoding.missing_nodes(values, missing_label)
     known = np.flatnonzero(~missing)
     if values.dtype == object:
         # Also where none is missing: scikit-learn refuses integers among objects.
-        labels = values = labels_from_objects(values[known], "y")
+        labels = values = encoding.labels_from_objects(values[known], "y")
     else:
         values = values[known]
     if len(known) == len(missing):

@@ -10,16 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._threads import kept_threads, map_tasks, single_threaded_blas
 from sklearn_crf.preprocessing._default_bank import DEFAULT_BANKS, image_channels
+from sklearn_crf.rtf import _rounds
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._deviations import held_out_errors, is_worse_than_mean
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood, PredictionLoss, solver_of, stacks_of
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._rounds import (
-    fitted_bank,
-    sampled_rows,
-    sampled_variables,
-    split_off,
-)
 from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
 from sklearn_crf.rtf._trees import RegressionTree, factor_templates, find_splits
 from sklearn_crf.rtf.images._channels import n_masks
@@ -292,7 +287,7 @@ def train(data, plan, callbacks):
     rounds = data.images.rounds(kept, plan.solver.max_samples, _sampling(plan), seed, plan.n_jobs)
     # What is held out has no part in choosing filters.
     inputs, targets, noise = rounds.first_pairs(tuned.IMAGES_OF_BANK)
-    bank = fitted_bank(plan, inputs, targets, noise)
+    bank = _rounds.fitted_bank(plan, inputs, targets, noise)
     rounds.take_bank(bank)
     validation = None
     if held_out is not None:
@@ -334,7 +329,7 @@ def held_out_images(plan, images, rng):
     """Choices of images to train on, and of those held out, None without early stopping."""
     if not plan.solver.early_stopping:
         return None, None
-    split = _split_rows if plan.is_table else split_off
+    split = _split_rows if plan.is_table else _rounds.split_off
     choices = split(images.shapes, plan.solver.validation_fraction, rng)
     if all(map(images.has_targets, choices)):
         return choices
@@ -359,11 +354,11 @@ def _split_rows(shapes, fraction, rng):
 def _sampling(plan):
     """How a round's pixels are chosen where they are not rectangles of images."""
     if plan.is_table:
-        return partial(sampled_rows, max_samples=plan.solver.max_samples)
+        return partial(_rounds.sampled_rows, max_samples=plan.solver.max_samples)
     if not isinstance(plan.objective, GaussianPseudolikelihood):
         return None
     margin = int(np.abs(plan.offsets).max(initial=0)) + plan.split.feature_radius
-    return partial(sampled_variables, max_samples=plan.solver.max_samples, margin=margin)
+    return partial(_rounds.sampled_variables, max_samples=plan.solver.max_samples, margin=margin)
 
 
 def _types(plan, bank, data):

@@ -8,16 +8,9 @@ from sklearn.base import clone
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
-from sklearn_crf.inference.automatic import _tuning
+from sklearn_crf.inference.automatic import _phases, _tuning
 from sklearn_crf.inference.automatic._cost import Budget, exact_inference, shares_of_components
 from sklearn_crf.inference.automatic._error_estimate import estimated_error
-from sklearn_crf.inference.automatic._phases import (
-    PhaseState,
-    can_be_favoured,
-    may_have_phases,
-    mixture_of_phases,
-    with_node_factors,
-)
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
@@ -166,19 +159,19 @@ class AutoMarginals(Inference):
 
     def _unestimated(self, model, init, n_threads):
         """Marginals of messages, of all their fixed points where edges are strong."""
-        if can_be_favoured(model):
-            found = self._by_phases(with_node_factors(model), init, n_threads)
+        if _phases.can_be_favoured(model):
+            found = self._by_phases(_phases.with_node_factors(model), init, n_threads)
             own = found.log_table[: len(model.log_table)], found.table_default[: model.n_tables]
             return found._replace(log_table=own[0], table_default=own[1])
         return self._by_phases(model, init, n_threads)
 
     def _by_phases(self, model, init, n_threads):
-        phases = init if isinstance(init, PhaseState) else None
+        phases = init if isinstance(init, _phases.PhaseState) else None
         found, inference = self._settled(model, init if phases is None else phases.plain, n_threads)
-        if not found.converged or not may_have_phases(model):
+        if not found.converged or not _phases.may_have_phases(model):
             return found
         with convergence_left_to_caller():
-            return mixture_of_phases(inference, model, found, phases, self.search, n_threads)
+            return _phases.mixture_of_phases(inference, model, found, phases, self.search, n_threads)
 
     def _settled(self, model, init, n_threads):
         """The marginals of messages if these settle, else of damped ones, else averages; and what ran last."""

@@ -7,15 +7,8 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
+from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._field import (
-    Messages,
-    OddsField,
-    infeasible_at_node,
-    initial_messages,
-    make_field,
-    takes_odds,
-)
 from sklearn_crf.inference._relaxed_problem import in_double_precision, marginals_by_descent
 from sklearn_crf.inference.bounds._edge_shares import NODE_NUMBERS, edge_shared_bound, even_shares
 from sklearn_crf.kernels.bounds.edge_entropy import renew_messages, shares_of_messages
@@ -113,7 +106,7 @@ class _EdgeEntropyBound:
         """A pass forwards and one back; the largest change of a probability."""
         changes = [self.messages.renew(direction) for direction in (1, -1)]
         if min(changes) < 0:
-            raise infeasible_at_node(int(-1 - min(changes)))
+            raise _field.infeasible_at_node(int(-1 - min(changes)))
         return max(changes)
 
     def model_and_shares(self) -> tuple:
@@ -133,7 +126,7 @@ class _EdgeEntropyBound:
     def marginals(self, **fields):
         model, shares = self.model_and_shares()
         found = edge_shared_bound(model, shares, self.entropy).marginals
-        state = Messages(self.messages.scores(), True)
+        state = _field.Messages(self.messages.scores(), True)
         return found._replace(unary=found.unary.astype(self.dtype), state=state, **fields)
 
 
@@ -142,8 +135,8 @@ class _ScoreMessages:
 
     def __init__(self, model, init, node_number):
         self.n_columns, self.node_number = model.n_columns, node_number
-        self.field, _ = make_field(model, maximum=False, as_scores=True)
-        self.values, self.work = initial_messages(self.field, init), self.field.workspace()
+        self.field, _ = _field.make_field(model, maximum=False, as_scores=True)
+        self.values, self.work = _field.initial_messages(self.field, init), self.field.workspace()
 
     def renew(self, direction: int) -> float:
         return renew_messages(self.field, self.values, direction, self.node_number, self.work)
@@ -161,8 +154,8 @@ def _odds_messages(model, init, node_number):
     """Messages of two states as log-odds; None where these cannot tell what is forbidden or there are more states."""
     if model.n_columns != 2 or model.n_states is not None or np.isneginf(model.unary).all(axis=1).any():
         return None
-    field, _ = make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
-    return _OddsMessages(model.graph, field, init, node_number) if takes_odds(field) else None
+    field, _ = _field.make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
+    return _OddsMessages(model.graph, field, init, node_number) if _field.takes_odds(field) else None
 
 
 class _OddsMessages:
@@ -170,8 +163,8 @@ class _OddsMessages:
 
     def __init__(self, graph, field, init, node_number):
         self.share = 1 / np.maximum(graph.degree + node_number, 1)
-        self.field = OddsField.of(field, self.share)
-        self.odds, self.work = self.field.odds_of(initial_messages(field, init)), self.field.workspace()
+        self.field = _field.OddsField.of(field, self.share)
+        self.odds, self.work = self.field.odds_of(_field.initial_messages(field, init)), self.field.workspace()
         self.order = np.arange(graph.n_nodes, dtype=np.int32)
         self.node = np.repeat(self.order, graph.degree)
 

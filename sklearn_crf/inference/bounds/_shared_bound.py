@@ -6,14 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import checkpoint, range_runner
-from sklearn_crf.inference._field import (
-    SUM_PROBABILITY,
-    Field,
-    beliefs_of,
-    make_field,
-    padded_unary,
-    row_totals_of,
-)
+from sklearn_crf.inference import _field
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
@@ -40,7 +33,7 @@ class _Group(NamedTuple):
     first: int
     last: int  # one past the last tree
     model: PairwiseModel  # without unary scores
-    field: Field
+    field: _field.Field
     row_totals: np.ndarray
 
 
@@ -86,9 +79,9 @@ class NodeShares:
             n_states = None if model.n_states is None else np.tile(model.n_states, last - first)
             nothing = np.zeros((graph.n_nodes, self.shape[2]))
             part = PairwiseModel(graph, nothing, tables, model.edge_type[number], weight[number], n_states)
-            field, _ = make_field(part, maximum=False)
-            stored = field.semiring == SUM_PROBABILITY and len(field.factors) + len(field.on) > 0
-            row_totals = row_totals_of(field) if stored else np.zeros((0, field.width))
+            field, _ = _field.make_field(part, maximum=False)
+            stored = field.semiring == _field.SUM_PROBABILITY and len(field.factors) + len(field.on) > 0
+            row_totals = _field.row_totals_of(field) if stored else np.zeros((0, field.width))
             yield _Group(first, last, part, field, row_totals)
 
     @property
@@ -153,18 +146,20 @@ class NodeShares:
         trees = slice(group.first, group.last)
         scores = x.reshape(self.shape)[trees] / self.scale[trees, None, None]
         scores += self.unary
-        unary, shift = padded_unary(scores.reshape(-1, self.shape[2]), group.field.semiring, group.field.unary.dtype)
+        unary, shift = _field.padded_unary(
+            scores.reshape(-1, self.shape[2]), group.field.semiring, group.field.unary.dtype
+        )
         field = group.field._replace(unary=unary)
         try:
             messages = exact_messages(group.model.graph, field)
             with range_runner(1) as run:
-                beliefs, log_z_terms = beliefs_of(field, messages, run)
+                beliefs, log_z_terms = _field.beliefs_of(field, messages, run)
         except ValueError as error:
             raise _infeasible() from error
         log_z_terms += shift
         if edge_log_normalisers(field, messages, beliefs, group.row_totals, log_z_terms, field.workspace()) >= 0:
             raise _infeasible()
-        if field.semiring != SUM_PROBABILITY:
+        if field.semiring != _field.SUM_PROBABILITY:
             np.exp(beliefs, out=beliefs)
         beliefs = beliefs[:, : self.shape[2]]
         return field, messages, beliefs, log_z_terms.reshape(group.last - group.first, -1)

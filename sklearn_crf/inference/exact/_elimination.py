@@ -8,14 +8,8 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from sklearn_crf.inference.exact import _tuning
+from sklearn_crf.kernels.exact import plans
 from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
-from sklearn_crf.kernels.exact.plans import (
-    Elimination,
-    least_width,
-    min_fill_order,
-    neighbors_of_scopes,
-    separators_of,
-)
 
 
 class Structure(NamedTuple):
@@ -28,12 +22,12 @@ class Structure(NamedTuple):
     @classmethod
     def of(cls, scope_ptr, scope, n_states):
         """Join the nodes of each scope."""
-        ptr, neighbors = neighbors_of_scopes(scope_ptr, scope, len(n_states))
+        ptr, neighbors = plans.neighbors_of_scopes(scope_ptr, scope, len(n_states))
         return cls(ptr, neighbors, np.log(n_states))
 
     def log_cells(self, order: np.ndarray) -> float:
         """Return the logarithm of the number of joint states of all cliques of an order."""
-        ptr, separators = separators_of(self.ptr, self.neighbors, order)
+        ptr, separators = plans.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
         of_separators = np.bincount(rows, self.log_states[separators], len(order))
         return np.logaddexp.reduce(self.log_states[order] + of_separators)
@@ -82,9 +76,9 @@ def best_order(structure: Structure, most_cells: float = np.inf, most_steps: flo
     where the first of them has more than ``most_cells``, or takes more than ``most_steps`` to find.
     """
     most_log_cells = np.log(most_cells)
-    if (least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
+    if (plans.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
         return None, np.inf
-    order = min_fill_order(*structure, most_log_cells, most_steps)
+    order = plans.min_fill_order(*structure, most_log_cells, most_steps)
     best = np.inf if order is None else structure.log_cells(order)
     if best > most_log_cells:
         return None, np.inf
@@ -104,7 +98,7 @@ def _other_orders(structure):
     rng = np.random.default_rng(0)
     for _ in range(_tuning.N_RESTARTS):
         new_name = rng.permutation(n_nodes)
-        order = min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
+        order = plans.min_fill_order(*structure.renamed(new_name), np.inf, np.inf)
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
@@ -134,7 +128,7 @@ def planned_order(problem, order, limits):
     _refuse_wide_factors(problem, limits)
     scope_ptr, scope = problem.free_scopes
     structure = Structure.of(scope_ptr, scope, problem.n_states)
-    bound = least_width(structure.ptr, structure.neighbors)
+    bound = plans.least_width(structure.ptr, structure.neighbors)
     if bound > _tuning.HOPELESS_WIDTH:
         limits.require(bound, 8 * 2.0 ** (bound + 1), at_least=True)
     if order is not None:
@@ -233,12 +227,12 @@ class EliminationPlan:
         self.structure = problem.structure
         self.nodes, graph = planned_order(problem, order, limits)
         self.n_states = problem.n_states.astype(np.int64)
-        separators = separators_of(graph.ptr, graph.neighbors, self.nodes)
+        separators = plans.separators_of(graph.ptr, graph.neighbors, self.nodes)
         # Nodes of the largest clique, less one.
         self.width = int(np.diff(separators[0]).max(initial=0))
         fixed = np.flatnonzero(~problem.is_free)
         self.order = np.concatenate([self.nodes, fixed.astype(np.int32)])
-        elimination = Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
+        elimination = plans.Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
         # Nodes of left and right tables of buckets, in turn.
         self.side_ptr, self.side_nodes = elimination.sides()
         self._measure()
@@ -264,7 +258,7 @@ class EliminationPlan:
         self.n_cells = tables + messages
         self._sizes = *sizes, tables, messages
 
-    def _lay_out(self, elimination: Elimination) -> None:
+    def _lay_out(self, elimination: plans.Elimination) -> None:
         """Arrays of buckets, parts and axes, as the kernels have them."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes

@@ -7,25 +7,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from sklearn_crf._threads import out_of_turn, own_workspace, range_runner
+from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._field import (
-    LARGEST_RANGE,
-    SUM_PROBABILITY,
-    beliefs_of,
-    infeasible_at_node,
-    largest_range_of_factors,
-    make_field,
-    marginals_of,
-    node_marginals_of,
-)
 from sklearn_crf.inference._results import Labeling, Marginals
-from sklearn_crf.inference.exact import _tuning
-from sklearn_crf.inference.exact._chains import (
-    WIDEST_RANGE,
-    labeler_of_chains,
-    marginals_of_chains,
-    node_marginals_of_chains,
-)
+from sklearn_crf.inference.exact import _chains, _tuning
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
@@ -86,31 +71,31 @@ class TreeInference(EdgeMarginals, Inference):
 
     def labeler_of_chains(self, model: Any, rule: str) -> Any:
         self._require("map" if rule == "map" else "marginals", model)
-        return labeler_of_chains(model, rule)
+        return _chains.labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
-        field, _ = make_field(model, maximum=True)
+        field, _ = _field.make_field(model, maximum=True)
         order, _, rank = model.graph.forest
         messages = _collect(model.graph, field)
         labels = np.empty(model.graph.n_nodes, dtype=np.int32)
         with out_of_turn():
             failed = decode(field, messages, order, rank, labels, field.workspace())
         if failed >= 0:
-            raise infeasible_at_node(failed)
+            raise _field.infeasible_at_node(failed)
         best = score(model, labels)
         return Labeling(labels, best, bound=best)
 
     def _node_marginals(self, model, n_threads):
-        for found in (quick(model) for quick in (node_marginals_of_chains, node_marginals_of_copies)):
+        for found in (quick(model) for quick in (_chains.node_marginals_of_chains, node_marginals_of_copies)):
             if found is not None:
                 return found
         with range_runner(n_threads) as run:
             return _from_messages(
-                model, lambda field, _, messages: node_marginals_of(field, model.dtype, messages, run)
+                model, lambda field, _, messages: _field.node_marginals_of(field, model.dtype, messages, run)
             )
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        for found in (quick(model) for quick in (marginals_of_chains, all_marginals_of_copies)):
+        for found in (quick(model) for quick in (_chains.marginals_of_chains, all_marginals_of_copies)):
             if found is not None:
                 return found
         # Where a message is 0, the rest of what a node knows cannot be told from its belief.
@@ -118,7 +103,7 @@ class TreeInference(EdgeMarginals, Inference):
         with range_runner(n_threads) as run:
             return _from_messages(
                 model,
-                lambda field, unary_shift, messages: marginals_of(
+                lambda field, unary_shift, messages: _field.marginals_of(
                     field, model.dtype, unary_shift, messages, run, **options
                 ),
             )
@@ -173,7 +158,7 @@ def exact_messages(graph, field):
 
 def _set_neutral(field, messages, slots):
     """Set messages to the neutral element of their product or sum; slots below 0 are none."""
-    messages[slots[slots >= 0]] = 1.0 if field.semiring == SUM_PROBABILITY else 0.0
+    messages[slots[slots >= 0]] = 1.0 if field.semiring == _field.SUM_PROBABILITY else 0.0
 
 
 def _from_messages(model, use, both_ways=True):
@@ -184,14 +169,14 @@ def _from_messages(model, use, both_ways=True):
     looked at. Otherwise messages are scores: then only a model without any labeling leaves a node without a state.
     """
     if _forbids_pairs(model):
-        field, unary_shift = make_field(model, maximum=False, unbounded=True)
+        field, unary_shift = _field.make_field(model, maximum=False, unbounded=True)
         # A node that seems to have no state left may have lost them all by underflow.
         with suppress(ValueError):
-            if field.semiring == SUM_PROBABILITY:
+            if field.semiring == _field.SUM_PROBABILITY:
                 messages = _messages(model.graph, field, both_ways)
                 if not _may_have_underflowed(model, field, messages):
                     return use(field, unary_shift, messages)
-    field, unary_shift = make_field(model, maximum=False)
+    field, unary_shift = _field.make_field(model, maximum=False)
     return use(field, unary_shift, _messages(model.graph, field, both_ways))
 
 
@@ -215,8 +200,8 @@ def _may_have_underflowed(model, field, messages):
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
     range_messages = -np.log(np.min(messages, where=messages > 0, initial=1.0))
-    together = range_unary + model.graph.largest_degree * range_messages + largest_range_of_factors(model)
-    return together > LARGEST_RANGE[field.unary.dtype]
+    together = range_unary + model.graph.largest_degree * range_messages + _field.largest_range_of_factors(model)
+    return together > _field.LARGEST_RANGE[field.unary.dtype]
 
 
 def _send(field, messages, forest, direction):
@@ -224,13 +209,13 @@ def _send(field, messages, forest, direction):
     with out_of_turn():
         status = send(field, messages, order, rank, direction, _NO_OLD_MESSAGES, 0, len(order), field.workspace())
     if status < 0:
-        raise infeasible_at_node(int(-1 - status))
+        raise _field.infeasible_at_node(int(-1 - status))
 
 
 def _subtree_scores(field, messages, run):
     """Scores of the states of each node with its subtree summed out, from messages to the roots alone."""
-    beliefs, _ = beliefs_of(field, messages, run)
-    if field.semiring != SUM_PROBABILITY:
+    beliefs, _ = _field.beliefs_of(field, messages, run)
+    if field.semiring != _field.SUM_PROBABILITY:
         return beliefs
     with np.errstate(divide="ignore"):
         return np.log(beliefs)
@@ -251,7 +236,7 @@ class _Copies:
         self.best[self.child] = towards.max(axis=(1, 2))
         self.factors[self.child] = np.exp(towards - self.best[self.child, None, None]).reshape(-1, 4)
         spread = (tables.max(axis=(1, 2)) - tables.min(axis=(1, 2))).max(initial=0.0)
-        self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
+        self.widest = _chains.WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
         """Marginals of nodes, of each child and its parent, and terms of log-partitions; None if out of range."""

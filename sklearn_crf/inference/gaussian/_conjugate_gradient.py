@@ -10,18 +10,12 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint, fixed_ranges, range_runner, run_alone
 from sklearn_crf.inference._base import at_least
-from sklearn_crf.inference.gaussian import _tuning
-from sklearn_crf.inference.gaussian._base import (
-    GaussianInference,
-    GaussianMarginals,
-    inverse_blocks,
-    not_positive_definite,
-)
+from sklearn_crf.inference.gaussian import _base, _tuning
 from sklearn_crf.kernels.gaussian.gaussian import inner_product, solve_on_lattice, take_step, turn
 
 
 @options(kw_only=False)
-class ConjugateGradient(GaussianInference):
+class ConjugateGradient(_base.GaussianInference):
     r"""Mean of a Gaussian field by conjugate gradients, preconditioned with the diagonal blocks.
 
     .. math::
@@ -90,7 +84,7 @@ class ConjugateGradient(GaussianInference):
     def _marginals(self, model, *, init=None, n_threads=1):
         found = self._solution(model, model.h, init, n_threads)
         covariance = self._probed_covariance(model, n_threads) if self.n_probes else None
-        return GaussianMarginals(
+        return _base.GaussianMarginals(
             found.x, covariance, None, found.residual, found.n_iter, found.converged, state=found.x
         )
 
@@ -108,7 +102,7 @@ class ConjugateGradient(GaussianInference):
 
 
 def _without_curvature():
-    return not_positive_definite("as conjugate gradients met a direction without curvature")
+    return _base.not_positive_definite("as conjugate gradients met a direction without curvature")
 
 
 def _whole_diagonal(model):
@@ -126,7 +120,7 @@ def _kept_inverse(model):
     """Inverses of the whole diagonal blocks, kept with the model: a loss of its mean solves another system with it."""
     kept = vars(model)
     if "_inverse_diagonal" not in kept:
-        kept["_inverse_diagonal"] = inverse_blocks(_whole_diagonal(model), model.dtype)
+        kept["_inverse_diagonal"] = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
     return kept["_inverse_diagonal"]
 
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from sklearn_crf import models
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
@@ -21,14 +22,6 @@ from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSe
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions
-from sklearn_crf.models import (
-    FactorGraph,
-    PairwiseModel,
-    factor_graph_of,
-    pairwise_model_of,
-    score,
-    union_of_factors,
-)
 
 
 @options(kw_only=False)
@@ -101,7 +94,7 @@ class ClusterTightening(Inference):
     """
 
     tasks = frozenset({"map"})
-    takes = (PairwiseModel, FactorGraph)
+    takes = (models.PairwiseModel, models.FactorGraph)
     _ranges: ClassVar[dict] = {"max_work": at_least(0.0), "max_memory": at_least(0.0)}
     max_work: float = 1e9
     max_memory: float = 2**31
@@ -121,7 +114,7 @@ class ClusterTightening(Inference):
                 f"{_tuning.MOST_ENTRIES} at most; use TRWS, MPLP or AD3."
             )
 
-    def fits(self, model: PairwiseModel | FactorGraph) -> bool:
+    def fits(self, model: models.PairwiseModel | models.FactorGraph) -> bool:
         """Whether the tables of a model are small enough to be written out.
 
         Parameters
@@ -149,7 +142,7 @@ class ClusterTightening(Inference):
         memory = min(self.max_memory, 8 * self.max_work)
         search = _Proof(model, found, self.max_work - work, memory)
         bound = min(search.run(), np.inf if relaxed is None else relaxed.bound)
-        reached = score(model, search.labels)
+        reached = models.score(model, search.labels)
         bound = search.proof.bound(reached, max(bound, reached))
         result = Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
         if result.certified:
@@ -162,10 +155,10 @@ class ClusterTightening(Inference):
 
     def _over_cycles(self, model):
         """The labeling and bound of the relaxation over cycles, where it takes little of the budget, else None."""
-        if isinstance(model, FactorGraph):
+        if isinstance(model, models.FactorGraph):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:
                 return None
-            model = pairwise_model_of(model)
+            model = models.pairwise_model_of(model)
         if not affords_cycles(model, self.max_work / _tuning.WORK_OF_VARIABLE):
             return None
         with convergence_left_to_caller():
@@ -174,7 +167,7 @@ class ClusterTightening(Inference):
 
 def _table_sizes(model):
     """Joint states of the largest table, and of the tables of all factors together."""
-    if isinstance(model, PairwiseModel):
+    if isinstance(model, models.PairwiseModel):
         pairs = float(model.n_columns**2)
         return pairs, model.unary.size + model.graph.n_edges * pairs
     cells = [n_joint_states(model.n_states[scope], axis=1) for _, scope in model.by_arity()]
@@ -185,8 +178,10 @@ class _Proof:
     """Bounds on the labelings that are better than the best one."""
 
     def __init__(self, model, found, work, max_memory):
-        self.model = model if isinstance(model, FactorGraph) else factor_graph_of(in_double_precision(model))
-        self.labels, self.best, self.proof = found.labels, score(self.model, found.labels), Proof(self.model)
+        self.model = (
+            model if isinstance(model, models.FactorGraph) else models.factor_graph_of(in_double_precision(model))
+        )
+        self.labels, self.best, self.proof = found.labels, models.score(self.model, found.labels), Proof(self.model)
         self.work, self.limits = work, Limits(1000, max_memory)
         self.n_sweeps = 0
         self.fewest_tried = np.inf
@@ -247,7 +242,7 @@ class _Proof:
         return True
 
     def _offer(self, labels):
-        found = score(self.model, labels)
+        found = models.score(self.model, labels)
         if found > self.best:
             self.labels, self.best = labels, found
 
@@ -280,4 +275,4 @@ def _restricted(model, regions):
         allowed = regions.table(node) > -np.inf
         if not allowed.all():
             factors.append(((node,), np.where(allowed, 0.0, -np.inf)))
-    return union_of_factors(model, FactorGraph.from_factors(model.n_states, factors))
+    return models.union_of_factors(model, models.FactorGraph.from_factors(model.n_states, factors))

@@ -2,16 +2,7 @@
 
 import numpy as np
 
-from sklearn_crf.kernels.learning.contrastive import (
-    add_all_pairs,
-    add_listed_pairs,
-    add_node_changes,
-    add_packed_changes,
-    add_packed_gains,
-    all_pair_gains,
-    listed_pair_gains,
-    node_gains,
-)
+from sklearn_crf.kernels.learning import contrastive
 
 # Share of changed nodes below which a list of them is faster to look up than packed states, if not smaller.
 _LEAST_PACKED = 0.25
@@ -106,18 +97,18 @@ class NodeStates:
         # unary_gain: (N, K) float64, score of each state less that of the true one
         # first, n_nodes: (m,) int64, as they were when the assignments were appended
         gains = np.empty(len(first))
-        node_gains(*self._listed.columns, self._listed.ptr, unary_gain.reshape(-1), gains)
+        contrastive.node_gains(*self._listed.columns, self._listed.ptr, unary_gain.reshape(-1), gains)
         if len(self._packed.columns[0]):
-            add_packed_gains(*self._packing(first, n_nodes), unary_gain.reshape(-1), gains)
+            contrastive.add_packed_gains(*self._packing(first, n_nodes), unary_gain.reshape(-1), gains)
         return gains
 
     def statistics(self, share, first, n_nodes):
         """The changes added up, each row as often as its share says: the adjoint of :meth:`gains`, (N, K) float64."""
         unary = np.zeros((len(self._labels), self._n_columns))
-        add_node_changes(*self._listed.columns, self._listed.ptr, share, unary.reshape(-1))
+        contrastive.add_node_changes(*self._listed.columns, self._listed.ptr, share, unary.reshape(-1))
         truth = np.arange(len(unary)), self._labels
         if len(self._packed.columns[0]):
-            add_packed_changes(*self._packing(first, n_nodes), share, unary.reshape(-1))
+            contrastive.add_packed_changes(*self._packing(first, n_nodes), share, unary.reshape(-1))
             unary[truth] = 0
         # NumPy's sums over short axes take longer than all else here.
         unary[truth] = -(unary @ np.ones(self._n_columns))
@@ -141,11 +132,11 @@ class ListedPairs:
 
     def add_gains(self, tables, gains):
         """Add what the changes score."""
-        listed_pair_gains(*self.arrays, tables, gains)
+        contrastive.listed_pair_gains(*self.arrays, tables, gains)
 
     def add_statistics(self, share, tables):
         """Add the changes, each row as often as its share says."""
-        add_listed_pairs(*self.arrays, share, tables)
+        contrastive.add_listed_pairs(*self.arrays, share, tables)
 
 
 class AllPairs:
@@ -167,11 +158,11 @@ class AllPairs:
 
     def add_gains(self, tables, gains):
         """Add what the changes score."""
-        all_pair_gains(*self.arrays, tables, gains)
+        contrastive.all_pair_gains(*self.arrays, tables, gains)
 
     def add_statistics(self, share, tables):
         """Add the changes, each row as often as its share says."""
-        add_all_pairs(*self.arrays, share, tables)
+        contrastive.add_all_pairs(*self.arrays, share, tables)
 
 
 def smallest_codes(n_codes):
