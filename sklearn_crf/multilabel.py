@@ -72,12 +72,9 @@ def _default_field():
     return TRWCRF(pairwise="ising")
 
 
-def _estimator_has(method):
-    def check(self):
-        getattr(getattr(self, "estimator_", self.estimator or _default_field()), method)
-        return True
-
-    return check
+def _has_probabilities(estimator):
+    # The error of a field without a distribution says what to do.
+    return bool(getattr(estimator, "estimator_", estimator.estimator or _default_field()).predict_proba)
 
 
 @options(kw_only=False)
@@ -228,7 +225,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return labels
         return self.values_[labels.astype(np.intp, copy=False)]
 
-    @available_if(_estimator_has("predict_proba"))
+    @available_if(_has_probabilities)
     def predict_proba(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:

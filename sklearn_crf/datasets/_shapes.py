@@ -119,14 +119,14 @@ class _Canvas:
     def disc(self, x: float, y: float, radius: float, ink: bool = True) -> None:
         self._fill((self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2, ink)
 
-    def stroke(self, points, width, ink=True):
+    def stroke(self, points, width):
         """Line through points, with round ends."""
         for (x0, y0), (x1, y1) in pairwise(points):
             dx, dy = x1 - x0, y1 - y0
             length = max(dx * dx + dy * dy, 1e-12)
             along = np.clip(((self.x - x0) * dx + (self.y - y0) * dy) / length, 0, 1)
             distance = (self.x - x0 - along * dx) ** 2 + (self.y - y0 - along * dy) ** 2
-            self._fill(distance <= (width / 2) ** 2, ink)
+            self._fill(distance <= (width / 2) ** 2, True)
 
     def polygon(self, points, ink=True):
         """Even-odd filling."""

@@ -52,7 +52,7 @@ class ClusterExecutor(Executor):
             found = self._of_actors("sums", self._dumps((function, broadcast)))
         parts = (part for of_actor in found for part in _unless_failed(of_actor))
         summed = {subtree for subtrees in self._subtrees for subtree in subtrees}
-        return sum_of_leaves(parts, 0, len(self._shards), summed)
+        return sum_of_leaves(parts, len(self._shards), summed)
 
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
         sent = self._dumps((function, broadcast))
@@ -308,7 +308,7 @@ class Holder:
         """Return the sums of the results of a function over each subtree, or the first error."""
         found = self._called(_call, sent)
         try:
-            return [sum_of_leaves(found, 0, size) for size in self._subtrees]
+            return [sum_of_leaves(found, size) for size in self._subtrees]
         except Exception as error:
             return _Failure(error)
 

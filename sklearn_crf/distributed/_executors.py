@@ -206,7 +206,7 @@ class LocalExecutor(Executor):
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
         order = tree_order(range(len(self.shards)))
-        return sum_of_leaves((self._call(function, self.shards[k], broadcast) for k in order), 0, len(order))
+        return sum_of_leaves((self._call(function, self.shards[k], broadcast) for k in order), len(order))
 
     def _call(self, function, shard, broadcast):
         try:

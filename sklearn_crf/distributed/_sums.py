@@ -17,7 +17,7 @@ def tree_sum(parts: Sequence) -> Any:
     Where shards are dealt to two workers in turn, or to four, eight and so on, those of each worker are a subtree, so
     that it sends back one sum. The result is the same bits for any number of them.
     """
-    return sum_of_leaves((parts[k] for k in tree_order(range(len(parts)))), 0, len(parts))
+    return sum_of_leaves((parts[k] for k in tree_order(range(len(parts)))), len(parts))
 
 
 def tree_order(numbers: Sequence[int]) -> list[int]:
@@ -45,10 +45,10 @@ def whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int
     return whole_subtrees(start, stop, low, middle) + whole_subtrees(start, stop, middle, high)
 
 
-def sum_of_leaves(parts: Iterable, low: int, high: int, summed: Collection[tuple[int, int]] = ()) -> Any:
-    """Sum of the leaves low to high of the tree; some subtrees come as their sums."""
+def sum_of_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
+    """Sum of the leaves of the tree; some subtrees come as their sums."""
     # Sums are formed as soon as their parts have come, so that few are in memory where parts are worked out one by one.
-    return _sum(iter(parts), low, high, summed)
+    return _sum(iter(parts), 0, n_leaves, summed)
 
 
 def _sum(parts: Iterator, low, high, summed):

@@ -200,20 +200,21 @@ class Relaxation(SmoothLearning):
         """The marginals that training asks for."""
         if facts.have_factors:
             return self._factor_inference(facts.have_cycles)
-        if self._is_by("trw"):
+        if self._is_tree_reweighted:
             return self._tree_reweighted()
         if isinstance(self.entropy, str):
             return EdgeEntropyBP(entropy=self.entropy, **self._limits)
         return NormProductBP(self.entropy, **self._limits)
 
-    def _is_by(self, entropy):
-        return isinstance(self.entropy, str) and self.entropy == entropy
+    @property
+    def _is_tree_reweighted(self):
+        return isinstance(self.entropy, str) and self.entropy == "trw"
 
     def _tree_reweighted(self):
         return MarginalsWithFallback(TRWMessagePassing("covering", **self._limits), TightenBound(**self._limits))
 
     def _factor_inference(self, has_cycles):
-        if not self._is_by("trw"):
+        if not self._is_tree_reweighted:
             return NormProductBP(self.entropy, **self._limits)
         if not has_cycles:
             # On forests the counting numbers of trees are those of Bethe, for factors of any arity.
@@ -221,10 +222,10 @@ class Relaxation(SmoothLearning):
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
     def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 1024 if self._is_by("trw") else 1
+        return 1024 if self._is_tree_reweighted else 1
 
     def factor_nodes(self, plan: FitPlan) -> int:
-        return 1 if self._is_by("trw") else 512
+        return 1 if self._is_tree_reweighted else 512
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
@@ -237,7 +238,7 @@ class Relaxation(SmoothLearning):
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
         super().check_batches(batches, plan)
-        if not self._is_by("trw") or not have_cycles(batches):
+        if not self._is_tree_reweighted or not have_cycles(batches):
             return
         for batch in batches:
             for name, factors in batch.example.factors.items():
@@ -349,7 +350,7 @@ class OptimalEdgeProbabilities(OneProblem):
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        if not self._is_by("trw"):
+        if not self._is_tree_reweighted:
             raise ValueError("learning='edge_probabilities' is about spanning trees: it needs entropy='trw'.")
         if plan.solver.l1_ratio:
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")

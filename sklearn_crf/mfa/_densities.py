@@ -77,12 +77,12 @@ def score_forms(params):
     return ScoreForms(linear, np.ascontiguousarray(np.exp(-params.log_noise)), params.noise_group, prec)
 
 
-def blocks_of_columns(n_samples, n_rows_per_sample, most=BLOCK_NUMBERS):
+def blocks_of_columns(n_samples, n_rows_per_sample):
     """Slices that cut samples into blocks whose scratch arrays have at most so many numbers.
 
     The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
     """
-    size = int(np.clip(most // max(n_rows_per_sample, 1), 128, 8192))
+    size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
     edges = np.linspace(0, n_samples, n_blocks + 1).astype(int)
     return [slice(a, b) for a, b in pairwise(edges)]

@@ -105,7 +105,7 @@ def psnr(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, 
     >>> round(float(psnr([0.0, 1.0], [0.1, 0.9])[0]), 3)
     -20.0
     """
-    _check_positive(data_range, "data_range")
+    _check_range(data_range)
     error, slope = mse(prediction, target)
     value, derivative = _decibels(error, data_range)
     return value, derivative * slope
@@ -213,7 +213,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     >>> bool(iw_ssim(noisy, image)[0] > 0.1)
     True
     """
-    _check_positive(data_range, "data_range")
+    _check_range(data_range)
     prediction, target = _same_shape(prediction, target)
     if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < WINDOW:
         raise ValueError(
@@ -449,7 +449,7 @@ class _Windows:
     """Moments of two images in all windows of a size, and how they depend on the first."""
 
     def __init__(self, prediction, target, data_range, window):
-        _check_positive(data_range, "data_range")
+        _check_range(data_range)
         prediction, target = _same_shape(prediction, target)
         if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
             raise ValueError(
@@ -512,6 +512,6 @@ def _same_shape(prediction, target):
     return prediction, target
 
 
-def _check_positive(value, name):
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, got {value!r}.")
+def _check_range(data_range):
+    if not data_range > 0:
+        raise ValueError(f"data_range must be positive, got {data_range!r}.")

@@ -61,8 +61,7 @@ class LatticeRows(NamedTuple):
             return None
         rounding = Rounding.of(graph, carried.max(), (total.sum(), n_unlike.sum()), may_be_coarse=True)
         flow = LatticeFlow(graph, rounding.dtype)
-        zeros_or_ones = _constant_choice(0, 1)
-        map_tasks(lambda part, n_threads: _write(flow, rounding, self.rows, zeros_or_ones, *part), parts, n_threads)
+        map_tasks(lambda part, n_threads: _write(flow, rounding, self.rows, _zeros_or_ones, *part), parts, n_threads)
         labels = flow.solve(n_threads).astype(np.int32)
         truncated = [part for part, n in zip(parts, n_truncated, strict=True) if n]
         return self._settled(flow, rounding, labels, truncated, n_threads) if truncated else labels
@@ -182,14 +181,10 @@ def _moved(labels, choice, taken):
     return np.where(taken, take, keep)
 
 
-def _constant_choice(keep, take):
-    """The same two states for every node."""
-
-    def choice(nodes):
-        n_nodes = nodes.stop - nodes.start
-        return np.full(n_nodes, keep, dtype=np.int32), np.full(n_nodes, take, dtype=np.int32)
-
-    return choice
+def _zeros_or_ones(nodes):
+    """The states 0 and 1 for every node of a slice."""
+    n_nodes = nodes.stop - nodes.start
+    return np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
 
 
 def with_edges_from(rows, start, stop):

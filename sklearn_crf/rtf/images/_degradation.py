@@ -424,17 +424,17 @@ class Degradations(NamedTuple):
         return self.choices[0][0].step
 
 
-def check_degradation(given, name="degradation"):
+def check_degradation(given):
     """Raise InvalidParameterError if a parameter holds anything but degradations with valid parameters."""
     members = list(given) if isinstance(given, list | tuple) else [given]
     if not members or not all(isinstance(own, Degradation) for own in members):
         raise InvalidParameterError(
-            f"{name} must be Blur, Downsampling, or a list of them, one for each image, got {given!r}."
+            f"degradation must be Blur, Downsampling, or a list of them, one for each image, got {given!r}."
         )
     for own in members:
         own.check()
     if len({own.step for own in members}) > 1:
-        raise InvalidParameterError(f"{name} must hold degradations of one factor, got {given!r}.")
+        raise InvalidParameterError(f"degradation must hold degradations of one factor, got {given!r}.")
 
 
 def check_degraded_fit(given, corruption, likelihood):
