@@ -59,7 +59,6 @@ class FieldParameters:
             has_full_tables=self.tables.form == "full",
             edge_types=self.tables.edge_types,
             takes_factors=self.learning.takes_factors,
-            takes_sparse_edges=self.learning.takes_sparse_edges,
             class_weight=given.class_weight,
         )
 

@@ -46,7 +46,6 @@ class Reader:
     has_full_tables: bool  # Whether each pair of labels has a weight for each feature of edges on any graph
     edge_types: str
     takes_factors: bool
-    takes_sparse_edges: bool
     class_weight: Any  # The parameter, or the weights themselves by class
     of_fit: str | None = None  # What "auto" stood for in a fit, in whatever form X is now
 
@@ -65,11 +64,6 @@ class Reader:
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
         )
-        if not self.takes_sparse_edges and encoded.has_sparse_edges:
-            raise ValueError(
-                f"This {type(field).__name__} takes dense edge features only, got sparse ones: likelihoods, such as "
-                "learning='likelihood', take both."
-            )
         return encoded
 
     @property

@@ -35,8 +35,6 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Whether every node needs a label; otherwise those without one are summed out, or completed.
     takes_factors : bool
         Whether examples may have factors besides nodes and edges.
-    takes_sparse_edges : bool
-        Whether features of edges may be sparse.
     takes_bounds : bool
         Whether weights may be kept from being negative.
     has_distribution : bool
@@ -69,7 +67,6 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     name: ClassVar[str] = "own"
     needs_labels: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
-    takes_sparse_edges: ClassVar[bool] = False
     takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
     has_penalty: ClassVar[bool | None] = None
@@ -521,7 +518,6 @@ class SmoothLearning(DescentLearning):
     temperature: float = 1.0
     reach: int | None = None
     max_nodes: int | None = None
-    takes_sparse_edges: ClassVar[bool] = True
     sums_over_nodes: ClassVar[bool] = False
 
     @property

@@ -161,6 +161,7 @@ class PseudoMarginalTraining(SmoothLearning):
     """
 
     name = "pma"
+    takes_factors = True
     remedy = REMEDY
     max_nodes: int | None = MAX_NODES
 
@@ -168,7 +169,7 @@ class PseudoMarginalTraining(SmoothLearning):
         return inference == "auto"
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        if facts.exact_is_affordable:
+        if facts.exact_is_affordable or facts.have_factors:
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return trees_of_layout(facts, in_training)
 

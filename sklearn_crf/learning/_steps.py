@@ -111,6 +111,7 @@ class SaddlePointTraining(SteppedLearning):
     """
 
     name = "spa"
+    takes_factors = True
     principle = SaddlePoint
     step_schedule: str = "adaptive"
 
@@ -150,6 +151,7 @@ class MaximumMarginalTraining(SteppedLearning):
     """
 
     name = "mma"
+    takes_factors = True
     principle = MaximumMarginal
 
 

@@ -360,12 +360,23 @@ def test_learnings_for_edges_alone(learning):
         trw_crf(learning=learning, fit_intercept=False).fit(X, y)
 
 
+@pytest.mark.parametrize("learning", ["pma", "spa", "mma"])
+def test_rules_of_inference_take_factors(learning):
+    X, y = factor_examples(8, fixed=True)
+    options = {"edge_features": "constant", "pairwise": "full", "tol": 1e-7, "max_iter": 200}
+    field = drf_classifier(learning=learning, random_state=0, **options).fit(X, y)
+    commonest = np.bincount(np.concatenate(y)).max() / sum(map(len, y))
+    assert field.score(X, y) > commonest + 0.1
+    if learning == "pma":
+        exact = trw_crf(learning="exact", **options).fit(X, y)
+        assert_allclose(field.coef_, exact.coef_, atol=1e-3)
+        assert_allclose(field.factor_coef_["triple"], exact.factor_coef_["triple"], atol=1e-3)
+
+
 def test_refusals(fitted):
     model, X, y = fitted
     with pytest.raises(ValueError, match=r"entropy='trw' is about spanning trees of edges, but X\[0\] has factors"):
         trw_crf(learning="relaxation").fit(X, y)
-    with pytest.raises(ValueError, match="learning='pma' is for nodes and edges alone"):
-        drf_classifier().fit(X, y)
     with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_edge_proba does not take"):
         model.predict_edge_proba(X)
     with pytest.raises(ValueError, match=r"X\[0\] has factors .* which predict_topk does not take"):

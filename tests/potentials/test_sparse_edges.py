@@ -6,12 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from built_fields import drf_classifier, m3n_classifier, trw_crf
+from built_fields import trw_crf
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from sklearn_crf import Example
+from sklearn_crf import TRWCRF, Example
+from sklearn_crf.learning import LEARNINGS
 from sklearn_crf.models import labeling_statistics, score
 from sklearn_crf.potentials import (
     FeaturePairs,
@@ -210,12 +211,6 @@ def test_forbidden_pairs_and_evidence():
     assert clone(model).set_params(missing_label=-1).fit(X, y).predict(X, evidence=evidence)[3][1] == 1
 
 
-@pytest.mark.parametrize("estimator", [drf_classifier(learning="spa", inference="map"), m3n_classifier()])
-def test_others_take_dense_edge_features(estimator):
-    with pytest.raises(ValueError, match="takes dense edge features only, got sparse ones"):
-        estimator.fit(*fields(4))
-
-
 def test_dense_and_sparse_features_are_not_mistaken_for_each_other():
     X, y = fields(6)
     model = trw_crf().fit(dense_edges(X), y)
@@ -247,3 +242,21 @@ def test_tagger_with_words_on_edges():
     assert_array_equal(found[0].edge_features.toarray(), [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 0]])
     assert found[1].edge_features.shape == (0, 4)
     assert len(tagger.predict([iter(X[0])])[0]) == 3
+
+
+@pytest.mark.parametrize("learning", [name for name in LEARNINGS if name not in ("likelihood", "edge_probabilities")])
+def test_all_learnings_take_sparse_features_of_edges(learning):
+    """On trees, where they are the dense ones."""
+    rng = np.random.default_rng(0)
+    y = [np.sort(rng.integers(3, size=4)) for _ in range(8)]
+    nodes = [np.eye(3)[own] + 0.5 * rng.normal(size=(4, 3)) for own in y]
+    between = [(rng.random((3, 5)) < 0.5).astype(float) for _ in y]
+    path = [[0, 1], [1, 2], [2, 3]]
+    dense, sparse = (
+        [Example(sp.csr_matrix(x), path, edge_features=make(part)) for x, part in zip(nodes, between, strict=True)]
+        for make in (np.asarray, sp.csr_matrix)
+    )
+    options = {"max_iter": 30, "random_state": 0, "weights": "all", "fit_intercept": False, "learning": learning}
+    one, other = (TRWCRF(**options).fit(X, y) for X in (dense, sparse))
+    assert_allclose(other.coef_, one.coef_, atol=1e-9)
+    assert_allclose(other.edge_coef_.toarray(), one.edge_coef_[0].T, atol=1e-9)
