@@ -61,7 +61,10 @@ def headers(*folders):
 def kernel(path):
     text = path.read_text(encoding="utf-8")
     is_cpp = re.search(r"# *distutils: *language *= *c\+\+", text)
-    folders = [KERNELS, path.parent, *([KERNELS / "core"] if "kernels.core" in text else [])]
+    families = set(re.findall(r"sklearn_crf\.kernels\.(\w+)\.", text))
+    if families:
+        families.add("core")
+    folders = [KERNELS, path.parent, *(KERNELS / family for family in sorted(families))]
     return Extension(
         name=".".join(path.with_suffix("").parts),
         sources=[path.as_posix()],

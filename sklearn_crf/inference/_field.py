@@ -10,7 +10,6 @@ from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import out_of_turn, own_workspace, run_fixed_ranges
 from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._results import Infeasible, Marginals
-from sklearn_crf.kernels.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.factors import (
     copy_probabilities,
     fill_factors,
@@ -19,6 +18,7 @@ from sklearn_crf.kernels.factors import (
     range_of_tables,
     rows_below_best,
 )
+from sklearn_crf.kernels.messages.beliefs import node_beliefs, pair_statistics
 from sklearn_crf.kernels.messages.edge_messages import renew, send
 from sklearn_crf.kernels.messages.odds import (
     odds_of_probabilities,
@@ -349,7 +349,13 @@ class OddsField(NamedTuple):
     messages of a reparameterised model differ from those of the original by them.
     """
 
-    arrays: tuple  # Graph, unary, coupling, power and shares, as the kernel takes them
+    ptr: np.ndarray  # (N + 1,) int64 and what follows: as of Field
+    neighbor: np.ndarray
+    reverse: np.ndarray
+    unary: np.ndarray  # (N,) log-odds of nodes
+    coupling: np.ndarray  # (2E + padding,) exp(-|J|) with the sign of J, by slot
+    power: np.ndarray  # (2E + padding,)
+    share: np.ndarray  # (N,) of the odds with all messages, or empty for ones
     offset: np.ndarray  # (2E,) float64: what the edge of a slot adds to the log-odds of the node there
     largest_degree: int
 
@@ -364,22 +370,22 @@ class OddsField(NamedTuple):
         of_edges = field.edge_type, field.tables, field.edge_weight, field.appearance
         found = unary, coupling, offset, couplings, powers
         odds_of_scores(field.ptr, field.half_edge, *of_edges, field.unary, *found)
-        shares = np.ones(n_nodes, dtype) if share is None else share.astype(dtype)
+        shares = np.zeros(0, dtype) if share is None else share.astype(dtype)
         arrays = field.ptr, field.neighbor, field.reverse, unary, couplings, powers, shares
-        return cls(arrays, offset, int(np.diff(field.ptr).max(initial=0)))
+        return cls(*arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
     def workspace(self) -> np.ndarray:
         """Workspace of the kernel; one for each thread."""
-        return own_workspace(self.largest_degree + _PADDING, self.arrays[3].dtype)
+        return own_workspace(self.largest_degree + _PADDING, self.unary.dtype)
 
     def send(self, odds, *how):
         """Let nodes send messages in turn, see the kernel."""
-        return send_odds(*self.arrays, odds, *how)
+        return send_odds(self, odds, *how)
 
     def renew(self, odds, *how):
         """Let nodes of ranges send messages forwards and backwards, see the kernel."""
         with out_of_turn():
-            renew_odds(*self.arrays, odds, *how)
+            renew_odds(self, odds, *how)
 
     def odds_of(self, messages: np.ndarray) -> np.ndarray:
         """Log-odds of messages given as probabilities."""

@@ -4,11 +4,11 @@ from cython cimport floating
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport Field, pair_score, states_of
+from sklearn_crf.kernels.messages.field cimport Field
 
 
 cdef inline Py_ssize_t decode_in_order(
-    const Field* f,
+    Field[floating]* f,
     const floating* values,  # (2E, width) max-product messages
     const int32_t* order,  # (N,), or NULL: that of the nodes' numbers
     const int32_t* rank,  # (N,) position of each node in order, or NULL
@@ -22,7 +22,7 @@ cdef inline Py_ssize_t decode_in_order(
     """
     cdef:
         Py_ssize_t i, s, q, a, best = 0, n_tries, W = f.width, failed = -1
-        const floating* unary = <const floating*> f.unary
+        const floating* unary = f.unary
         double score, top
         int32_t other
         bint has_label
@@ -37,12 +37,12 @@ cdef inline Py_ssize_t decode_in_order(
                 has_label = other < s if rank == NULL else rank[other] < rank[s]
                 if has_label and n_tries == 0:
                     for a in range(f.n_columns):
-                        work[a] += pair_score(f, f.half_edge[q], a, labels[other], <floating*> NULL)
+                        work[a] += f.pair_score(f.half_edge[q], a, labels[other])
                 else:
                     for a in range(f.n_columns):
                         work[a] += values[q * W + a]
             top = -INFINITY
-            for a in range(states_of(f, s)):
+            for a in range(f.states_of(s)):
                 score = work[a]
                 if score > top:
                     top = score

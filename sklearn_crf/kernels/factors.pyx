@@ -1,10 +1,11 @@
+# distutils: language = c++
 """Scores made ready for message passing: padded rows, exponentiated tables."""
 
 from cython cimport floating
 from libc.math cimport INFINITY, fabs
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport MAX_SCORE, Field, compute_factor, open_field
+from sklearn_crf.kernels.messages.field cimport MAX_SCORE, Field, open_field
 from sklearn_crf.kernels.rows cimport exponentiate_all, row_below_best
 
 
@@ -73,7 +74,7 @@ def fill_factors(
 ):
     """Exponentiated (or, for maxima, plain) tables of edges, for each direction or once for both."""
     cdef:
-        Field f
+        Field[floating] f
         Py_ssize_t e, a, b
         Py_ssize_t K = factors.shape[1], W = factors.shape[2]
         floating padding
@@ -81,13 +82,13 @@ def fill_factors(
         floating* columns
     if factors.shape[0] not in (place.shape[0], 2 * place.shape[0]):
         raise ValueError("place must have a row for each factor or for each two.")
-    open_field(field, &f, &factors[0, 0, 0] if factors.shape[0] else NULL)
+    open_field(field, &f)
     padding = -INFINITY if f.semiring == MAX_SCORE else 0
     with nogil:
         for e in range(place.shape[0]):
             rows = &factors[place[e, 0], 0, 0]
             columns = &factors[place[e, 1], 0, 0]
-            compute_factor(&f, e, rows, &shift[e])
+            f.compute_factor(e, rows, &shift[e])
             if columns == rows:
                 continue
             for a in range(K):

@@ -29,6 +29,7 @@ from sklearn_crf.models._gaussian import GaussianModel
 from sklearn_crf.models._pairwise import (
     PairwiseModel,
     Statistics,
+    are_potts,
     check_allowed_states,
     check_labels,
     clamped,

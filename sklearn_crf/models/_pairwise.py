@@ -90,6 +90,22 @@ class Statistics(NamedTuple):
         return Statistics(self.unary * unary_scale, self.tables * tables_scale)
 
 
+def are_potts(tables: np.ndarray) -> bool:
+    """Return whether each of some tables (T, R, K, K) has one value on and one off its diagonal."""
+    n_columns = tables.shape[-1]
+    if n_columns == 1:
+        return True
+    # Two entries, or the first table alone, rule out most models.
+    if len(tables) and tables[0, 0, 0, 1] != tables[0, 0, 1, 0]:
+        return False
+    diagonal = np.eye(n_columns, dtype=bool)
+    for some in (tables[:1], tables):
+        on, off = some[..., diagonal], some[..., ~diagonal]
+        if np.any(on != on[..., :1]) or np.any(off != off[..., :1]):
+            return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class PairwiseModel(ChecksPickles):
     r"""Scores of the labelings of a graph with unary and pairwise terms.
@@ -192,18 +208,7 @@ class PairwiseModel(ChecksPickles):
     @cached_property
     def is_potts(self) -> bool:
         """True if every table has one value on and one off its diagonal: its messages cost O(K), not O(K^2)."""
-        n_columns = self.tables.shape[-1]
-        if n_columns == 1:
-            return True
-        # Two entries, or the first table alone, rule out most models.
-        if len(self.tables) and self.tables[0, 0, 0, 1] != self.tables[0, 0, 1, 0]:
-            return False
-        diagonal = np.eye(n_columns, dtype=bool)
-        for tables in (self.tables[:1], self.tables):
-            on, off = tables[..., diagonal], tables[..., ~diagonal]
-            if np.any(on != on[..., :1]) or np.any(off != off[..., :1]):
-                return False
-        return True
+        return are_potts(self.tables)
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
         """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.

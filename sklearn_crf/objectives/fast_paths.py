@@ -27,14 +27,19 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import cached_property, map_tasks
-from sklearn_crf.objectives._base import EmpiricalRisk, total_of
+from sklearn_crf._threads import cached_property, map_tasks, thread_count
+from sklearn_crf.inference import TRWMessagePassing
+from sklearn_crf.inference.messages._labelled_graphs import LabelledGraphs, LinearScores, are_settled_together
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
+from sklearn_crf.objectives._base import EmpiricalRisk, RiskValue, total_of
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
+from sklearn_crf.objectives.likelihood._likelihood import RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
 from sklearn_crf.objectives.likelihood._pass_over_nodes import NodesGivenNeighbours, NodesWithoutEdges
 from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseForestPlanes
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
+from sklearn_crf.potentials import LinearPotentials
 
 # Batches whose statistics are kept until they are pulled back.
 _N_TOGETHER = 8
@@ -72,8 +77,75 @@ class PooledPullback:
         return total_of(parts, gradient)
 
 
+# Messages, the state of their fallback, and whether they are damped.
+_NO_STATE = None, None, False
+
+
+class PassOverGraphs:
+    """Risk and gradient of the relaxed likelihood of labelled graphs with dense features, by one call of a kernel.
+
+    Messages that do not settle without damping, or whose scores range too widely, are left to the general way, batch by
+    batch, and so is a batch of another kind.
+    """
+
+    name = "graphs"
+
+    def __init__(self, risk: EmpiricalRisk) -> None:
+        algorithm = risk.objective.inference.messages
+        is_chosen = [are_settled_together(batch, algorithm) for batch in risk.batches]
+        edges = [risk.edges_of(i) if chosen else None for i, chosen in enumerate(is_chosen)]
+        self._graphs = LabelledGraphs(risk.batches, edges, algorithm)
+
+    @staticmethod
+    def applies(objective: Any, potentials: Any, batches: list) -> bool:
+        """Return whether tree-reweighted messages between labelled nodes with dense features settle most batches."""
+        if type(objective) is not RelaxedLikelihood or type(objective.inference) is not MarginalsWithFallback:
+            return False
+        if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
+            return False
+        algorithm = objective.inference.messages
+        if type(algorithm) is not TRWMessagePassing or algorithm.damping or not potentials.n_features:
+            return False
+        return any(are_settled_together(batch, algorithm) for batch in batches)
+
+    def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
+        """Return the risk of all batches or of some."""
+        members = range(len(risk.batches)) if members is None else members
+        # Labels are all known: there is no second state.
+        states = {i: (risk.carried[i] or (_NO_STATE, None))[0] for i in members if i in self._graphs.batches}
+        chosen = [i for i, (_, _, is_damped) in states.items() if not is_damped]
+        parts, gradients = [], []
+        if chosen:
+            inference = risk.objective.inference.undamped
+            scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
+            limits = inference.tol, inference.max_iter, thread_count(risk.n_jobs)
+            sums, chosen, settled = self._graphs.excess(chosen, [states[i][0] for i in chosen], scores, *limits)
+            part, gradient = _pulled_back(risk.potentials, sums)
+            parts, gradients = [part], [gradient]
+            for i, messages in zip(chosen, settled, strict=True):
+                risk.carried[i] = (messages, states[i][1], False), None
+        others = [i for i in members if i not in set(chosen)]
+        parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
+        return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
+
+
+def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
+    """Return value, errors and gradient of the sums of the kernel."""
+    gradient = np.zeros(potentials.n_coef)
+    own, n_columns = potentials.unpack(gradient), potentials.n_columns
+    ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])
+    by_intercept, by_features, by_tables = np.split(sums, ends)[1:]
+    own.coef[0] = by_features.reshape(n_columns, -1)
+    if potentials.fit_intercept:
+        own.intercept[0] = by_intercept
+    shape = potentials.n_edge_types, potentials.n_edge_features, potentials.n_classes, potentials.n_classes
+    own.edge_coef[...] = potentials.form.adjoint(by_tables.reshape(shape))
+    return RiskValue(float(sums[0]), None, float(sums[1]), converged=True, n_nonsubmodular=0), gradient
+
+
 FAST_PATHS: tuple[Any, ...] = (
     PassOverChains,
+    PassOverGraphs,
     NodesGivenNeighbours,
     NodesWithoutEdges,
     PassOfCuts,

@@ -15,9 +15,9 @@ from sklearn_crf.datasets import make_noisy_digits, make_noisy_shapes
 from sklearn_crf.encoding import Batch, trusted_example
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TightenBound, TRWMessagePassing
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning import PseudoMarginalTraining
 from sklearn_crf.learning._few_labels import risk_near_labels
-from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.learning._training import _risk_of_nodes, _without_edges
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood, SoftmaxMargin
 from sklearn_crf.potentials import LinearPotentials, pairwise_form

@@ -26,8 +26,8 @@ from sklearn_crf.inference import (
     edge_shared_bound,
     nodes_of_edge_shares,
 )
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning import LBFGS, Facts, Relaxation
-from sklearn_crf.learning._relaxations import MarginalsWithFallback
 from sklearn_crf.models import score
 from sklearn_crf.objectives import EdgeProbabilityRisk, JointRisk, Likelihood, Piecewise, RelaxedLikelihood
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf.graphs import Graph, disjoint_union, lattice
 from sklearn_crf.inference import LoopyBP, TightenBound, TRWMessagePassing
-from sklearn_crf.learning._relaxations import MarginalsWithFallback
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.models import PairwiseModel, models_of_parts
 
 ALGORITHMS = {

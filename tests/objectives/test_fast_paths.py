@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import DRFClassifier, Example, M3NClassifier, Shards
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import AutoMap, GraphCut, LoopyBP
+from sklearn_crf.inference import AutoMap, GraphCut, LoopyBP, TightenBound, TRWMessagePassing
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.objectives import (
     AssignmentSets,
     BatchObjectives,
@@ -21,6 +22,7 @@ from sklearn_crf.objectives import (
     Likelihood,
     Piecewise,
     Pseudolikelihood,
+    RelaxedLikelihood,
     SaddlePoint,
     StructuredHinge,
     SumOfObjectives,
@@ -31,11 +33,12 @@ from sklearn_crf.objectives.likelihood import _pass_over_chains, _pass_over_node
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
 
 LAYOUTS = ("sparse chains", "chains", "lattices", "nodes")
-OBJECTIVES = ("likelihood", "pseudolikelihood", "piecewise", "saddle point", "hinge", "sets")
+OBJECTIVES = ("likelihood", "relaxation", "pseudolikelihood", "piecewise", "saddle point", "hinge", "sets")
 
 # Data for which each path is.
 DATA_OF = {
     "chains": {"layout": "sparse chains", "objective": "likelihood"},
+    "graphs": {"layout": "lattices", "objective": "relaxation"},
     "nodes given neighbours": {"layout": "lattices", "objective": "pseudolikelihood"},
     "nodes without edges": {"layout": "nodes", "objective": "likelihood"},
     "minimum cuts of lattices": {"layout": "lattices", "objective": "hinge", "n_classes": 2, "form": "potts"},
@@ -111,7 +114,8 @@ def _problem(
     labels = encode_y(list(y), encoded, classes=np.arange(n_classes)).labels
     prepare = (lambda example: with_feature_columns(example, 1)) if is_sparse else None
     weight = rng.choice([0.5, 2.0], len(X)) if weighted else None
-    batches = make_batches(encoded, labels, weight, max_nodes=12, prepare=prepare)
+    joined = 80 if objective == "relaxation" and rng.random() < 0.5 else 1
+    batches = make_batches(encoded, labels, weight, max_nodes=12, max_cyclic_nodes=joined, prepare=prepare)
     if node_weight:
         batches = [replace(b, node_weight=rng.choice([0.0, 1.5], len(b.labels))) for b in batches]
     options = {"fit_intercept": bool(fit_intercept), "forbidden": np.eye(n_classes, dtype=bool) if forbids else None}
@@ -156,6 +160,9 @@ def _objective(rng, name, potentials, batches):
     best = GraphCut() if potentials.n_classes == 2 and has_cycles else AutoMap()
     return {
         "likelihood": Likelihood(LoopyBP()),
+        "relaxation": RelaxedLikelihood(
+            MarginalsWithFallback(TRWMessagePassing(rng.choice(["covering", "auto"])), TightenBound(max_iter=3))
+        ),
         "pseudolikelihood": Pseudolikelihood(),
         "piecewise": Piecewise(),
         "saddle point": SaddlePoint(best),

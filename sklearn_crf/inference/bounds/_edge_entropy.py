@@ -179,7 +179,7 @@ class _OddsMessages:
         return np.stack((np.zeros_like(values), values), axis=1)
 
     def shares(self) -> np.ndarray:
-        values, unary = self._values(), self.field.arrays[3]
+        values, unary = self._values(), self.field.unary
         total = unary + np.bincount(self.node, weights=values, minlength=len(unary))
         second = (self.share * total)[self.node] - values - self.field.offset
         # A state that is forbidden has no share, whichever of the two it is.

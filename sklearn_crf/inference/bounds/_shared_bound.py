@@ -12,7 +12,7 @@ from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
 from sklearn_crf.inference.exact._edge_marginals import edge_marginals_of
 from sklearn_crf.inference.exact._tree import exact_messages
-from sklearn_crf.kernels.beliefs import edge_log_normalisers
+from sklearn_crf.kernels.messages.beliefs import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel
 
 # Logarithm of a message of 0, or almost: what a start holds must be finite.

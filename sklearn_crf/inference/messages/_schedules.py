@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from sklearn_crf.graphs import Graph
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 
@@ -25,7 +26,7 @@ class ComponentSweeps:
     """Sweeps over all components at once, each of which rests from the sweep on in which its messages stood still."""
 
     def __init__(self, graph, field, messages, damping, tol, run):
-        self._order, rank, self._moving = graph.keep("components in order", partial(_components_in_order, graph))
+        self._order, rank, self._moving = components_in_order(graph)
         self._renew = _renewal(field, messages, self._order, damping, rank)
         self._smallest = max(1, _tuning.SMALLEST_SHARE * graph.n_components // len(self._order))
         self._tol, self._run = tol, run
@@ -49,8 +50,12 @@ class ComponentSweeps:
         return np.concatenate([self._order[:0], *(self._order[slice(*ends)] for ends in self._moving)])
 
 
-def _components_in_order(graph):
+def components_in_order(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nodes (N,) component after component, the place of each, and first and last place (n, 2) of those with edges."""
+    return graph.keep("components in order", partial(_sorted_components, graph))
+
+
+def _sorted_components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     order = np.argsort(graph.component, kind="stable").astype(np.int32)
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)

@@ -42,3 +42,7 @@ N_BLOCKS, FEWEST_BLOCKS = 16, 8
 
 # Fewest nodes of the components that one thread lets send: fewer cost more calls than threads save.
 SMALLEST_SHARE = 4096
+
+# Parts that labelled graphs are cut into, whatever the number of threads, whose sums are apart: sixteen threads have
+# eight each. More of them take longer to add up (benchmarks/speed/threads.py).
+N_PARTS = 128

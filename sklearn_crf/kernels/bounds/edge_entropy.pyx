@@ -1,3 +1,4 @@
+# distutils: language = c++
 """One pass over the nodes that lowers the bound of single edges, each node's scores shared out anew among its edges.
 
 With m_q(a) the logarithm of what edge q, normalised by itself, says of state a at node s, the best shares are those
@@ -9,9 +10,8 @@ that make the edges agree on the node, and with the node itself if its entropy c
 from libc.math cimport INFINITY, isinf, log
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.field cimport Field, open_field, states_of
+from sklearn_crf.kernels.messages.field cimport Field, Workspace, open_field
 from sklearn_crf.kernels.rows cimport exponentiate_all, sum_of_rows
-from sklearn_crf.kernels.send cimport Workspace, partition_workspace, replace_sums_in_scores
 
 
 cdef inline void share_of_edge(const double* total, const double* message, double parts, Py_ssize_t width,
@@ -34,28 +34,28 @@ def renew_messages(
 ):
     """Renew all messages of one direction; the largest change of one, or -1 - t if no state is left to node t."""
     cdef:
-        Field f
-        Workspace workspace
+        Field[double] f
+        Workspace[double] workspace
         Py_ssize_t i, s, t, q, n_nodes = field.unary.shape[0], W = field.width
         double parts, change, worst = 0.0
         double* values = &messages[0, 0] if messages.shape[0] else NULL
         double* total
-    open_field(field, &f, values)
-    partition_workspace(&f, &work[0], &workspace)
+    open_field(field, &f)
+    workspace.open(f, &work[0])
     total = workspace.total
     with nogil:
         for i in range(n_nodes):
             s = i if direction > 0 else n_nodes - 1 - i
             parts = f.ptr[s + 1] - f.ptr[s] + node_number
-            sum_of_rows(<const double*> f.unary + s * W, <const double*> values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1],
+            sum_of_rows(f.unary + s * W, <const double*> values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1],
                         W, total)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 t = f.neighbor[q]
                 if direction * (t - s) < 0:
                     continue
-                share_of_edge(total, values + q * W, parts, W, <double*> workspace.cavity)
-                change = replace_sums_in_scores(&f, f.half_edge[q], &workspace, values + <Py_ssize_t> f.reverse[q] * W,
-                                                states_of(&f, s), states_of(&f, t), 0.0, 1.0)
+                share_of_edge(total, values + q * W, parts, W, workspace.cavity)
+                change = f.replace_sums_in_scores(f.half_edge[q], workspace, values + <Py_ssize_t> f.reverse[q] * W,
+                                                  f.states_of(s), f.states_of(t), 0.0, 1.0)
                 if change < 0:
                     worst = -1.0 - t
                     break
@@ -74,17 +74,17 @@ def shares_of_messages(
 ):
     """The shares of all edges that messages stand for."""
     cdef:
-        Field f
-        Workspace workspace
+        Field[double] f
+        Workspace[double] workspace
         Py_ssize_t s, q, n_nodes = field.unary.shape[0], W = field.width
         const double* values = &messages[0, 0] if messages.shape[0] else NULL
         double* total
-    open_field(field, &f, <double*> values)
-    partition_workspace(&f, &work[0], &workspace)
+    open_field(field, &f)
+    workspace.open(f, &work[0])
     total = workspace.total
     with nogil:
         for s in range(n_nodes):
-            sum_of_rows(<const double*> f.unary + s * W, values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
+            sum_of_rows(f.unary + s * W, values, f.ptr[s], f.ptr[s + 1], f.ptr[s + 1], W, total)
             for q in range(f.ptr[s], f.ptr[s + 1]):
                 share_of_edge(total, values + q * W, f.ptr[s + 1] - f.ptr[s] + node_number, W, &shares[q, 0])
 

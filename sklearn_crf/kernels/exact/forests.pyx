@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Labels from messages, node after node along a forest: the best labeling, or one at random."""
 
 from cython cimport floating
@@ -5,7 +6,7 @@ from libc.math cimport INFINITY, exp
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.decoding cimport decode_in_order
-from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
+from sklearn_crf.kernels.messages.field cimport Field, open_field
 
 
 def decode(
@@ -21,12 +22,12 @@ def decode(
     A node without a state left takes the best one by messages alone; -1, or the last such node.
     """
     cdef:
-        Field f
+        Field[floating] f
         Py_ssize_t failed
         const floating* values = &messages[0, 0] if messages.shape[0] else NULL
     if not order.shape[0]:
         return -1
-    open_field(field, &f, <floating*> values)
+    open_field(field, &f)
     with nogil:
         failed = decode_in_order(&f, values, &order[0], &rank[0], order.shape[0], &labels[0], &work[0])
     return failed
@@ -45,23 +46,23 @@ def sample_forest(
 ):
     """Draw labelings from the root down, each node given its parent."""
     cdef:
-        Field f
+        Field[floating] f
         Py_ssize_t i, k, s, a, n
         double top, total
         int32_t slot, parent_label
-    open_field(field, &f, <floating*> NULL)
+    open_field(field, &f)
     with nogil:
         for k in range(start, stop):
             for i in range(order.shape[0]):
                 s = order[i]
-                n = states_of(&f, s)
+                n = f.states_of(s)
                 slot = parent_slot[s]
                 parent_label = labels[k, f.neighbor[slot]] if slot >= 0 else 0
                 top = -INFINITY
                 for a in range(n):
                     work[a] = upward[s, a]
                     if slot >= 0:
-                        work[a] += pair_score(&f, f.half_edge[slot], a, parent_label, <floating*> NULL)
+                        work[a] += f.pair_score(f.half_edge[slot], a, parent_label)
                     top = work[a] if work[a] > top else top
                 total = 0
                 for a in range(n):

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Norm-product belief propagation: the dual of a convex free energy minimised over the messages of one node at a time.
 
 A factor F of nodes s has the counting number c_F = c_FF + sum_s c_sF. Its share of node s in the dual is
@@ -14,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.messages.layer_messages cimport advance, begin, emit, retreat, weigh_leaves
 from sklearn_crf.kernels.messages.layers cimport Layers, is_last, n_after, open_layers
-from sklearn_crf.kernels.send cimport count_change
+from sklearn_crf.kernels.messages.field cimport count_change
 
 cdef struct Numbers:
     double unit  # temperature, or 1 for maxima

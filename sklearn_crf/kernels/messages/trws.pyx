@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Sequential tree-reweighted max-product: one pass over the nodes in order, forwards or backwards."""
 
 from cython cimport floating
@@ -5,9 +6,8 @@ from libc.math cimport INFINITY, isinf
 from libc.stdint cimport int32_t
 
 from sklearn_crf.kernels.decoding cimport decode_in_order
-from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
+from sklearn_crf.kernels.messages.field cimport Field, Workspace, open_field
 from sklearn_crf.kernels.rows cimport sum_of_rows
-from sklearn_crf.kernels.send cimport Workspace, apply_factor, partition_workspace
 
 
 cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
@@ -25,16 +25,17 @@ cdef inline double take_out_best(floating* row, Py_ssize_t n) noexcept nogil:
 
 
 cdef double renew_messages(
-    const Field* f, const Workspace* workspace, floating* values, const double* share, Py_ssize_t n_nodes, int direction
+    Field[floating]* f, Workspace[floating]* workspace, floating* values, const double* share, Py_ssize_t n_nodes,
+    int direction
 ) noexcept nogil:
     """One pass over the nodes; sum of all that was taken out, -inf if no labeling is allowed."""
     cdef:
         Py_ssize_t i, s, t, q, a, n_other, W = f.width
         double bound = 0.0, best, shift = 0.0
-        const floating* unary = <const floating*> f.unary
-        floating* total = <floating*> workspace.shifted
-        floating* cavity = <floating*> workspace.cavity
-        floating* fresh = <floating*> workspace.fresh
+        const floating* unary = f.unary
+        floating* total = workspace.shifted
+        floating* cavity = workspace.cavity
+        floating* fresh = workspace.fresh
         floating* kept
     for i in range(n_nodes):
         s = i if direction > 0 else n_nodes - 1 - i
@@ -53,9 +54,8 @@ cdef double renew_messages(
                     cavity[a] = -INFINITY
                 else:
                     cavity[a] = <floating> (share[s] * total[a] - values[q * W + a])
-            apply_factor(f, f.half_edge[q], <const floating*> cavity, states_of(f, s), fresh,
-                         <floating*> workspace.factor, &shift)
-            n_other = states_of(f, t)
+            f.apply_factor(f.half_edge[q], <const floating*> cavity, f.states_of(s), fresh, workspace.factor, &shift)
+            n_other = f.states_of(t)
             best = take_out_best(fresh, n_other)
             bound += best + shift
             if best == -INFINITY:
@@ -69,7 +69,7 @@ cdef double renew_messages(
 
 
 cdef double score_in_order(
-    const Field* f, const floating* unary, const int32_t* labels, Py_ssize_t n_nodes
+    Field[floating]* f, const floating* unary, const int32_t* labels, Py_ssize_t n_nodes
 ) noexcept nogil:
     """Score of a labeling."""
     cdef:
@@ -79,7 +79,7 @@ cdef double score_in_order(
         total += unary[s * f.width + labels[s]]
         for q in range(f.ptr[s], f.ptr[s + 1]):
             if f.neighbor[q] < s:
-                total += pair_score(f, f.half_edge[q], labels[s], labels[f.neighbor[q]], <floating*> NULL)
+                total += f.pair_score(f.half_edge[q], labels[s], labels[f.neighbor[q]])
     return total
 
 
@@ -95,12 +95,12 @@ def sequential_pass(
     After a pass either way that sum is the summed best score of all chains: an upper bound on the best score.
     """
     cdef:
-        Field f
-        Workspace workspace
+        Field[floating] f
+        Workspace[floating] workspace
         double bound
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
-    open_field(field, &f, values)
-    partition_workspace(&f, &work[0], &workspace)
+    open_field(field, &f)
+    workspace.open(f, &work[0])
     with nogil:
         bound = renew_messages(&f, &workspace, values, &share[0], share.shape[0], direction)
     return bound
@@ -118,18 +118,18 @@ def sequential_iteration(
     One call and not four, for on small models that lets other threads run most of the time.
     """
     cdef:
-        Field f
-        Workspace workspace
+        Field[floating] f
+        Workspace[floating] workspace
         Py_ssize_t n_nodes = share.shape[0]
         double bound, score = -INFINITY
         floating* values = &messages[0, 0] if messages.shape[0] else NULL
-    open_field(field, &f, values)
-    partition_workspace(&f, &work[0], &workspace)
+    open_field(field, &f)
+    workspace.open(f, &work[0])
     with nogil:
         bound = renew_messages(&f, &workspace, values, &share[0], n_nodes, 1)
         if bound > -INFINITY:
             bound = renew_messages(&f, &workspace, values, &share[0], n_nodes, -1)
         if bound > -INFINITY:
             decode_in_order(&f, values, <const int32_t*> NULL, <const int32_t*> NULL, n_nodes, &labels[0], &work[0])
-            score = score_in_order(&f, <const floating*> f.unary, &labels[0], n_nodes)
+            score = score_in_order(&f, f.unary, &labels[0], n_nodes)
     return bound, score

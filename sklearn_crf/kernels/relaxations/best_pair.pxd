@@ -2,7 +2,7 @@
 
 from libc.math cimport INFINITY
 
-from sklearn_crf.kernels.field cimport Field, half_edge_factor
+from sklearn_crf.kernels.messages.field cimport Field
 
 
 cdef struct Pair:
@@ -55,7 +55,7 @@ cdef inline void offer(Pair* best, Py_ssize_t a, Py_ssize_t b, double score) noe
         best.score = score
 
 
-cdef inline void best_pair(const Field* f, int edge, const double* x, const double* y, Py_ssize_t n_x,
+cdef inline void best_pair(Field[double]* f, int edge, const double* x, const double* y, Py_ssize_t n_x,
                            Py_ssize_t n_y, double* workspace, Pair* best) noexcept nogil:
     """Best of x(a) + y(b) + score of the edge, over the first states of both ends; first of equals."""
     cdef:
@@ -64,11 +64,11 @@ cdef inline void best_pair(const Field* f, int edge, const double* x, const doub
         double score, shift = 0, x_a
         int row_of_edge = f.factor[edge]
     if f.on != NULL:
-        best_potts_pair((<const double*> f.on)[row_of_edge], (<const double*> f.off)[row_of_edge], x, y, n_x, n_y,
+        best_potts_pair(f.on[row_of_edge], f.off[row_of_edge], x, y, n_x, n_y,
                         best)
         best.score += f.shift[row_of_edge]
         return
-    row = half_edge_factor(f, 2 * edge, workspace, &shift)
+    row = f.half_edge_factor(2 * edge, workspace, &shift)
     best.a = best.b = 0
     best.score = -INFINITY
     for a in range(n_x):

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Incremental subgradient steps, edge after edge, for the dual of the linear relaxation over single edges.
 
 Edge F = (s, t) holds a share of the scores of its ends, lambda_s^F = base_s + moved_s^F. A step on F lowers one state
@@ -8,9 +9,8 @@ a step costs the same whatever the degrees.
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from sklearn_crf.kernels.messages.field cimport Field, Workspace, open_field
 from sklearn_crf.kernels.relaxations.best_pair cimport Pair, best_pair
-from sklearn_crf.kernels.field cimport Field, open_field, pair_score, states_of
-from sklearn_crf.kernels.send cimport Workspace, apply_factor, partition_workspace
 
 
 cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
@@ -77,20 +77,20 @@ def incremental_sweep(
 ):
     """A subgradient step and a projection on each edge in turn."""
     cdef:
-        Field f
+        Field[double] f
         Pair best
         Py_ssize_t i, W = base.shape[1]
         int32_t e, s, t
         double* x = &work[0]
         double* y = x + W
-    open_field(field, &f, x)
+    open_field(field, &f)
     with nogil:
         for i in range(order.shape[0]):
             e = order[i]
             s, t = edges[e, 0], edges[e, 1]
             add_rows(&base[s, 0], &moved[2 * e, 0], W, x)
             add_rows(&base[t, 0], &moved[2 * e + 1, 0], W, y)
-            best_pair(&f, e, x, y, states_of(&f, s), states_of(&f, t), y + W, &best)
+            best_pair(&f, e, x, y, f.states_of(s), f.states_of(t), y + W, &best)
             moved[2 * e, best.a] -= step
             moved[2 * e + 1, best.b] -= step
             base[s, best.a] += step * share[s]
@@ -113,15 +113,15 @@ def dual_value(
     ``base`` comes from ``moved`` anew, so that rounding does not add up from sweep to sweep.
     """
     cdef:
-        Field f
+        Field[double] f
         Pair best
         Py_ssize_t s, t, e, a, q, W = base.shape[1]
         double total = 0.0, top
         const double* unary
         double* x = &work[0]
         double* y = x + W
-    open_field(field, &f, x)
-    unary = <const double*> f.unary
+    open_field(field, &f)
+    unary = f.unary
     with nogil:
         for s in range(base.shape[0]):
             for a in range(W):
@@ -141,7 +141,7 @@ def dual_value(
             s, t = edges[e, 0], edges[e, 1]
             add_rows(&base[s, 0], &moved[2 * e, 0], W, x)
             add_rows(&base[t, 0], &moved[2 * e + 1, 0], W, y)
-            best_pair(&f, <int> e, x, y, states_of(&f, s), states_of(&f, t), y + W, &best)
+            best_pair(&f, <int> e, x, y, f.states_of(s), f.states_of(t), y + W, &best)
             total += best.score
             picked[2 * e] = <int32_t> best.a
             picked[2 * e + 1] = <int32_t> best.b
@@ -161,8 +161,8 @@ def decode_shares(
     A later neighbour counts with its share in the edge between. Where earlier labels forbid all states, the first.
     """
     cdef:
-        Field f
-        Workspace workspace
+        Field[double] f
+        Workspace[double] workspace
         Py_ssize_t i, s, t, q, a, best, n_nodes = labels.shape[0], W = base.shape[1]
         int32_t half_edge
         double shift = 0
@@ -170,10 +170,10 @@ def decode_shares(
         double* total
         double* x
         double* fresh
-    open_field(field, &f, &work[0])
-    partition_workspace(&f, &work[0], &workspace)
-    unary = <const double*> f.unary
-    total, x, fresh = <double*> workspace.total, <double*> workspace.cavity, <double*> workspace.fresh
+    open_field(field, &f)
+    workspace.open(f, &work[0])
+    unary = f.unary
+    total, x, fresh = workspace.total, workspace.cavity, workspace.fresh
     with nogil:
         for i in range(n_nodes):
             s = i if direction > 0 else n_nodes - 1 - i
@@ -184,15 +184,14 @@ def decode_shares(
                 half_edge = f.half_edge[q]
                 if direction * (t - s) < 0:
                     for a in range(f.n_columns):
-                        total[a] += pair_score(&f, half_edge, a, labels[t], x)
+                        total[a] += f.pair_score(half_edge, a, labels[t])
                     continue
                 add_rows(&base[t, 0], &moved[half_edge ^ 1, 0], W, x)
-                apply_factor(&f, half_edge ^ 1, <const double*> x, states_of(&f, t), fresh, <double*> workspace.factor,
-                             &shift)
+                f.apply_factor(half_edge ^ 1, <const double*> x, f.states_of(t), fresh, workspace.factor, &shift)
                 for a in range(f.n_columns):
                     total[a] += fresh[a]
             best = 0
-            for a in range(1, states_of(&f, s)):
+            for a in range(1, f.states_of(s)):
                 if total[a] > total[best]:
                     best = a
             labels[s] = <int32_t> best

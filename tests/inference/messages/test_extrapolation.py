@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import ICM, JunctionTree, LoopyBP, TRWMessagePassing
 from sklearn_crf.inference.messages import _extrapolation
+from sklearn_crf.kernels.messages.extrapolation import shares_of_changes
 from sklearn_crf.models import PairwiseModel
 
 GRID = lattice((70, 70))
@@ -127,12 +128,12 @@ def test_a_warm_start_needs_no_sweeps_more():
 )
 def test_where_sweeps_are_left_alone(inference, monkeypatch):
     # Belief propagation may have several fixed points; the others are asked for as they are.
-    monkeypatch.setattr(_extrapolation.Extrapolation, "advance", lambda self: pytest.fail("extrapolated"))
+    monkeypatch.setattr(_extrapolation, "extrapolate", lambda *arguments: pytest.fail("extrapolated"))
     inference.marginals(grid_model(2, 0.5))
 
 
 def test_neither_labels_nor_small_nor_too_large_graphs_are_extrapolated(monkeypatch):
-    monkeypatch.setattr(_extrapolation.Extrapolation, "advance", lambda self: pytest.fail("extrapolated"))
+    monkeypatch.setattr(_extrapolation, "extrapolate", lambda *arguments: pytest.fail("extrapolated"))
     TRWMessagePassing().map(grid_model(2, 0.5))
     TRWMessagePassing().marginals(grid_model(2, 0.5, graph=lattice((60, 60))))
     monkeypatch.setattr("sklearn_crf.inference.messages._tuning.MOST_BYTES", 1000)
@@ -142,9 +143,11 @@ def test_neither_labels_nor_small_nor_too_large_graphs_are_extrapolated(monkeypa
 def test_shares_give_the_shortest_combination():
     rng = np.random.default_rng(0)
     changes = rng.normal(size=(4, 50))
-    shares = _extrapolation._shares(changes @ changes.T)
+    shares = np.empty(4)
+    shares_of_changes(changes @ changes.T, 1e-8, shares)
     steps = changes[1:] - changes[0]
     others = np.linalg.lstsq(steps.T, -changes[0], rcond=None)[0]
     assert_allclose(shares, [1 - others.sum(), *others], atol=1e-6)
     # Changes that are all the same leave what there is.
-    assert_array_equal(_extrapolation._shares(np.ones((3, 3))), [1.0, 0.0, 0.0])
+    shares_of_changes(np.ones((3, 3)), 1e-8, shares[:3])
+    assert_array_equal(shares[:3], [1.0, 0.0, 0.0])

@@ -120,9 +120,9 @@ def test_arrays_of_odds_and_messages_are_those_of_numpy(kind, dtype):
     of = OddsField.of(field)
     unary, strength, power, offset = odds_arrays_of(field)
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == np.float32 else {"rtol": 1e-12, "atol": 1e-13}
-    assert_allclose(of.arrays[3], unary, **tolerance)
+    assert_allclose(of.unary, unary, **tolerance)
     n_slots = len(strength)
-    for found, expected in ((of.arrays[4], strength), (of.arrays[5], power)):
+    for found, expected in ((of.coupling, strength), (of.power, power)):
         assert found.dtype == dtype
         assert_allclose(found[:n_slots], expected, **tolerance)
         assert (found[n_slots:] == 1).all()

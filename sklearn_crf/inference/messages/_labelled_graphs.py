@@ -1,0 +1,161 @@
+"""Labelled graphs whose tree-reweighted messages one kernel call renews until they stand still."""
+
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sklearn_crf._threads import cached_property
+from sklearn_crf.encoding import Batch
+from sklearn_crf.inference._field import LARGEST_RANGE, Messages
+from sklearn_crf.inference.messages import _tuning
+from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
+from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
+from sklearn_crf.inference.messages._extrapolation import is_large, sweep_plan
+from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, components_in_order
+from sklearn_crf.kernels.factors import range_of_tables
+from sklearn_crf.kernels.messages.graph_risk import risk_of_graphs
+from sklearn_crf.models import EdgeLayout, are_potts
+
+# Places of messages in the rows of the kernel.
+_GIVEN, _FOUND = 17, 18
+
+
+class LinearScores(NamedTuple):
+    """What features of nodes and of edges are multiplied with, in the precision of features."""
+
+    weights: np.ndarray  # (C, F): C is one for two classes, whose scores are differences
+    intercept: np.ndarray  # (C,) or empty
+    tables: np.ndarray  # (T, R, K, K)
+
+    @classmethod
+    def of(cls, potentials: Any, coef: np.ndarray, dtype: np.dtype) -> "LinearScores":
+        """Return those of linear potentials at some weights."""
+        weights = potentials.unpack(np.asarray(coef, dtype=np.float64))
+        intercept = weights.intercept[0] if potentials.fit_intercept else np.zeros(0)
+        each = weights.coef[0], intercept, potentials.form.expand(weights.edge_coef)
+        return cls(*(np.ascontiguousarray(numbers, dtype=dtype) for numbers in each))
+
+
+class ExcessOverLabels(NamedTuple):
+    """What the kernel found of some batches."""
+
+    sums: np.ndarray  # (n_sums,) of the batches that did not fail
+    settled: list  # numbers of these batches
+    messages: list  # of each, as warm starts are kept
+
+
+class LabelledGraphs:
+    """Batches of labelled graphs with cycles and dense features, as the kernel reads them."""
+
+    def __init__(self, batches: list[Batch], edges: list[EdgeLayout | None], algorithm: TRWMessagePassing) -> None:
+        self.batches = {}
+        for i, (batch, layout) in enumerate(zip(batches, edges, strict=True)):
+            if layout is not None:
+                probabilities = edge_probabilities_of(batch.example.graph, algorithm.edge_probabilities)
+                self.batches[i] = _GraphArrays(batch, layout, probabilities)
+        self.dtype = next(iter(self.batches.values())).dtype if self.batches else np.dtype(np.float64)
+        self._nodes_of_block = ceil(sum(each.n_nodes for each in self.batches.values()) / _tuning.N_PARTS)
+
+    def excess(
+        self,
+        chosen: list[int],
+        starts: list[Messages | None],
+        scores: LinearScores,
+        tol: float,
+        max_iter: int,
+        n_threads: int,
+    ) -> ExcessOverLabels:
+        """Return losses, and their derivatives, of batches whose messages settle; starts may be None."""
+        n_types, n_features, n_classes, _ = scores.tables.shape
+        spread = np.empty(n_types * n_features)
+        range_of_tables(scores.tables.reshape(len(spread), -1), spread)
+        # Those that were kept as scores say that probabilities were no way.
+        given = [None if each is None or each.as_scores else each.values for each in starts]
+        given = [None if each is None else np.ascontiguousarray(each, dtype=self.dtype) for each in given]
+        # New ones: what is given is not changed where messages do not settle.
+        messages = [np.empty((2 * self.batches[i].n_edges, n_classes), self.dtype) for i in chosen]
+        layout = [self.batches[i].rows(k, self._nodes_of_block) for k, i in enumerate(chosen)]
+        rows, examples, weight, blocks = (list(part) for part in zip(*layout, strict=True))
+        for row, start, end in zip(rows, given, messages, strict=True):
+            row[_GIVEN], row[_FOUND] = _address(start), _address(end)
+        firsts = np.cumsum([0, *map(len, examples)])
+        bounds = np.concatenate([*(own + first for own, first in zip(blocks, firsts, strict=False)), firsts[-1:]])
+        sums = np.empty((len(bounds) - 1, 2 + len(scores.weights) + scores.weights.size + scores.tables.size))
+        failed = np.empty(len(chosen), dtype=np.uint8)
+        risk_of_graphs(
+            np.array(rows), np.concatenate(examples), np.concatenate(weight), bounds, n_classes, *scores,
+            are_potts(scores.tables), spread.reshape(n_types, n_features), LARGEST_RANGE[self.dtype], tol, max_iter,
+            sweep_plan(), _tuning.MOST_BYTES, sums, failed, n_threads,
+        )  # fmt: skip
+        is_sound = np.repeat(failed == 0, [len(own) for own in blocks])
+        settled = np.flatnonzero(failed == 0)
+        found = [Messages(messages[k], as_scores=False) for k in settled]
+        return ExcessOverLabels(sums[is_sound].sum(axis=0), [chosen[k] for k in settled], found)
+
+
+class _GraphArrays:
+    """What the kernel reads of a batch: arrays, which stay where they are."""
+
+    def __init__(self, batch: Batch, edges: EdgeLayout, probabilities: np.ndarray) -> None:
+        example, graph = batch.example, batch.example.graph
+        self.dtype, self.n_nodes, self.n_edges = example.node_features.dtype, graph.n_nodes, graph.n_edges
+        self._largest_degree, self._is_large = graph.largest_degree, is_large(graph)
+        divided = (1.0 if edges.edge_weight is None else edges.edge_weight) / probabilities[:, None]
+        divided = np.ascontiguousarray(divided, dtype=self.dtype)
+        order, rank, ranges = components_in_order(graph)
+        self._arrays = [
+            np.ascontiguousarray(example.node_features), *graph.incidence, order, rank, ranges, edges.edge_type,
+            edges.edge_weight, divided, probabilities.astype(self.dtype), np.asarray(batch.labels, dtype=np.int32),
+            *_kinds(edges.edge_type, divided, len(batch.node_ptr) - 1),
+        ]  # fmt: skip
+        node_ptr = batch.node_ptr
+        first_edge = np.append(0, np.cumsum(np.bincount(
+            np.searchsorted(node_ptr, graph.edges[:, 0], side="right") - 1, minlength=len(node_ptr) - 1
+        )))  # fmt: skip
+        first_range = np.searchsorted(ranges[:, 0], node_ptr)
+        ends = [np.stack((ptr[:-1], ptr[1:]), axis=1) for ptr in (node_ptr, first_edge, first_range)]
+        self._examples = np.concatenate([np.zeros((len(node_ptr) - 1, 1), dtype=np.int64), *ends], axis=1)
+        self._weight = np.ones(len(node_ptr) - 1) if batch.weight is None else batch.weight.astype(np.float64)
+        self._node_ptr = node_ptr
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Copies, which may be in other processes, have other addresses.
+        return {name: value for name, value in self.__dict__.items() if name != "_row"}
+
+    @cached_property
+    def _row(self) -> np.ndarray:
+        n_kinds = 0 if self._arrays[-1] is None else len(self._arrays[-1])
+        addresses = [_address(each) for each in self._arrays]
+        return np.array([*addresses, n_kinds, 0, 0, self.n_edges, self._largest_degree, self._is_large], dtype=np.int64)
+
+    def rows(self, number: int, nodes_of_block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the row of the batch, those of its examples with their weights, and where blocks of these begin."""
+        self._examples[:, 0] = number
+        wanted = np.arange(0, self.n_nodes, nodes_of_block)
+        blocks = np.unique(np.searchsorted(self._node_ptr[:-1], wanted))
+        return self._row.copy(), self._examples, self._weight, blocks
+
+
+def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
+    """Kind of each edge, and type and weight of each kind, if so few have tables that each example can make all."""
+    if divided.shape[1] == 1:
+        pairs, kind = np.unique(np.column_stack((edge_type, divided)), axis=0, return_inverse=True)
+        if 2 * len(pairs) * n_examples <= len(edge_type):
+            types = pairs[:, 0].astype(np.int32)
+            return kind.ravel().astype(np.int32), types, np.ascontiguousarray(pairs[:, 1:], dtype=divided.dtype)
+    return None, None, None
+
+
+def are_settled_together(batch: Batch, algorithm: TRWMessagePassing) -> bool:
+    """Return whether a batch holds labelled graphs with cycles whose sweeps are sequential."""
+    example, graph = batch.example, batch.example.graph
+    if example.has_factors or example.n_states is not None or not example.stores_edges or graph.is_forest:
+        return False
+    if not isinstance(example.node_features, np.ndarray) or batch.labels is None or np.min(batch.labels, initial=0) < 0:
+        return False
+    return choose_schedule(algorithm.schedule, graph) is SCHEDULES["sequential"]
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None or not array.size else array.__array_interface__["data"][0]
