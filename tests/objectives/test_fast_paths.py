@@ -94,8 +94,9 @@ def problem_of(seed, **options):
         "seen": rng.random() < 0.3,
     }
     options = drawn | options
-    if options["n_classes"] == 2 and options["form"] == "symmetric":
-        options["form"] = "ising"
+    by_cuts = options["layout"] == "lattices" and options["objective"] in ("saddle point", "hinge")
+    if options["n_classes"] == 2 and (options["form"] == "symmetric" or by_cuts):
+        options["form"] = "ising"  # of full tables cuts take some alone, whatever the signs of weights
     return _problem(rng, **options)
 
 
