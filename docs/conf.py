@@ -285,13 +285,14 @@ def write_learnings():
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 15 20 40 15 10", ""]
     rows = [["name", "class", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
-        needs = ["every label"] * kind.needs_labels + ["no larger factors"] * (not kind.takes_factors)
+        needs = [f"every label: {kind.why_not['missing labels']}"] * kind.needs_labels
+        needs += [] if kind.takes_factors else [f"no larger factors: {kind.why_not['factors']}"]
         rows.append(
             [
                 f'``"{name}"``',
                 f":class:`~sklearn_crf.learning.{kind.__name__}`",
                 inspect.getdoc(kind).split("\n\n")[0].replace("\n", " "),
-                ", ".join(needs),
+                "; ".join(needs),
                 "probabilities" if kind.has_distribution else "best labelings",
             ]
         )

@@ -35,6 +35,8 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Whether every node needs a label; otherwise those without one are summed out, or completed.
     takes_factors : bool
         Whether examples may have factors besides nodes and edges.
+    why_not : dict of str to str
+        Why every node needs a label ("missing labels"), and why there may be no factors ("factors"), where that is so.
     takes_bounds : bool
         Whether weights may be kept from being negative.
     has_distribution : bool
@@ -67,6 +69,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     name: ClassVar[str] = "own"
     needs_labels: ClassVar[bool] = False
     takes_factors: ClassVar[bool] = False
+    why_not: ClassVar[dict[str, str]] = {}
     takes_bounds: ClassVar[bool] = False
     has_distribution: ClassVar[bool] = True
     has_penalty: ClassVar[bool | None] = None
@@ -265,12 +268,15 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
         if not self.takes_factors and have_factors(batches):
             raise ValueError(
-                f"learning={self.name!r} is for nodes and edges alone, but examples have other factors: take "
-                "'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
+                f"learning={self.name!r} is for nodes and edges alone{self._because('factors')}, but examples have "
+                "other factors: take 'exact', 'relaxation', 'loopy', 'piecewise' or 'pseudolikelihood'."
             )
         if self.needs_labels:
             for batch in batches:
-                require_complete(batch, f"learning={self.name!r}")
+                require_complete(batch, f"learning={self.name!r}{self._because('missing labels')}")
+
+    def _because(self, what: str) -> str:
+        return f" ({self.why_not[what]})" if what in self.why_not else ""
 
     # Training ------------------------------------------------------------------------------------------------------
 

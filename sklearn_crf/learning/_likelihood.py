@@ -249,6 +249,7 @@ class SharedPiecesTraining(PiecewiseTraining):
     }
     name = "shared_pieces"
     takes_factors = False
+    why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores of nodes out among edges"}
     sums_over_nodes = False
     shares: str = "even"
 
@@ -412,6 +413,7 @@ class MeanFieldTraining(LoopyTraining):
 
     name = "mean_field"
     takes_factors = False
+    why_not: ClassVar[dict[str, str]] = {"factors": "its inference goes from node to node along edges"}
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(MeanField(max_iter=self.max_iter, tol=self.tol), "mpm")

@@ -104,6 +104,7 @@ class MarginLearning(Learning):
     }
     _returns: ClassVar[dict] = {**Learning._returns, "hinge": must_be(Objective)}
     name = "margin"
+    why_not: ClassVar[dict[str, str]] = {"factors": "its planes count nodes and edges of labelings"}
     takes_bounds = True
     early_stopping = False
     has_distribution = False

@@ -207,6 +207,7 @@ class Reparameterization(Relaxation):
 
     name = "reparameterization"
     takes_factors = False
+    why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores out among spanning trees of edges"}
 
     def _tree_reweighted(self):
         return TightenBound(**self._limits)
@@ -219,6 +220,7 @@ class OneProblem(Relaxation):
     """Base of the relaxations that are one problem over the weights and unknowns of the inner problem."""
 
     takes_factors = False
+    why_not: ClassVar[dict[str, str]] = {"factors": "its unknowns belong to edges and their spanning trees"}
     _follows_gradient = False
 
     def check_shards(self, solver: Any) -> None:
@@ -284,6 +286,10 @@ class OptimalEdgeProbabilities(OneProblem):
 
     name = "edge_probabilities"
     needs_labels = True
+    why_not: ClassVar[dict[str, str]] = {
+        **OneProblem.why_not,
+        "missing labels": "with some missing it is a saddle point, with trees that raise the bound given the labels",
+    }
 
     def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512

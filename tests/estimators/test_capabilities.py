@@ -1,0 +1,45 @@
+"""What the table of learnings says they take is what they take, and they give the reasons that it gives."""
+
+import re
+
+import numpy as np
+import pytest
+from factor_examples import factor_examples
+
+from sklearn_crf import TRWCRF
+from sklearn_crf.learning import LEARNINGS
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def field_of(learning):
+    # With factors of three nodes the tree-reweighted entropy of "likelihood" is exact, for graphs are narrow.
+    options = {"missing_label": -1, "edge_features": "constant", "fit_intercept": False, "random_state": 0}
+    return TRWCRF(learning=learning, max_iter=5, **options)
+
+
+@pytest.mark.parametrize("learning", [name for name in LEARNINGS if name != "relaxation"])
+def test_factors(learning):
+    X, y = factor_examples(4)
+    kind, field = LEARNINGS[learning], field_of(learning)
+    if kind.takes_factors:
+        assert np.isfinite(field.fit(X, y).coef_).all()
+        assert "factors" not in kind.why_not
+    else:
+        with pytest.raises(ValueError, match=re.escape(kind.why_not["factors"])):
+            field.fit(X, y)
+
+
+@pytest.mark.parametrize("learning", LEARNINGS)
+def test_missing_labels(learning):
+    rng = np.random.default_rng(0)
+    y = np.repeat(rng.integers(2, size=(6, 3)), 2, axis=1)
+    X = y[..., None] + 0.5 * rng.normal(size=(*y.shape, 1))
+    y[::2, 0] = -1
+    kind, field = LEARNINGS[learning], field_of(learning)
+    if not kind.needs_labels:
+        assert np.isfinite(field.fit(X, y).coef_).all()
+        assert "missing labels" not in kind.why_not
+    else:
+        with pytest.raises(ValueError, match=re.escape(kind.why_not["missing labels"])):
+            field.fit(X, y)
