@@ -12,7 +12,7 @@ from sklearn_crf.graphs import lattice, trusted_graph
 from sklearn_crf.objectives import EmpiricalRisk
 
 # Default: nodes that training looks at, of an example.
-MAX_NODES = 20_000
+MAX_NODES = 10_000
 
 # Edges between a node and the nearest labelled one that are looked at in graphs of any size.
 _LEAST_REACH = 4

@@ -107,7 +107,7 @@ class MaximumLikelihood(SmoothLearning):
 
     name = "likelihood"
     takes_factors = True
-    max_nodes: int | None = 10_000
+    max_nodes: int | None = MAX_NODES
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
         super().for_fit(inference, classes, tol)
@@ -142,7 +142,7 @@ class PseudoMarginalTraining(SmoothLearning):
 
     Parameters
     ----------
-    max_nodes : int or None, default=20000
+    max_nodes : int or None, default=10000
         Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
         of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
         counts; the curves of training are of these. Prediction is at full size. None learns at full size too.

@@ -11,6 +11,7 @@ from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.learning import MaximumLikelihood, PseudoMarginalTraining, Relaxation
 from sklearn_crf.learning._few_labels import coarse_risk, risk_of_few_labels
+from sklearn_crf.learning._training import PenalisedRisk
 from sklearn_crf.objectives import EmpiricalRisk, RelaxedLikelihood
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -206,3 +207,28 @@ def test_exact_learnings_see_all_nodes():
     automatic, exact = (TRWCRF(learning=name, missing_label=-1).fit(X, y) for name in ("likelihood", "exact"))
     assert automatic.learning_ == "exact"
     assert_array_equal(automatic.coef_, exact.coef_)
+
+
+def test_fields_learn_small_photographs_at_a_coarser_scale():
+    rng = np.random.default_rng(0)
+    truth = np.zeros((110, 120), dtype=int)
+    truth[30:80, 40:90] = 1
+    X = 0.5 * truth[..., np.newaxis] + rng.normal(scale=0.5, size=(110, 120, 1))
+    strokes = np.full(truth.shape, -1)
+    strokes[50:53, 50:80] = 1
+    strokes[10:13, 20:100] = 0
+    n_nodes, whole = [], PenalisedRisk.__init__
+
+    def counted(self, risk, *args, **options):
+        n_nodes.append(risk.n_nodes)
+        whole(self, risk, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PenalisedRisk, "__init__", counted)
+        field = DRFClassifier(missing_label=-1).fit(X[np.newaxis], strokes[np.newaxis])
+        full = DRFClassifier(missing_label=-1, learning=PseudoMarginalTraining(max_nodes=None))
+        full.fit(X[np.newaxis], strokes[np.newaxis])
+    assert n_nodes[-1] == truth.size
+    assert n_nodes[0] <= truth.size / 4
+    right, of_full = (np.mean(found.predict(X[np.newaxis])[0] == truth) for found in (field, full))
+    assert right >= of_full - 0.002
