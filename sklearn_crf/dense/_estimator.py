@@ -77,7 +77,8 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     max_iter : int, default=100
         Most iterations of L-BFGS.
     tol : float, default=1e-4
-        Stop when no entry of the gradient, per labelled pixel, exceeds this.
+        Stop when no entry of the gradient, per labelled pixel, exceeds this, and the last quarter of the iterations
+        lowered the objective by at most 1 %.
     max_memory : float, default=2**33
         Bytes that the lattices of one example may take. In training, lattices are kept up to this total, and those of
         the other examples are rebuilt in each iteration.

@@ -17,7 +17,7 @@ from sklearn_crf.inference import DenseMeanField
 from sklearn_crf.inference._results import as_finite
 from sklearn_crf.inference.local._dense_mean_field import DenseFields
 from sklearn_crf.models import DenseModel
-from sklearn_crf.optimize import minimize_lbfgs
+from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 from sklearn_crf.optimize._limits import FitLimits
 
 
@@ -129,7 +129,7 @@ def _minimize(risk, start, plan, max_iter, on_iteration=None):
             show(lambda: f"loss {found.fun:.6g}")
             return on_iteration is not None and on_iteration(layout.unpack(found.x))
 
-        limits = {"lower_bounded": bounded, "max_iter": max_iter, "tol": plan.tol}
+        limits = {"lower_bounded": bounded, "max_iter": max_iter, "tol": plan.tol, "most_left": SHARE_LEFT}
         return minimize_lbfgs(risk.value_grad, layout.pack(start), **limits, callback=callback)
 
 

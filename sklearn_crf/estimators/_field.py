@@ -118,7 +118,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Most iterations; epochs where steps are made for mini-batches, planes of the bundle method, iterations of the
         last round of "contrastive".
     tol : float or "auto", default="auto"
-        Largest entry of the gradient per labelled node at which training stops, 1e-4 with "auto". Margins stop at a
+        Largest entry of the gradient per labelled node at which training stops, 1e-4 with "auto". Where it is loose,
+        training goes on until the last quarter of the iterations lowered the objective by at most 1 %. Margins stop at a
         duality gap of this share of the objective, 0.01 with "auto", and 0.5 with Frank-Wolfe, whose bound is the last
         to get better: by then its weights label about as well as later ones, but ``converged_`` is False unless the gap
         is 0.01.

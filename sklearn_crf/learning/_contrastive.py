@@ -14,7 +14,7 @@ from sklearn_crf.learning._convergence import minimize_in_bulk, warn_of_lbfgs
 from sklearn_crf.learning._solvers import SGD, Solver
 from sklearn_crf.learning._training import PenalisedRisk, TrainingRecord, TrainingRun
 from sklearn_crf.models import clamped
-from sklearn_crf.optimize import minimize_lbfgs
+from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
 @dataclass(eq=False)
@@ -181,7 +181,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         record.round_starts.append(record.n_iter)
         problem.visit(record.coef)
         max_iter = run.max_iter if is_last else n_short
-        options = {"tol": run.tol, "callback": lambda point: problem.visit(point.x)}
+        options = {"tol": run.tol, "most_left": SHARE_LEFT, "callback": lambda point: problem.visit(point.x)}
         n_left = partial(_n_left, record, record.n_iter + max_iter)
         found = minimize_lbfgs(problem.evaluate, record.coef, max_iter=max_iter, **options)
         found = minimize_in_bulk(minimize_lbfgs, problem, found, n_left, **options)

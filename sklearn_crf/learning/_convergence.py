@@ -8,7 +8,7 @@ from scipy.optimize import OptimizeResult
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf._reports import warn_caller
-from sklearn_crf.optimize import AT_LIMIT, minimize_lbfgs
+from sklearn_crf.optimize import AT_LIMIT, SHARE_LEFT, minimize_lbfgs
 
 # Least share of the objective whose decrease is told from rounding.
 _ROUNDING = 1e-10
@@ -127,6 +127,8 @@ def minimize_in_bulk(
     OptimizeResult
         ``success`` is True only if no weight is left.
     """
+    # A loose tolerance leaves no more than a tight one.
+    tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.tails, None, np.inf, 0
     if not np.any(tails > 1) and not (found.success and problem.is_precise):
         return found
@@ -189,8 +191,8 @@ def slope_left(problem, coef, tol, n_most):
         return None if is_over else AT_LIMIT
     value, n_left = problem.value(coef), n_most
     # Steps have no such accuracy as L-BFGS, which shows what they left where its own gradient is much smaller.
-    floor = min(value - tol, value / (1 + _SHARE_LEFT))
-    tol = min(tol, _SHARE_LEFT * (value - floor))
+    floor = value / (1 + SHARE_LEFT)
+    tol = min(tol, SHARE_LEFT * (value - floor))
 
     def callback(point):
         nonlocal n_left
@@ -208,11 +210,8 @@ def slope_left(problem, coef, tol, n_most):
     return STUCK if is_hidden else SLOW
 
 
-# Share of the objective that steps may leave.
-_SHARE_LEFT = 0.01
-
 _TOO_SLOW = (
-    f"The steps make little progress, but the objective is not shown to be within {_SHARE_LEFT:.0%} of its least: "
+    f"The steps make little progress, but the objective is not shown to be within {SHARE_LEFT:.0%} of its least: "
     "increase max_iter or step_size, or take solver='lbfgs'"
 )
 

@@ -40,7 +40,7 @@ from sklearn_crf.objectives import (
     observed_risk,
     with_likelihood,
 )
-from sklearn_crf.optimize import exponentiated_gradient, minimize_pqn
+from sklearn_crf.optimize import SHARE_LEFT, exponentiated_gradient, minimize_pqn
 
 #: Entropies of relaxations.
 ENTROPIES = ("trw", "trivial", "factors")
@@ -111,6 +111,14 @@ class Relaxation(SmoothLearning):
     @property
     def _limits(self):
         return {"max_iter": self.max_iter, "tol": self._final_tol if self.tol is None else self.tol}
+
+    def _tightened(self, run: Any) -> Any:
+        """Return a run that is at most as loose as one with ``tol="auto"``.
+
+        Shares of scores and of trees are many, and each moves the objective by so little that its last falls do not
+        tell how much is left.
+        """
+        return run._replace(tol=min(run.tol, self.tolerance()))
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         return NamedInference(self._marginals(facts), "mpm")
@@ -302,7 +310,7 @@ class OptimalEdgeProbabilities(OneProblem):
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        return _TreesByTurns(self._limits).train(problem, start, run, self.remedy)
+        return _TreesByTurns(self._limits).train(problem, start, self._tightened(run), self.remedy)
 
 
 # Steps between two trees of an example, and the gain of a further tree, in tolerances of the estimator, from which on
@@ -336,7 +344,7 @@ class _TreesByTurns(Solver):
                     both.visit(coef)
                 n_left = max(run.max_iter + 1 - record.n_iter, 1)
                 most = min(n_left, _STEPS_OF_A_TREE) if is_growing else n_left
-                options = {"project": risk.project, "tol": run.tol, "callback": callback}
+                options = {"project": risk.project, "tol": run.tol, "most_left": SHARE_LEFT, "callback": callback}
                 found = minimize_pqn(both.evaluate, coef, max_iter=most, **options)
                 coef = found.x
                 # Without a step another tree would be the same one again.
@@ -404,7 +412,7 @@ class JointRelaxation(OneProblem):
         joint = JointRisk(problem.risk, self.entropy, observed)
         both = PenalisedRisk(joint, run.C, run.max_iter, run.edge_C, run.outer_gradient, n_weights)
         start = np.concatenate((start, np.zeros(joint.potentials.n_coef - n_weights)))
-        weights_only = run._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
+        weights_only = self._tightened(run)._replace(on_iteration=lambda coef: run.on_iteration(coef[:n_weights]))
         record = plan.solver.train(both, start, weights_only, self.remedy)
         record.coef = record.coef[:n_weights]
         return record

@@ -20,6 +20,7 @@ from sklearn_crf.learning._training import (
     scaling_at,
 )
 from sklearn_crf.optimize import (
+    SHARE_LEFT,
     CycleDetector,
     bmrm,
     gradient_ascent,
@@ -164,7 +165,7 @@ class LBFGS(Solver):
                 minimize, options = minimize_lbfgs, {"history_size": history_size, "noise": objective.noise}
                 if not objective.is_settled:
                     options["scaling"] = scaling_at(problem, start)
-            options.update(tol=run.tol, callback=callback)
+            options.update(tol=run.tol, most_left=SHARE_LEFT, callback=callback)
             result = minimize(problem.evaluate, start, max_iter=run.max_iter + 1 - record.n_iter, **options)
             while (
                 not record.stopped

@@ -14,6 +14,7 @@ from sklearn_crf.optimize._pqn import minimize_pqn
 from sklearn_crf.optimize._sgd import minimize_sgd
 from sklearn_crf.optimize._spg import minimize_spg
 from sklearn_crf.optimize._subgradient import subgradient
+from sklearn_crf.optimize._tuning import SHARE_LEFT
 
 __all__ = [
     "minimize_owlqn",

@@ -1,9 +1,12 @@
 """Common parts of the optimizers: checks of the start and of options, step sizes, duality gaps, callbacks."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize._tuning import LAST_SHARE, MOST_FALL, MOST_SLOPE
 
 ValueGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Projection = Callable[[np.ndarray], np.ndarray]
@@ -16,6 +19,24 @@ RandomSeed = int | np.random.RandomState | None
 def random_state_of(random_state):
     """The ``RandomState`` given, or one made from a seed or None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
+
+
+def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most_left: float) -> bool:
+    """Return whether a gradient is within the tolerance, with little of the value left to fall.
+
+    A loose tolerance alone would say so far from the minimum. So the gradient must also be small beside the value, and
+    the last iterations must hardly have lowered it: a value that falls as a power of the number of iterations, or
+    faster, has about as much left as it fell by in the last part of them.
+    """
+    # steepest: largest entry of the gradient; loss_curve: values at the start and after each iteration
+    # most_left: share of the value that may be left; inf for any
+    if steepest == 0 or np.isinf(most_left):
+        return steepest <= tol
+    n_iter, value = len(loss_curve) - 1, abs(loss_curve[-1])
+    if steepest > min(tol, MOST_SLOPE * value):
+        return False
+    n_last = math.ceil(LAST_SHARE * n_iter)
+    return bool(loss_curve[-1 - n_last] - loss_curve[-1] <= min(most_left, n_last * MOST_FALL) * value)
 
 
 def is_closed(primal, dual, tol):

@@ -16,6 +16,7 @@ def minimize_lbfgs(
     lower_bounded: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.0001,
+    most_left: float = np.inf,
     history_size: int = 10,
     scaling: ArrayLike | None = None,
     noise: float = 0.0,
@@ -26,6 +27,7 @@ def minimize_lbfgs(
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
+    # most_left: share of the value that may be left to fall, as far as the last iterations tell
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
     start = _iterates.checked_start(x0)
     bounded = _iterates.checked_bounds(lower_bounded, len(start))
@@ -36,11 +38,11 @@ def minimize_lbfgs(
         seen(seen.first)
     except _NonFiniteValue as error:
         raise ValueError(f"fun must be finite at x0, got value {error.args[0]}.") from None
-    run = _LBFGSIterations(seen, callback, bounded)
-    if run.steepest(seen.last) <= tol:
-        return run.result(seen.last, tol, _CONVERGED, failed=False)
+    run = _LBFGSIterations(seen, callback, bounded, tol, most_left)
+    if run.has_converged():
+        return run.result(seen.last, _CONVERGED, failed=False)
     if max_iter == 0:
-        return run.result(seen.last, tol, _iterates.AT_LIMIT, failed=True)
+        return run.result(seen.last, _iterates.AT_LIMIT, failed=True)
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
@@ -55,7 +57,7 @@ def minimize_lbfgs(
     def iteration(z):
         seen(z)
         run.iteration()
-        if run.steepest(seen.last) <= tol:
+        if run.has_converged():
             raise StopIteration
 
     try:
@@ -69,20 +71,20 @@ def minimize_lbfgs(
             callback=iteration,
         )
     except _NonFiniteValue:
-        return run.result(seen.best, tol, "ABNORMAL: fun is not finite on the way", failed=True)
+        return run.result(seen.best, "ABNORMAL: fun is not finite on the way", failed=True)
     if run.stopped:
-        return run.result(seen.last, tol, "STOP: by the callback", failed=False)
+        return run.result(seen.last, "STOP: by the callback", failed=False)
     if found.status in (0, 1, _STOPPED):
         seen(found.x)
-    if found.status in (0, _STOPPED) and run.steepest(seen.last) <= tol:
-        return run.result(seen.last, tol, _CONVERGED, failed=False)
+    if found.status in (0, _STOPPED) and run.has_converged():
+        return run.result(seen.last, _CONVERGED, failed=False)
     if found.status == 0 and run.stands_still():
-        return run.result(seen.best, tol, "CONVERGENCE: the value no longer changes", failed=False)
+        return run.result(seen.best, "CONVERGENCE: the value no longer changes", failed=False)
     if found.status == 1:
-        return run.result(seen.last, tol, _iterates.AT_LIMIT, failed=True)
+        return run.result(seen.last, _iterates.AT_LIMIT, failed=True)
     if noise and run.stands_still(noise):
-        return run.result(seen.best, tol, "CONVERGENCE: the value changes by its noise only", failed=False)
-    return run.result(seen.best, tol, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
+        return run.result(seen.best, "CONVERGENCE: the value changes by its noise only", failed=False)
+    return run.result(seen.best, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
 # Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
@@ -168,8 +170,9 @@ class _Evaluations:
 class _LBFGSIterations:
     """The iterations made so far."""
 
-    def __init__(self, seen, callback, bounded):
+    def __init__(self, seen, callback, bounded, tol, most_left):
         self.bounded = bounded
+        self.tol, self.most_left = tol, most_left
         self.seen = seen
         self.callback = callback
         self.loss_curve = [seen.last.value]
@@ -188,6 +191,10 @@ class _LBFGSIterations:
         """Largest entry of the projected gradient."""
         return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
+    def has_converged(self):
+        """True if the gradient at the last point is zero, or within the tolerance with little of the value left."""
+        return _iterates.has_converged(self.steepest(self.seen.last), self.loss_curve, self.tol, self.most_left)
+
     def stands_still(self, noise=_VALUE_TOL):
         """True if the last iteration changed the value by rounding only, or by noise, which can also let it grow."""
         if len(self.loss_curve) < 2:
@@ -195,14 +202,15 @@ class _LBFGSIterations:
         before, after = self.loss_curve[-2:]
         return abs(after - before) <= noise * max(abs(before), abs(after), 1)
 
-    def result(self, point, tol, message, failed):
+    def result(self, point, message, failed):
         return OptimizeResult(
             x=point.x,
             fun=point.value,
             jac=point.gradient,
             nit=len(self.loss_curve) - 1,
             nfev=self.seen.count,
-            success=not failed or self.steepest(point) <= tol,
+            success=not failed
+            or _iterates.has_converged(self.steepest(point), self.loss_curve, self.tol, self.most_left),
             message=message,
             loss_curve=np.array(self.loss_curve),
         )

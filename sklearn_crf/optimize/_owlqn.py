@@ -26,6 +26,7 @@ def minimize_owlqn(
     curvature: ArrayLike | None = None,
     max_iter: int = 100,
     tol: float = 0.0001,
+    most_left: float = np.inf,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
     r"""Minimize a smooth function plus an L1 penalty by orthant-wise limited-memory quasi-Newton steps.
@@ -48,6 +49,8 @@ def minimize_owlqn(
         Most iterations.
     tol : float, default=1e-4
         Largest absolute entry of the subgradient of least norm at which to stop.
+    most_left : float, default=inf
+        Share of the value that may be left to fall there, as far as the last iterations tell.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
         smooth part), ``nit``. Returning a true value or raising StopIteration stops here.
@@ -93,7 +96,7 @@ def minimize_owlqn(
     message, success = _iterates.AT_LIMIT, False
     for _ in range(max_iter):
         slope = least_subgradient(x, gradient, l1)
-        if _iterates.largest(slope) <= tol:
+        if _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left):
             message, success = "CONVERGENCE: subgradient within tol", True
             break
         found, n_tried = _searched(fun, x, value, slope, l1, pairs, curvature)
@@ -104,7 +107,7 @@ def minimize_owlqn(
             n_tried += n_more
         n_evaluations += n_tried
         if found is None:
-            message, success = "ABNORMAL: no better point on the line", _iterates.largest(slope) <= tol
+            message = "ABNORMAL: no better point on the line"
             break
         new_x, new_value, new_gradient = found
         _remember(pairs, x, gradient, new_x, new_gradient)
@@ -125,7 +128,7 @@ def minimize_owlqn(
         jac=slope,
         nit=len(curve) - 1,
         nfev=n_evaluations,
-        success=success or _iterates.largest(slope) <= tol,
+        success=success or _iterates.has_converged(_iterates.largest(slope), curve, tol, most_left),
         message=message,
         loss_curve=np.array(curve),
     )

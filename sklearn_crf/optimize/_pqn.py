@@ -21,6 +21,7 @@ def minimize_pqn(
     project: Projection,
     max_iter: int = 1000,
     tol: float = 1e-06,
+    most_left: float = np.inf,
     memory: int = 10,
     inner_iter: int = 10,
     backtracking: float = 0.5,
@@ -38,16 +39,17 @@ def minimize_pqn(
     in its compact form; :func:`minimize_spg` looks for the minimum of the model, which takes no call of ``fun``. So
     this pays where ``fun`` costs far more than a projection. The value never rises.
     """
+    # most_left: share of the value that may be left to fall, as far as the last iterations tell
     shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
     check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)
     run = ProjectedRun(fun, project, x0, 1, callback, precision)
-    if run.residual <= tol:
+    if run.has_converged(tol, most_left):
         return run.result(True, "CONVERGENCE: no iteration was needed")
     model = _QuadraticModel(memory)
     while run.nit < max_iter:
         if not _step(run, model, inner_iter, backtracking, sufficient_decrease):
             return run.result(False, "ABNORMAL: no better point on the line")
-        if run.residual <= tol:
+        if run.has_converged(tol, most_left):
             return run.result(True, "CONVERGENCE: projected gradient within tol")
         if run.stopped:
             return run.result(True, "STOP: by the callback")

@@ -95,6 +95,10 @@ class ProjectedRun:
             self.best = x, value, gradient
         self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
 
+    def has_converged(self, tol, most_left=np.inf):
+        """True if the projected gradient is within the tolerance with little of the value left."""
+        return _iterates.has_converged(self.residual, self.loss_curve, tol, most_left)
+
     def result(self, success, message):
         if not success and self.best[1] < self.value:
             self.x, self.value, self.gradient = self.best

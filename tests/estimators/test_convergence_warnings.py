@@ -34,7 +34,7 @@ FIELDS = {
     "l1": (TRWCRF(learning="pseudolikelihood", solver=LBFGS(l1_ratio=0.5)), 1000),
     "sgd": (TRWCRF(learning="piecewise", solver=SMALL_STEPS, random_state=0, tol=0.01), 100),
     "pma": (DRFClassifier(), 200),
-    "pl by steps": (DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=0.01), 1000),
+    "pl by steps": (DRFClassifier(learning="pl", solver=GradientSteps(step_size=1.0), tol=2e-4), 5000),
     "spa by bundle": (DRFClassifier(learning="spa", solver="bundle", inference="map"), 400),
     "sets": (ContrastiveCRF(learning=ContrastiveTraining(generator=None)), 200),
     "rounds": (ContrastiveCRF(random_state=0), 500),
