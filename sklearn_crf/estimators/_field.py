@@ -136,7 +136,8 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Start from the last fit's weights, also from those of a fit that was interrupted. Of the solvers of margins
         only the bundle method can; the sets of "contrastive" are built anew.
     random_state : int, RandomState instance or None, default=None
-        For random starts, the order of mini-batches, and what is drawn.
+        For random starts, the order of mini-batches, and the labelings that learning draws. With None those labelings
+        are the same in every fit: defaults give the same result twice.
     n_jobs : int, default=None
         Threads over examples, then inside large ones. Results do not depend on it.
     verbose : int, default=0

@@ -83,7 +83,8 @@ class FieldParameters:
             asked_tol=given.tol,
             max_iter=given.max_iter,
             rng=rng,
-            seed=int(rng.randint(np.iinfo(np.int32).max)),
+            # Labelings that learning draws, as "contrastive" does by default, are the same in every fit.
+            seed=0 if given.random_state is None else int(rng.randint(np.iinfo(np.int32).max)),
             n_jobs=given.n_jobs,
             verbose=given.verbose,
             keeps_interrupted=given.warm_start,
