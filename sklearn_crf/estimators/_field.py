@@ -119,10 +119,10 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         last round of "contrastive".
     tol : float or "auto", default="auto"
         Largest entry of the gradient per labelled node at which training stops, 1e-4 with "auto". Where it is loose,
-        training goes on until the last quarter of the iterations lowered the objective by at most 1 %. Margins stop at a
-        duality gap of this share of the objective, 0.01 with "auto", and 0.5 with Frank-Wolfe, whose bound is the last
-        to get better: by then its weights label about as well as later ones, but ``converged_`` is False unless the gap
-        is 0.01.
+        training goes on until the last quarter of the iterations lowered the objective by at most 1 %. Margins stop at
+        a duality gap of this share of the objective, 0.01 with "auto", and 0.5 with Frank-Wolfe, whose bound is the
+        last to get better: by then its weights label about as well as later ones, but ``converged_`` is False unless
+        the gap is 0.01.
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over them,
         "spa", "mma" and "cd" complete them, and so do margins, in rounds of training; "pseudolikelihood" and

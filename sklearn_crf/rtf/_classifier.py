@@ -218,9 +218,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
             Labels; of shape (n_nodes,) for an Example.
         sample_weight : array-like of shape (n,), optional
-            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are and which
-            images the default filter bank and each round look at is chosen among images, whatever their weights, as
-            scikit-learn's HistGradientBoosting does for early stopping.
+            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are, and
+            which images the default filter bank and each round look at is chosen among images, whatever their weights,
+            as scikit-learn's HistGradientBoosting does for early stopping.
 
         Returns
         -------

@@ -235,9 +235,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             with ``corruption`` or ``degradation``, is X: then images without an axis of channels, (n, H, W) or list of
             (H, W), are grey.
         sample_weight : array-like of shape (n,), optional
-            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are and which
-            images the default filter bank and each round look at is chosen among images, whatever their weights, as
-            scikit-learn's HistGradientBoosting does for early stopping.
+            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are, and
+            which images the default filter bank and each round look at is chosen among images, whatever their weights,
+            as scikit-learn's HistGradientBoosting does for early stopping.
 
         Returns
         -------

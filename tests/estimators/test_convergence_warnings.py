@@ -39,7 +39,9 @@ FIELDS = {
     "sets": (ContrastiveCRF(learning=ContrastiveTraining(generator=None)), 200),
     "rounds": (ContrastiveCRF(random_state=0), 500),
     "sets by sgd": (
-        ContrastiveCRF(learning=ContrastiveTraining(generator=None), solver=SMALL_STEPS, random_state=0, tol=0.01),
+        ContrastiveCRF(
+            learning=ContrastiveTraining(generator=None), solver=SMALL_STEPS, C=0.1, random_state=0, tol=0.01
+        ),
         300,
     ),
     "bundle": (M3NClassifier(solver="bmrm", edge_features="constant"), 1000),
