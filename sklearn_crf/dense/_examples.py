@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import encoding
 from sklearn_crf._numbers import as_reals, without_mask
+from sklearn_crf.dense._tuning import NARROW_RANGE
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,14 +216,16 @@ def in_bytes(example, ends):
 def range_after_fit(image, ends, name):
     """Return the range of the colours of one image, whose type does not say it, by that of the images of fit."""
     low, high = float(image.min()), float(image.max())
-    width = ends[1] - ends[0]
-    if low < ends[0] - width or high > ends[1] + width:
-        raise ValueError(
-            f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "
-            f"{ends[1]:.6g}: give images in the range of fit."
-        )
     # Fractions are no colours of bytes.
     is_in_ones = ends[1] > BYTES[1] / 2 and -1 <= low < high <= 1 and np.any(image != np.floor(image))
+    width = ends[1] - ends[0]
+    # Filters overshoot the range of an image, but they do not make it narrow.
+    is_in_other_units = low < ends[0] and high - low < NARROW_RANGE * width
+    if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):
+        raise ValueError(
+            f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "
+            f"{ends[1]:.6g}: give images in the range of fit, or color_range to both."
+        )
     return range_of_images([image]) if is_in_ones else ends
 
 

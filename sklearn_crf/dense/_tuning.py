@@ -18,3 +18,7 @@ SUM_TOL = 0.01
 
 # Score that stands for -inf among the features of a linear field. A lower one would dominate their scale.
 LEAST_SCORE = -50.0
+
+# Share of the range of fit below which an image that also lies outside of it has other units, as standardised ones do:
+# a larger share refuses dark images whose filters overshoot.
+NARROW_RANGE = 0.1

@@ -423,6 +423,14 @@ def test_the_form_of_images_does_not_matter(data, form):
         assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_standardised_images_are_refused_after_a_fit_to_whole_numbers(data, dtype):
+    X, y = data
+    field = DenseCRF(KERNELS).fit(in_form(X[:4], lambda image: image.clip(0, 255).astype(dtype)), y[:4])
+    with pytest.raises(ValueError, match=r"X\[0\] has colours of -.* fit have the range 0 to .*: give images in"):
+        field.predict(in_form(X[4:], lambda image: (image - image.mean()) / image.std()))
+
+
 def test_the_range_of_colours_is_that_of_fit(data):
     X, y = data
     X = in_form(X, lambda image: (image - 100) / 40)
