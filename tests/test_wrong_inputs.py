@@ -7,20 +7,34 @@ from sklearn.ensemble import RandomForestClassifier
 
 from sklearn_crf import (
     TRWCRF,
+    Bilateral,
     DenseCRF,
     DRFClassifier,
     Example,
     Graph,
     M3NClassifier,
     MultiLabelField,
+    RegressionTreeField,
     marginals,
+    refine,
+    restore,
     solve,
 )
 from sklearn_crf.inference import resolve_inference
 from sklearn_crf.learning import MaxMargin
 from sklearn_crf.metrics import entity_scores, flatten_nodes
 from sklearn_crf.models import PairwiseModel
-from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, SequenceVectorizer, group_rows, ungroup_rows
+from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.preprocessing import (
+    ClassifierScores,
+    NodeTransformer,
+    PatchAverages,
+    PatchShrinkage,
+    SequenceVectorizer,
+    group_rows,
+    ungroup_rows,
+)
+from sklearn_crf.rtf import Blur, FieldSolver, Window
 
 CHAINS = [np.eye(3)[[0, 1, 2]], np.eye(3)[[1, 1]]]
 TAGS = [["D", "N", "V"], ["N", "N"]]
@@ -265,3 +279,30 @@ def test_one_sentence_says_what_to_do(mistake):
 
 def test_there_are_eighty():
     assert len(WRONG) >= 80
+
+
+RAGGED = [[1], [1, 2]]
+IMAGES, COLOURS = np.zeros((2, 8, 8)), np.zeros((4, 4, 3))
+UNSURE = np.full((4, 4, 2), 0.5)
+RAGGED_PARAMETERS = {
+    "window": lambda: RegressionTreeField(window=RAGGED).fit(IMAGES[..., np.newaxis], IMAGES),
+    "clip": lambda: RegressionTreeField(clip=RAGGED).fit(IMAGES[..., np.newaxis], IMAGES),
+    "pairwise_channels": lambda: RegressionTreeField(window=Window(pairwise_channels=RAGGED)).fit(
+        IMAGES[..., np.newaxis], IMAGES
+    ),
+    "eigenvalue_bounds": lambda: RegressionTreeField(solver=FieldSolver(eigenvalue_bounds=RAGGED)).fit(IMAGES),
+    "kernel": lambda: RegressionTreeField(degradation=Blur(RAGGED, 1.0)).fit(IMAGES),
+    "thresholds": lambda: PatchShrinkage(RAGGED).fit(IMAGES[..., np.newaxis]),
+    "bandwidths": lambda: PatchAverages(RAGGED).fit(IMAGES[..., np.newaxis]),
+    "forbidden": lambda: TRWCRF(pairwise=PairwiseTables(forbidden=RAGGED)).fit(CHAINS, TAGS),
+    "color_range": lambda: refine(UNSURE, COLOURS, color_range=RAGGED),
+    "spacing": lambda: refine(UNSURE, COLOURS, spacing=RAGGED),
+    r"kernels\[0\].bandwidth": lambda: refine(UNSURE, COLOURS, kernels=[Bilateral(RAGGED)]),
+    "mask": lambda: restore(IMAGES[0], mask=RAGGED),
+}
+
+
+@pytest.mark.parametrize("name", RAGGED_PARAMETERS)
+def test_ragged_parameters_are_named(name):
+    with pytest.raises(ValueError, match=f"^{name}.* must be a rectangular array"):
+        RAGGED_PARAMETERS[name]()

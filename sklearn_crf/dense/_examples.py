@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import encoding
-from sklearn_crf._numbers import as_reals, without_mask
+from sklearn_crf._numbers import as_array, as_reals, without_mask
 from sklearn_crf.dense._tuning import NARROW_RANGE
 
 
@@ -101,7 +101,7 @@ def range_of_type(image):
 
 def check_color_range(color_range):
     """Return the ends of a range that a user gives, as floats."""
-    ends = np.asarray(color_range)
+    ends = as_array(color_range, "color_range")
     if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise InvalidParameterError(
             f"color_range must be two finite numbers, the smaller one first, got {color_range!r}."

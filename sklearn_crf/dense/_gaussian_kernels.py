@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf.dense._examples import DenseExample
 from sklearn_crf.models import PermutohedralFilter
 
@@ -19,7 +20,7 @@ class GaussianKernel:
     def _check(self, name):
         """Raise ValueError if a parameter is invalid; ``name`` is the name of this kernel in errors."""
         for parameter in bandwidth_names(self):
-            values = np.asarray(getattr(self, parameter))
+            values = as_array(getattr(self, parameter), f"{name}.{parameter}")
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
                 raise ValueError(
                     f"{name}.{parameter} must be positive and finite, a number or one per axis, got "

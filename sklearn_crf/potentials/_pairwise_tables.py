@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_crf._numbers import C_INTERVAL
+from sklearn_crf._numbers import C_INTERVAL, as_array
 from sklearn_crf._threads import cached_property
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import ENTITY_SCHEMES, invalid_transitions
@@ -223,7 +223,7 @@ class PairwiseTables(HoldsOptions):
             return None
         if isinstance(self.forbidden, str):
             return invalid_transitions(self.forbidden, classes)[0]
-        pairs = np.asarray(self.forbidden)
+        pairs = as_array(self.forbidden, "forbidden")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
         mask = np.zeros((len(classes), len(classes)), dtype=bool)

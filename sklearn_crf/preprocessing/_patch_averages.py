@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.images import average_patches, average_stride
@@ -99,7 +100,7 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
         return [prefix + name for prefix in self._prefixes(input_features) for name in names]
 
     def _checked_bandwidths(self):
-        bandwidths = np.asarray(self.bandwidths)
+        bandwidths = as_array(self.bandwidths, "bandwidths")
         is_list = bandwidths.ndim == 1 and bandwidths.size and bandwidths.dtype.kind in "fiu"
         if not is_list or not np.all((bandwidths > 0) & (bandwidths < np.inf)):
             raise InvalidParameterError(f"bandwidths must be a list of positive numbers, got {self.bandwidths!r}.")

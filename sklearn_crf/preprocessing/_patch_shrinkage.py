@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.images import PATCH_SIDE, patch_stride, shrink_patches
@@ -80,7 +81,7 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
         return [f"{prefix}shrunk_{name}" for prefix in self._prefixes(input_features) for name in names]
 
     def _checked_thresholds(self):
-        thresholds = np.asarray(self.thresholds)
+        thresholds = as_array(self.thresholds, "thresholds")
         is_list = thresholds.shape[1:] in ((), (PATCH_SIDE, PATCH_SIDE)) and thresholds.ndim and thresholds.size
         if not is_list or thresholds.dtype.kind not in "fiu" or not np.all((thresholds >= 0) & (thresholds < np.inf)):
             raise InvalidParameterError(

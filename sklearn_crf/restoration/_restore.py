@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
-from sklearn_crf._numbers import as_integer, as_reals, without_mask
+from sklearn_crf._numbers import as_array, as_integer, as_reals, without_mask
 from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
 from sklearn_crf.encoding._batches import object_array
 from sklearn_crf.restoration import _tuning as tuned
@@ -237,7 +237,7 @@ class _Photo(NamedTuple):
         found = np.isnan(self.colours)
         found = found.any(axis=2) if found.ndim == 3 else found
         if mask is not None:
-            mask = np.asarray(mask)
+            mask = as_array(mask, "mask")
             if mask.shape != found.shape or mask.dtype != bool:
                 raise ValueError(
                     f"mask of {name} must be booleans of shape {found.shape}, True where a pixel is missing, got "

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf._versions import HoldsOptions
 
 
@@ -209,7 +210,7 @@ class FieldSolver(Options):
     def check(self) -> None:
         """Raise InvalidParameterError for the first parameter that is not valid."""
         super().check()
-        bounds = np.asarray(self.eigenvalue_bounds)
+        bounds = as_array(self.eigenvalue_bounds, "eigenvalue_bounds")
         is_pair = bounds.shape == (2,) and bounds.dtype.kind in "iuf"
         if not is_pair or not 0 < bounds[0] <= bounds[1] < np.inf:
             raise InvalidParameterError(
@@ -268,7 +269,7 @@ class Cascade(Options):
 
 def check_clip(bounds: Any) -> None:
     """Raise InvalidParameterError unless bounds of predictions are two numbers in ascending order."""
-    read = np.asarray(bounds)
+    read = as_array(bounds, "clip")
     if read.shape != (2,) or read.dtype.kind not in "iuf" or not read[0] < read[1]:
         raise InvalidParameterError(
             "The 'clip' parameter of RegressionTreeField must be 'auto', None or two numbers in ascending order. Got "

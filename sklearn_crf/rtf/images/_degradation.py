@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._numbers import as_array
 from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
@@ -139,7 +140,7 @@ class Blur(Degradation):
     def check(self) -> None:
         """Raise InvalidParameterError for the first parameter that is not valid."""
         super().check()
-        kernel = np.asarray(self.kernel)
+        kernel = as_array(self.kernel, "kernel")
         if kernel.ndim != 2 or kernel.dtype.kind not in "iuf" or not np.isfinite(kernel).all() or not kernel.any():
             raise InvalidParameterError(
                 "The 'kernel' parameter of Blur must be a matrix of finite numbers that are not all 0, got an array of "

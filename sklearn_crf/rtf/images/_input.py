@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import without_mask
+from sklearn_crf._numbers import as_array, without_mask
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
@@ -106,7 +106,7 @@ def chosen_channels(channels, n_channels, name="pairwise_channels"):
     """Channels named by a parameter, None for all of them."""
     if channels is None:
         return None
-    read = np.asarray(channels)
+    read = as_array(channels, name)
     fits = read.ndim == 1 and read.dtype.kind in "iu" and len(np.unique(read)) == len(read) > 0
     if not fits or read.min() < 0 or read.max() >= n_channels:
         raise InvalidParameterError(
@@ -422,7 +422,7 @@ def window_offsets(window, ndim):
         reach = np.arange(-half, half + 1)
         offsets = np.stack(np.meshgrid(*[reach] * ndim, indexing="ij"), axis=-1).reshape(-1, ndim)
     else:
-        offsets = np.asarray(window)
+        offsets = as_array(window, "window given as offsets")
         if offsets.ndim != 2 or offsets.shape[1] != (ndim or offsets.shape[1]) or offsets.dtype.kind not in "iu":
             raise InvalidParameterError(
                 f"window given as offsets must be integers of shape (n_offsets, {ndim}), got {window!r}."
