@@ -101,7 +101,7 @@ def best_alone(model):
 
 def given_labels(model, init):
     """A private copy of labels given as a start, checked against the model."""
-    labels = check_labels(model, init).copy()
+    labels = check_labels(model, init, name="init").copy()
     forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
     if len(forbidden):
         s = forbidden[0]

@@ -64,12 +64,14 @@ class FactorStatistics(NamedTuple):
 
 
 @check_labels.register
-def _check_labels(model: FactorGraph, labels: np.ndarray, *, may_miss: bool = False) -> np.ndarray:
-    labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
+def _check_labels(
+    model: FactorGraph, labels: np.ndarray, *, may_miss: bool = False, name: str = "labels"
+) -> np.ndarray:
+    labels = as_integers(labels, name, shape=(model.n_nodes,), kinds="iub")
     wrong = (labels >= model.n_states) | ((labels < 0) & (not may_miss))
     if wrong.any():
         node = int(np.argmax(wrong))
-        raise ValueError(f"labels[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
+        raise ValueError(f"{name}[{node}] is {labels[node]}, but node {node} has {model.n_states[node]} states.")
     return labels
 
 

@@ -292,16 +292,16 @@ def _forbid_missing_states(unary: np.ndarray, n_states: np.ndarray) -> tuple:
 
 
 @singledispatch
-def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False) -> np.ndarray:
-    """Labels as contiguous int32, each a state of its node."""
-    # labels: (N,); returns: (N,), int32
+def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name: str = "labels") -> np.ndarray:
+    """Return labels as contiguous int32, each a state of its node."""
+    # labels: (N,); name: what errors call them; returns: (N,), int32
     shape, highest = (model.n_nodes,), model.n_columns - 1
     if not may_miss:
-        return as_integers(labels, "labels", shape=shape, lowest=0, highest=highest, kinds="iub")
-    labels = as_integers(labels, "labels", shape=shape, kinds="iub")
+        return as_integers(labels, name, shape=shape, lowest=0, highest=highest, kinds="iub")
+    labels = as_integers(labels, name, shape=shape, kinds="iub")
     if labels.max(initial=-1) > highest:
         raise ValueError(
-            f"labels must lie in 0 to {highest}, or be negative where they are unknown, found {labels.max()}."
+            f"{name} must lie in 0 to {highest}, or be negative where they are unknown, found {labels.max()}."
         )
     return labels
 

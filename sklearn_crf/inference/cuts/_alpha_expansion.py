@@ -343,7 +343,7 @@ def _start(model, init):
     if init is None:
         # A local optimum for single nodes leaves less to the moves, and they end higher (by 0.07 % on average).
         return climbed(model, best_alone(model))
-    labels = check_labels(model, init).copy()
+    labels = check_labels(model, init, name="init").copy()
     best = best_alone(model)
     forbidden = np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0])
     labels[forbidden] = best[forbidden]

@@ -144,7 +144,11 @@ def starting_marginals(model, init):
     alone = softmax(model.unary.astype(np.float64), axis=1)
     if init is None:
         return alone
-    q = np.array(init, dtype=np.float64) if np.ndim(init) == 2 else np.eye(model.n_columns)[check_labels(model, init)]
+    q = (
+        np.array(init, dtype=np.float64)
+        if np.ndim(init) == 2
+        else np.eye(model.n_columns)[check_labels(model, init, name="init")]
+    )
     if q.shape != model.unary.shape:
         raise ValueError(f"init must be marginals of shape {model.unary.shape} or labels, got shape {q.shape}.")
     if not np.all((q >= 0) & (q <= 1 + 1e-6)):

@@ -262,7 +262,7 @@ def test_errors(algorithm):
         algorithm(max_iter=0).map(model)
     with pytest.raises(ValueError, match="nonsubmodular must be one of 'error', 'truncate'"):
         algorithm(nonsubmodular="qpbo").map(model)
-    with pytest.raises(ValueError, match="labels must lie in 0 to 2"):
+    with pytest.raises(ValueError, match="init must lie in 0 to 2"):
         algorithm().map(model, init=[0, 1, 2, 3])
     tables[0, 0, 1] = -np.inf
     with pytest.raises(ValueError, match="tables must be finite"):

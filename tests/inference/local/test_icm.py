@@ -167,7 +167,7 @@ def test_bad_options_are_named(options, message):
 
 def test_bad_starts_are_named():
     model = PairwiseModel(lattice((2,)), [[0.0, -np.inf], [0.0, 0.0]], np.zeros((1, 2, 2)))
-    with pytest.raises(ValueError, match="labels must have shape"):
+    with pytest.raises(ValueError, match="init must have shape"):
         ICM().map(model, init=[0])
     with pytest.raises(ValueError, match=r"init\[0\] is 1"):
         ICM().map(model, init=[1, 0])
