@@ -336,7 +336,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             (self.n_features_in_, self.n_channels_, self.lattice_ndim_),
             # Models that were saved before they had a range took colours as they were.
             getattr(self, "color_range_", BYTES),
-            is_fixed=self.color_range is not None,
+            is_fixed=self.color_range is not None or not hasattr(self, "color_range_"),
         )
         known = [None] * data.n_examples
         if evidence is not None:

@@ -18,6 +18,8 @@ def interrupted_after(moment):
     Yields the list of times at which it was sent.
     """
     main, over, sent = threading.main_thread().ident, threading.Event(), []
+    # A shell switches it off in what it starts in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def send():
         wait = moment
@@ -33,3 +35,4 @@ def interrupted_after(moment):
     finally:
         over.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)

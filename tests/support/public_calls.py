@@ -24,6 +24,7 @@ from sklearn_crf import (
     multilabel,
     objectives,
     refine,
+    restore,
     rtf,
     solve,
 )
@@ -47,6 +48,7 @@ CALLS = {
     "solve": (solve, {"unary": np.zeros((3, 3, 2)), "pairwise": np.eye(2), "edge_weight": np.ones(12)}),
     "marginals": (marginals, {"unary": np.zeros((3, 3, 2)), "pairwise": np.eye(2), "edge_weight": np.ones(12)}),
     "solve on edges": (solve, {"unary": MODEL.unary, "pairwise": np.eye(2), "edges": MODEL.graph.edges}),
+    "restore": (restore, {"image": np.zeros((8, 8, 3), dtype=np.uint8), "mask": np.eye(8, dtype=bool)}),
     "refine": (refine, {"probabilities": np.full((4, 4, 2), 0.5), "image": np.zeros((4, 4, 3), dtype=np.uint8)}),
     "numbers_of_states": (models.numbers_of_states, {"states": np.array([[0, 2], [1, 0]]), "shape": (2, 3)}),
     "PermutohedralFilter": (models.PermutohedralFilter, {"features": RNG.normal(size=(6, 2))}),
