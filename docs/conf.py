@@ -285,7 +285,7 @@ def write_learnings():
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 15 20 40 15 10", ""]
     rows = [["name", "class", "loss", "needs", "gives"]]
     for name, kind in LEARNINGS.items():
-        needs = [f"every label: {kind.why_not['missing labels']}"] * kind.needs_labels
+        needs = [f"every label: {kind.why_not['missing labels']}"] if kind.needs_labels else []
         needs += [] if kind.takes_factors else [f"no larger factors: {kind.why_not['factors']}"]
         rows.append(
             [
