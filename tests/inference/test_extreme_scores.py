@@ -88,3 +88,19 @@ def test_a_model_of_more_labelings_than_float64_can_count():
             counted.dense_table(0)
         with pytest.raises(ValueError, match="too many for a SparseTable"):
             FactorGraph.from_factors([2] * n, [(range(n), SparseTable(states, np.zeros(5), 0.0))])
+
+
+@pytest.mark.parametrize("cls", [cls for cls in ALGORITHMS if "marginals" in cls.tasks])
+@pytest.mark.parametrize("offset", [1e7, 6e8])
+def test_marginals_are_distributions_where_one_node_is_far_from_zero(cls, offset):
+    # float32 holds steps of 1 and 64 there; tables of this range are summed by scores
+    rng = np.random.default_rng(0)
+    for graph in [lattice((4,)), lattice((2, 2))] * 4:
+        unary, table = ((100 * rng.normal(size=shape)).astype(np.float32) for shape in ((4, 3), (1, 3, 3)))
+        unary[0] += np.float32(offset)
+        if cls in FOREST_ONLY and not graph.is_forest:
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            found = cls().marginals(PairwiseModel(graph, unary, table))
+        assert np.allclose(found.unary.sum(axis=1), 1, atol=1e-4)

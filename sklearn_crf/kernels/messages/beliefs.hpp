@@ -42,14 +42,15 @@ struct Beliefs {
                 const Real total = row_sum<Real>(belief, W);
                 if (!(total > 0)) return s;
                 row_scale<Real>(belief, 1 / total, W);
-                log_z_terms[s] = std::log(total);
+                log_z_terms[s] = std::log(double(total));
                 continue;
             }
             sum_of_rows<Real>(own, messages, first, last, last, W, belief);
             std::copy_n(belief, W, x);
             if (row_max<Real>(x, W) == Real(kNoScore)) return s;
             const Real top = exponentiate<Real>(x, field.states_of(s), W);
-            log_z_terms[s] = top + std::log(row_sum<Real>(x, W));
+            // In double precision: the logarithm of the sum must survive beside scores far from zero.
+            log_z_terms[s] = top + std::log(double(row_sum<Real>(x, W)));
             for (i64 a = 0; a < W; a++) belief[a] = Real(belief[a] - log_z_terms[s]);
         }
         return -1;
@@ -135,7 +136,7 @@ private:
             }
             const Real top = row_max<Real>(out, W);
             row_scale<Real>(out, 1 / top, W);
-            return std::log(top);
+            return std::log(double(top));
         }
         // A message of -inf forbids the state whatever the rest says.
         for (i64 a = 0; a < W; a++)
