@@ -6,15 +6,10 @@ from libc.stdint cimport int32_t, int64_t
 
 from sklearn_crf.kernels.chains.chains cimport Transitions, transitions_of
 from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "risk.hpp" namespace "crf" nogil:
-    cdef cppclass DenseFeatures[Real]:
-        int64_t n_features
-        const Real* weights
-        void* gemm
-        void* sum
-
     cdef cppclass SparseWeights[Real]:
         int64_t n_features
         const int64_t* pair_ptr

@@ -5,14 +5,10 @@ from cython cimport floating
 from libc.stdint cimport int64_t
 
 from sklearn_crf.kernels.core.blas cimport dgemm, sgemm
+from sklearn_crf.kernels.core.dense_features cimport DenseFeatures
 from sklearn_crf.kernels.core.pool cimport Threads, threads_of
 
 cdef extern from "nodes.hpp" namespace "crf" nogil:
-    cdef cppclass DenseFeatures[Real]:
-        int64_t n_features
-        const Real* weights
-        void* gemm
-        void* sum
     cdef cppclass RowFeatures[Real]:
         int64_t width
         const double* weights

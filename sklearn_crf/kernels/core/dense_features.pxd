@@ -1,0 +1,10 @@
+"""Dense features of nodes and what they are multiplied with, in C++."""
+
+from libc.stdint cimport int64_t
+
+cdef extern from "core/dense_features.hpp" namespace "crf" nogil:
+    cdef cppclass DenseFeatures[Real]:
+        int64_t n_features
+        const Real* weights
+        void* gemm
+        void* sum
