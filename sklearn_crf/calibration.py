@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
@@ -105,7 +106,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             tags.estimator_type = None
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: Any, y: Any) -> "TemperatureScaling":
         """Find the temperature on examples left out, then fit to all.
 

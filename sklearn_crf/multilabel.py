@@ -6,13 +6,14 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.sparse.csgraph import minimum_spanning_tree
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import HasMethods, InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
@@ -161,7 +162,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         require_objects(self, params, {"estimator": "TRWCRF(pairwise='ising')"})
         return super().set_params(**params)
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiLabelField":
         """Fit the field of the labels.
 

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, warn_caller
@@ -224,7 +225,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     # Training ------------------------------------------------------------------------------------------------------
 
     # Learning rules, searches and inference check their own options.
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "DenseCRF":
         """Learn the weights.
 

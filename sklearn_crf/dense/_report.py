@@ -8,11 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.stats import wilcoxon
-from sklearn.base import _fit_context, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.dense._estimator import DenseCRF
 from sklearn_crf.dense._examples import DenseExample, read_examples
@@ -42,7 +43,7 @@ class GridField(HoldsOptions):
     missing_label: Any = None
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: list[DenseExample], y: list[np.ndarray]) -> "GridField":
         """Learn the weights."""
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)

@@ -5,9 +5,10 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import C_INTERVAL
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
@@ -308,7 +309,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Fits ----------------------------------------------------------------------------------------------------------
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self,
         X: Any,
@@ -345,8 +345,16 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         estimator
             self
         """
+        interruption = self._fit(X, y, sample_weight, node_weight, X_val, y_val)
+        if interruption is not None:
+            raise interruption
+        return self
+
+    @fits
+    def _fit(self, X, y, *given):
+        """Read, plan, train and store; return what interrupted training if the weights so far are kept, else None."""
         parameters = FieldParameters.of(self)
-        given, held_out = held_out_examples(parameters, X, y, sample_weight, node_weight, X_val, y_val)
+        given, held_out = held_out_examples(parameters, X, y, *given)
         data = parameters.read(*given)
         try:
             plan = data.pack(parameters.plan(data))
@@ -354,11 +362,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             self._store(data.encoded, fitted_attributes(data, plan, record.coef) | record.fitted())
         finally:
             data.finish()
-        if record.interrupted is not None:
-            raise record.interrupted
-        return self
+        return record.interrupted
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
         """Continue training with more examples, by one pass of stochastic steps over them.
 

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._parameters import require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter, warn_caller
@@ -183,7 +184,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         require_objects(self, params, {"solver": "ScaledSGD()", "priors": "Priors()"})
         return super().set_params(**params)
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(
         self, X: ArrayLike | Shards, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> "MultiConditionalMFA":
@@ -214,7 +215,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         self._store(data, plan, ends)
         return ends
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def partial_fit(
         self,
         X: ArrayLike,

@@ -7,10 +7,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
 from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, as_images, grey_planes, in_layout_of
@@ -102,7 +102,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
     shrinkage: float = 100.0
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: ArrayLike) -> "AdaptiveFilters":  # type: ignore[override]
         """Learn the filters.
 
@@ -126,7 +126,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         self._fit(X, y)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Learn the filters, and restore each training image by those of the other half of the images.
 

@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions, restore_versioned_state, versioned_state
@@ -118,7 +119,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
     missing_label: object = None
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: ArrayLike) -> "ClassifierScores":
         """Fit the classifier on the nodes of all examples.
 
@@ -142,7 +143,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         self._fit(X, y)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Fit, and score each example by a classifier that was fitted without it.
 

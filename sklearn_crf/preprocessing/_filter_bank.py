@@ -12,9 +12,10 @@ import numpy as np
 import scipy.fft
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context, clone
+from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_tasks, range_runner
 from sklearn_crf.kernels.preprocessing.images import filter_stride, separable_responses
@@ -191,7 +192,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
     include_input: bool = True
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "FilterBank":
         images = as_images(X)
         kernels = self._kernels(images)
@@ -263,7 +264,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
     _: KW_ONLY
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "ChannelUnion":
         kept = self.transformers
         if not kept or not all(isinstance(part, ChannelTransformer) for part in kept):

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
@@ -68,7 +68,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     scales: Sequence[float] = (1.0, 2.0, 4.0)
     patch_radius: int = 1
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "LocalImageFeatures":
         self._check_parameters()
         return super().fit(X)

@@ -4,13 +4,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import TransformerMixin, _fit_context, clone
+from sklearn.base import TransformerMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf import encoding
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import sound_csr
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
@@ -77,7 +78,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
     transformer: Any
     missing_label: object = None
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fits(has_estimators=True)
     def fit(self, X: Any, y: Any = None) -> "NodeTransformer":
         """Fit a clone of the transformer on all nodes.
 

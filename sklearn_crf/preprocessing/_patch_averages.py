@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
@@ -85,7 +85,7 @@ class PatchAverages(ChannelTransformer, auto_wrap_output_keys=None):
     patch_radius: int = 1
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchAverages":
         self._checked_bandwidths()
         super().fit(X)

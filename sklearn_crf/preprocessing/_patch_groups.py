@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.fft
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
 from sklearn_crf.kernels.preprocessing.images import BEHIND, PATCH_SIDE, shrink_groups
@@ -77,7 +77,7 @@ class PatchGroups(ChannelTransformer, auto_wrap_output_keys=None):
     step: int = 4
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchGroups":
         super().fit(X)
         of_pilot = averages_of_noise(self.noise).fit(X).reach_

@@ -9,10 +9,10 @@ import scipy.fft
 from numpy.typing import ArrayLike
 from scipy.ndimage import binary_dilation, binary_erosion
 from scipy.sparse.linalg import LinearOperator
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integers
 from sklearn_crf._options import options
 from sklearn_crf._threads import map_coarse
@@ -111,8 +111,8 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
     random_state: int | np.random.RandomState | None = None
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":
+    @fits
+    def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":  # type: ignore[override]
         """Take patches from the boundaries of masks.
 
         Parameters
@@ -137,7 +137,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         self._fit(grey_planes(as_images(X), "X", self), y)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """Fit, and lay the masks over the training images, leaving out of each the patches taken from it.
 

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import InvalidParameterError
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_array
 from sklearn_crf._options import options
 from sklearn_crf._threads import range_runner
@@ -68,7 +68,7 @@ class PatchShrinkage(ChannelTransformer, auto_wrap_output_keys=None):
     _: KW_ONLY
     n_jobs: int | None = None
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "PatchShrinkage":
         self._checked_thresholds()
         super().fit(X)

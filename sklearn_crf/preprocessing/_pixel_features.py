@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter, sobel
-from sklearn.base import TransformerMixin, _fit_context
+from sklearn.base import TransformerMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.preprocessing._image_transformer import in_layout_of, is_stack
@@ -68,7 +69,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         tags.requires_fit = False
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "PixelFeatures":
         """Check the parameters and the images; nothing is learned.
 

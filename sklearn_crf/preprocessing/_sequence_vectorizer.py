@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
-from sklearn.base import BaseEstimator, TransformerMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.distributed import Shard, Shards
@@ -106,7 +107,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.fit_transform(X)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit_transform(self, X: Sequences | Shards, y: object = None) -> np.ndarray | Shards:
         """Learn the columns and transform, in one pass: ``X`` may be a generator.
 

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_integer
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
@@ -203,7 +204,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
             tags.estimator_type = None
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeFieldClassifier":
         """Grow the trees and fit their leaves.
 

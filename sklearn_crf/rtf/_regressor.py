@@ -7,13 +7,14 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import RegressorMixin, _fit_context, clone
+from sklearn.base import RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._reports import fit_callbacks
 from sklearn_crf.distributed import Shards, of_each_shard, scored_shards
 from sklearn_crf.models import GaussianModel
@@ -220,7 +221,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fits
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RegressionTreeField":
         """Grow the trees and fit their leaves.
 

@@ -1,0 +1,43 @@
+"""Fits that happen as a whole or not at all."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, overload
+
+from sklearn.base import _fit_context
+
+Fit = TypeVar("Fit", bound=Callable[..., Any])
+
+
+@overload
+def fits(method: Fit) -> Fit: ...
+
+
+@overload
+def fits(*, has_estimators: bool) -> Callable[[Fit], Fit]: ...
+
+
+def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
+    """Check the parameters before a method that fits, and give the estimator its former state back if it fails.
+
+    An interrupt may come between any two statements, also between two assignments of fitted attributes.
+    """
+    # has_estimators: whether parameters hold estimators of the user, which check their own parameters then
+    if method is None:
+        return lambda method: _whole(method, has_estimators)
+    return _whole(method, has_estimators)
+
+
+def _whole(method, has_estimators):
+    checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)
+
+    @wraps(method)
+    def fit(estimator, *args, **kwargs):
+        before = dict(vars(estimator))
+        try:
+            return checked(estimator, *args, **kwargs)
+        except BaseException:
+            estimator.__dict__ = before
+            raise
+
+    return fit

@@ -1,0 +1,87 @@
+"""Fits happen as a whole or not at all, wherever they are stopped."""
+
+import pickle
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from field_data import noisy_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from small_fits import MAKERS, rows, targets
+from stopping import Stopped, stopped_at
+
+from sklearn_crf import TRWCRF
+from sklearn_crf.calibration import TemperatureScaling
+from sklearn_crf.preprocessing import (
+    AdaptiveFilters,
+    ClassifierScores,
+    FilterBank,
+    NodeTransformer,
+    PatchAverages,
+    PatchGroups,
+    PatchOverlays,
+    SequenceVectorizer,
+)
+
+LARGER = 5, 14  # images, and their side
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def planes(n=4, side=12):
+    X, y = targets(n, side)
+    return X[..., 0], y
+
+
+def one_hot_planes(n=4, side=12):
+    X, y = noisy_blobs(n, side=side)
+    return X[..., 0], y
+
+
+def sentences(n=4, side=6):
+    return [[{"word": str(i * j)} for i in range(side)] for j in range(n)], None
+
+
+FITS = {name: (make, data, ["fit"]) for name, (make, data) in MAKERS.items()} | {
+    "TRWCRF.partial_fit": (*MAKERS["TRWCRF"], ["partial_fit"]),
+    "MultiConditionalMFA.partial_fit": (*MAKERS["MultiConditionalMFA"], ["partial_fit"]),
+    "TemperatureScaling": (lambda: TemperatureScaling(TRWCRF(max_iter=2), cv=2), MAKERS["TRWCRF"][1], ["fit"]),
+    "ClassifierScores": (lambda: ClassifierScores(LogisticRegression(), cv=2), rows, ["fit", "fit_transform"]),
+    "NodeTransformer": (lambda: NodeTransformer(StandardScaler()), rows, ["fit"]),
+    "AdaptiveFilters": (AdaptiveFilters, planes, ["fit", "fit_transform"]),
+    "PatchOverlays": (lambda: PatchOverlays(n_patches=5, patch_size=5), one_hot_planes, ["fit", "fit_transform"]),
+    "FilterBank": (FilterBank, planes, ["fit"]),
+    "PatchAverages": (PatchAverages, planes, ["fit"]),
+    "PatchGroups": (PatchGroups, planes, ["fit"]),
+    "SequenceVectorizer": (SequenceVectorizer, sentences, ["fit", "fit_transform"]),
+}
+
+
+def state_of(model):
+    # Equal strings are one object or several; after a copy they are as pickles make them.
+    return {name: pickle.dumps(pickle.loads(pickle.dumps(value))) for name, value in vars(model).items()}
+
+
+def run(before, make, method, data, line):
+    """Return the estimator that had a state before a fit, and the number of lines that the fit ran."""
+    model = make()
+    model.__dict__ = {key: pickle.loads(value) for key, value in before.items()}
+    with stopped_at(line) as lines, suppress(Stopped):
+        getattr(model, method)(*data)
+    return model, len(lines)
+
+
+@pytest.mark.parametrize(("name", "method"), [(name, each) for name, (*_, methods) in FITS.items() for each in methods])
+def test_fits_that_are_stopped_anywhere_are_whole_or_have_not_happened(name, method):
+    make, data, _ = FITS[name]
+    before = state_of(make().fit(*data()))
+    # The first fit also fills caches.
+    _, (model, n_lines) = (run(before, make, method, data(*LARGER), None) for _ in range(2))
+    after = state_of(model)
+    # Attributes are set at the end.
+    moments = n_lines - np.concatenate([np.arange(12), np.random.default_rng(0).integers(12, n_lines, 4)])
+    for moment in moments:
+        model, n_run = run(before, make, method, data(*LARGER), moment)
+        assert n_run == moment
+        assert state_of(model) in (before, after)
