@@ -18,7 +18,7 @@ from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.encoding import Batch, Example
 from sklearn_crf.graphs import disjoint_union, lattice
 from sklearn_crf.inference import ICM
-from sklearn_crf.objectives import AssignmentSets, BatchObjectives, ContrastiveSets, EmpiricalRisk
+from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, EmpiricalRisk, SetsOfBatches
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
 SHAPE = 15, 20
@@ -64,7 +64,7 @@ def measured(kind, coef, potentials, batches, n_assignments, rng):
     models = [potentials.model(coef, batch.example) for batch in batches]
     pairs = list(zip(models, batches, strict=True))
     sets = [stored_assignments(kind, model, batch, n_assignments, rng) for model, batch in pairs]
-    risk = EmpiricalRisk(BatchObjectives([ContrastiveSets(part) for part in sets]), potentials, batches)
+    risk = EmpiricalRisk(SetsOfBatches([ContrastiveSets(part) for part in sets]), potentials, batches)
     with single_threaded_blas():
         of_sets = least_time(lambda: [part.terms_and_statistics(m) for part, m in zip(sets, models, strict=True)])
         of_risk = least_time(lambda: risk.value_grad(coef))

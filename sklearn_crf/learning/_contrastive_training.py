@@ -65,7 +65,8 @@ class ContrastiveTraining(Learning):
     given : list of array-like of shape (m, \\*lattice), optional
         Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
     given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
-        :math:`w_j(x_i)` of ``given``; None is one. See :func:`~sklearn_crf.objectives.decomposed_weights`.
+        :math:`w_j(x_i)` of ``given``; None is one. Sets that are chosen with probabilities :math:`P(C_j \mid y)`, of
+        labelings that matter by :math:`Q(y)`, weigh :math:`\sum_y P(C_j \mid y) \, Q(y)`.
     given_log_proposal : list of array-like of shape (m,), optional
         Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant: labelings weigh
         its inverse. See :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.

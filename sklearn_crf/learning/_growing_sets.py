@@ -9,13 +9,12 @@ from sklearn_crf.graphs import Graph
 from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives import (
     AssignmentSets,
-    BatchObjectives,
     BlockLikelihood,
     ContrastiveSets,
     MostViolated,
     Objective,
     Pseudolikelihood,
-    SumOfObjectives,
+    SetsOfBatches,
     with_known_surroundings,
 )
 from sklearn_crf.objectives._example_weights import model_by_weight
@@ -60,7 +59,7 @@ def members_of(batch, encoded):
     ]
 
 
-class ContrastiveObjective(BatchObjectives):
+class ContrastiveObjective(SetsOfBatches):
     """For each batch a family of tractable sub-objectives, and sets of assignments that may grow."""
 
     # families: list of list of Objective, for each batch
@@ -73,8 +72,7 @@ class ContrastiveObjective(BatchObjectives):
     def __init__(self, families, sets, members, plan, node_costs, grows):
         self.members, self.node_costs, self.grows = members, node_costs, grows
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
-        parts = zip(families, sets, strict=True)
-        super().__init__([SumOfObjectives([*family, ContrastiveSets(part)]) for family, part in parts])
+        super().__init__(list(map(ContrastiveSets, sets, families)))
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
         # Last labelings of persistent generators, by generator and repetition, and visits of each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
@@ -88,7 +86,7 @@ class ContrastiveObjective(BatchObjectives):
     def grown(self, grown):
         self.sets, self.latest, self.n_visits = grown
         for whole, sets in zip(self.objectives, self.sets, strict=True):
-            whole.parts[-1].sets = sets
+            whole.sets = sets
 
 
 class PlannedSets(Objective):

@@ -15,7 +15,6 @@ from sklearn_crf.inference import AutoMap, GraphCut, LoopyBP, TightenBound, TRWM
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.objectives import (
     AssignmentSets,
-    BatchObjectives,
     ContrastiveSets,
     EmpiricalRisk,
     FastRisk,
@@ -24,8 +23,8 @@ from sklearn_crf.objectives import (
     Pseudolikelihood,
     RelaxedLikelihood,
     SaddlePoint,
+    SetsOfBatches,
     StructuredHinge,
-    SumOfObjectives,
 )
 from sklearn_crf.objectives.contrastive import _contrastive_sets
 from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
@@ -155,7 +154,7 @@ def _example(rng, layout, n_classes, dtype, forbids, ones):
 
 def _objective(rng, name, potentials, batches):
     if name == "sets":
-        return BatchObjectives([_with_sets(rng, potentials, batch) for batch in batches])
+        return SetsOfBatches([_with_sets(rng, potentials, batch) for batch in batches])
     cost = rng.uniform(0.5, 2, 2 * (potentials.n_classes,)) * (1 - np.eye(potentials.n_classes))
     has_cycles = not all(batch.example.is_forest for batch in batches)
     best = GraphCut() if potentials.n_classes == 2 and has_cycles else AutoMap()
@@ -177,7 +176,7 @@ def _with_sets(rng, potentials, batch):
     for member, (start, stop) in enumerate(zip(batch.node_ptr[:-1], batch.node_ptr[1:], strict=True)):
         others = rng.integers(potentials.n_classes, size=(3, stop - start))
         sets.add_set(model, [batch.labels[start:stop], *others], member=member, weight=rng.uniform(0.5, 2))
-    return SumOfObjectives([Pseudolikelihood(), ContrastiveSets(sets)])
+    return ContrastiveSets(sets, [Pseudolikelihood()])
 
 
 @pytest.fixture(params=[False, True], ids=["usual pieces", "small pieces"])

@@ -116,7 +116,6 @@ OBJECTIVES = [
     objectives.SlackRescaledHinge(TreeInference(), COST),
     objectives.RelaxedHinge(LinearProgram(), COST),
     objectives.SoftmaxMargin(objectives.Likelihood(TreeInference()), COST, 0.5),
-    objectives.SumOfObjectives([objectives.Piecewise(), objectives.Pseudolikelihood()]),
     objectives.ContrastiveSets(sets()),
 ]
 for objective in OBJECTIVES:
@@ -162,7 +161,6 @@ MAY_MISS = {
             "SoftmaxMargin",
             "Piecewise",
             "SharedPieces",
-            "SumOfObjectives",
             "Pseudolikelihood",
             "StructuredHinge",
             "SlackRescaledHinge",

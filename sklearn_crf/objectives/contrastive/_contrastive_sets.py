@@ -1,5 +1,6 @@
 """Contrastive objective over sets of whole assignments."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -11,60 +12,12 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
 from sklearn_crf.objectives._example_weights import tables_by_weight
-from sklearn_crf.objectives._sums import BatchObjectives, SumOfObjectives
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.likelihood._pass_over_nodes import NodePass, total_risk
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 
 # Largest number of labelings of which all pairs are still affordable.
 _MOST_LABELINGS = 2**16
-
-
-def decomposed_weights(choice, importance, scale=1.0):
-    r"""Weights of sets from how they are chosen and how much each labeling matters.
-
-    .. math:: w_j = w \sum_y P(C_j \mid y) \, Q(y)
-
-    The weights sum to w. Any weights can be written so, in many ways.
-
-    Parameters
-    ----------
-    choice : array-like of shape (n_sets, n_labelings)
-        :math:`P(C_j \mid y)`: columns sum to one; positive only where the labeling is in the set.
-    importance : array-like of shape (n_labelings,)
-        :math:`Q(y)`: sums to one.
-    scale : float, default=1.0
-        :math:`w`, the importance of the example.
-
-    Returns
-    -------
-    ndarray of shape (n_sets,)
-
-    Raises
-    ------
-    ValueError
-        If ``choice`` or ``importance`` are not distributions.
-
-    References
-    ----------
-    D. Vickrey, C. Lin, D. Koller. Non-Local Contrastive Objectives. ICML 2010, section 4.
-
-    Examples
-    --------
-    >>> from sklearn_crf.objectives import decomposed_weights
-    >>> decomposed_weights([[1.0, 0.5], [0.0, 0.5]], [0.5, 0.5])
-    array([0.75, 0.25])
-    """
-    choice, importance = np.asarray(choice, dtype=np.float64), np.asarray(importance, dtype=np.float64)
-    if choice.ndim != 2 or importance.shape != choice.shape[1:]:
-        raise ValueError(
-            f"choice must have shape (n_sets, n_labelings) and importance (n_labelings,), got {choice.shape} and "
-            f"{importance.shape}."
-        )
-    for name, values in (("columns of choice", choice), ("importance", importance)):
-        if np.any(values < 0) or not np.allclose(values.sum(axis=0), 1):
-            raise ValueError(f"{name} must be probabilities that sum to one.")
-    return scale * (choice @ importance)
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
@@ -154,6 +107,8 @@ class ContrastiveSets(Objective):
     ----------
     sets : AssignmentSets
         Of one batch. They may grow from call to call.
+    others : sequence of Objective, default=()
+        Whose losses are added, such as the pseudolikelihood; they ask no inference.
 
     Examples
     --------
@@ -175,8 +130,9 @@ class ContrastiveSets(Objective):
 
     missing = "left out"
 
-    def __init__(self, sets: AssignmentSets):
+    def __init__(self, sets: AssignmentSets, others: Sequence[Objective] = ()):
         self.sets = sets
+        self.others = list(others)
 
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
@@ -186,7 +142,25 @@ class ContrastiveSets(Objective):
         if np.any((labels != self.sets.labels) & (labels >= 0)):
             raise ValueError("labels differ from those that the sets of assignments were made for.")
         terms, statistics = self.sets.terms_and_statistics(model)
+        for other in self.others:
+            loss = other.loss_statistics(model, labels, n_threads=n_threads)
+            terms, statistics = terms + loss.terms, statistics.plus(loss.statistics)
         return Loss(statistics=statistics, terms=terms)
+
+
+class SetsOfBatches(Objective):
+    """Sets of its own for each batch of an :class:`EmpiricalRisk`."""
+
+    # objectives: list of ContrastiveSets, in the order of the batches
+
+    missing = "left out"
+    of_examples = True
+
+    def __init__(self, objectives: Sequence[ContrastiveSets]):
+        self.objectives = list(objectives)
+
+    def of_batch(self, i: int) -> ContrastiveSets:
+        return self.objectives[i]
 
 
 class PassOfSets:
@@ -213,9 +187,9 @@ class PassOfSets:
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether every batch has a pseudolikelihood of nodes with dense features, and sets."""
-        if not isinstance(objective, BatchObjectives):
+        if not isinstance(objective, SetsOfBatches):
             return False
-        has_both = all(type(each) is SumOfObjectives and _kinds(each) == _PARTS for each in objective.objectives)
+        has_both = all(list(map(type, each.others)) == [Pseudolikelihood] for each in objective.objectives)
         return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
@@ -231,7 +205,7 @@ class PassOfSets:
         return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
 
     def _sets(self, i):
-        return self._objective.of_batch(i).parts[-1].sets
+        return self._objective.of_batch(i).sets
 
     def _is_small(self, i):
         n_assignments = self._sets(i).n_assignments
@@ -297,10 +271,3 @@ class _Scores(NamedTuple):
     @property
     def dtype(self):
         return self.unary.dtype
-
-
-_PARTS = [Pseudolikelihood, ContrastiveSets]
-
-
-def _kinds(objective):
-    return [type(part) for part in objective.parts]

@@ -16,12 +16,10 @@ from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import PairwiseModel, score
 from sklearn_crf.objectives import (
     AssignmentSets,
-    BatchObjectives,
     BlockLikelihood,
     ContrastiveSets,
     Likelihood,
     Pseudolikelihood,
-    SumOfObjectives,
 )
 
 
@@ -333,24 +331,15 @@ def test_other_labels_than_those_of_the_sets():
         ContrastiveSets(AssignmentSets(model, labels, node_ptr)).loss_statistics(model, labels[::-1])
 
 
-# Sums of objectives ----------------------------------------------------------------------------------------------
+# With other objectives -------------------------------------------------------------------------------------------
 
 
-def test_sum_of_objectives():
-    model = random_model("grid", 2)
-    labels = BruteForce().sample(model, 1, random_state=0)[0]
-    parts = [Pseudolikelihood(), Likelihood(BruteForce())]
-    loss = SumOfObjectives(parts).loss_statistics(model, labels)
-    losses = [part.loss_statistics(model, labels) for part in parts]
-    assert_allclose(loss.terms, losses[0].terms + losses[1].terms)
-    assert_allclose(loss.statistics.tables, losses[0].statistics.tables + losses[1].statistics.tables)
-    assert_array_equal(SumOfObjectives([]).loss_statistics(model, labels).terms, 0)
-
-
-def test_a_sum_is_what_all_its_parts_are():
-    whole = SumOfObjectives([Pseudolikelihood(), Likelihood(BruteForce())])
-    assert (whole.missing, whole.exact_on, whole.smooth, whole.has_value) == ("rejected", "any", True, True)
-    assert whole.needs == {"marginals"}
-    each = BatchObjectives([Pseudolikelihood(), whole])
-    assert each.of_batch(1) is whole
-    assert whole.of_batch(1) is whole
+def test_losses_of_other_objectives_are_added():
+    model, labels, node_ptr = packed()
+    sets = AssignmentSets(model, labels, node_ptr)
+    sets.extend(model, (labels + 1) % model.n_columns)
+    others = [Pseudolikelihood(), Likelihood(BruteForce())]
+    loss = ContrastiveSets(sets, others).loss_statistics(model, labels)
+    losses = [each.loss_statistics(model, labels) for each in (ContrastiveSets(sets), *others)]
+    assert_allclose(loss.terms, sum(each.terms for each in losses))
+    assert_allclose(loss.statistics.tables, sum(each.statistics.tables for each in losses))

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from sklearn_crf.graphs import lattice
 from sklearn_crf.inference import BruteForce
 from sklearn_crf.models import PairwiseModel, labeling_statistics, score
-from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, Likelihood, decomposed_weights, tangent_sets
+from sklearn_crf.objectives import AssignmentSets, ContrastiveSets, Likelihood, tangent_sets
 
 CHAIN = lattice((3,))
 STATES = all_labelings(3, 2)
@@ -76,29 +76,16 @@ def test_steps_along_tangents_reach_maximum_likelihood():
     assert_allclose(theta, exact, atol=1e-5)
 
 
-def test_tangent_weights_are_decomposed_weights():
+def test_tangent_weights_are_those_of_sets_chosen_at_random():
     model = chain_model([0.3, 0.7])
     labels = STATES[5]
     p = probabilities(model)
     pairs = [(j, k) for j in range(8) for k in range(j, 8)]
     choice = np.array([[(y in pair) / 8 for y in range(8)] for pair in pairs])
-    weight = dict(zip(pairs, decomposed_weights(choice, p, scale=8), strict=True))
+    weight = dict(zip(pairs, 8 * (choice @ p), strict=True))
     assert sum(weight.values()) == pytest.approx(8)
     expected = [weight[tuple(sorted((5, k)))] for k in range(8) if k != 5]
     assert_allclose(tangent_sets(model, labels).set_weight, expected)
-
-
-@pytest.mark.parametrize(
-    ("choice", "importance", "message"),
-    [
-        (np.ones((2, 3)), np.ones(3) / 3, "columns of choice must be probabilities"),
-        (np.ones((2, 3)) / 2, np.ones(3), "importance must be probabilities"),
-        (np.ones((2, 3)) / 2, np.ones(2) / 2, r"importance \(n_labelings,\)"),
-    ],
-)
-def test_weights_need_distributions(choice, importance, message):
-    with pytest.raises(ValueError, match=message):
-        decomposed_weights(choice, importance)
 
 
 def test_tangent_sets_are_for_a_handful_of_nodes():
