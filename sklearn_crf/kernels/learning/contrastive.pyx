@@ -1,12 +1,11 @@
 """Scores of stored assignments relative to the true one, their shares of probability, and the derivatives.
 
-An assignment is kept as what it changes: numbers ``node * K + state`` of the states it gives to nodes, or where it
-changes many the states of all nodes, packed in bits; and how many times more than the truth it uses each entry of the
-flat tables. ``ptr`` tells where those of an assignment begin.
+An assignment is kept as what it changes: numbers ``node * K + state`` of the states it gives to nodes, and how many
+times more than the truth it uses each entry of the flat tables. ``ptr`` tells where those of an assignment begin.
 """
 
 from libc.math cimport exp, log
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t
 
 ctypedef fused node_code:
     uint16_t
@@ -64,109 +63,6 @@ def add_node_changes(
                 continue
             for c in range(ptr[a], ptr[a + 1]):
                 unary[codes[c]] += share[a]
-
-
-def add_packed_gains(
-    const uint8_t[::1] packed,  # IN states of nodes in ascending order, the first in the lowest bits of a byte
-    const int64_t[::1] ptr,  # IN (m + 1,) bytes of each assignment; none if its changes are listed
-    const int64_t[::1] first,  # IN (m,) node that an assignment begins with
-    const int64_t[::1] n_nodes,  # IN (m,) nodes of each
-    int n_bits,  # IN bits of a state: 1, 2, 4 or 8
-    Py_ssize_t n_columns,
-    const double[::1] unary_gain,  # IN (N * K,), of the true states 0
-    double[::1] gains,  # IN OUT (m,)
-):
-    """Score the nodes of every packed assignment."""
-    cdef:
-        Py_ssize_t a
-        const uint8_t* row
-        const double* gain
-    with nogil:
-        for a in range(gains.shape[0]):
-            if ptr[a] == ptr[a + 1]:
-                continue
-            row = &packed[ptr[a]]
-            gain = &unary_gain[first[a] * n_columns]
-            # Constants, so that the compiler unrolls each.
-            if n_bits == 1:
-                gains[a] += _gain_of_row(row, n_nodes[a], 1, n_columns, gain)
-            elif n_bits == 2:
-                gains[a] += _gain_of_row(row, n_nodes[a], 2, n_columns, gain)
-            elif n_bits == 4:
-                gains[a] += _gain_of_row(row, n_nodes[a], 4, n_columns, gain)
-            else:
-                gains[a] += _gain_of_row(row, n_nodes[a], 8, n_columns, gain)
-
-
-cdef inline double _gain_of_row(
-    const uint8_t* row, int64_t n_nodes, int n_bits, Py_ssize_t n_columns, const double* gain
-) noexcept nogil:
-    cdef:
-        int64_t p, n_full = n_nodes * n_bits >> 3
-        int mask = (1 << n_bits) - 1
-        int k, states
-        int per_byte = 8 // n_bits
-        double even = 0.0, odd = 0.0
-    for p in range(n_full):
-        states = row[p]
-        if per_byte == 1:
-            even += gain[states]
-        else:
-            for k in range(per_byte // 2):
-                even += gain[2 * k * n_columns + ((states >> (2 * k * n_bits)) & mask)]
-                odd += gain[(2 * k + 1) * n_columns + ((states >> ((2 * k + 1) * n_bits)) & mask)]
-        gain += per_byte * n_columns
-    for k in range(<int> (n_nodes - n_full * per_byte)):
-        even += gain[k * n_columns + ((row[n_full] >> (k * n_bits)) & mask)]
-    return even + odd
-
-
-def add_packed_changes(
-    const uint8_t[::1] packed,
-    const int64_t[::1] ptr,
-    const int64_t[::1] first,
-    const int64_t[::1] n_nodes,
-    int n_bits,
-    Py_ssize_t n_columns,
-    const double[::1] share,  # IN (m,)
-    double[::1] unary,  # IN OUT (N * K,) the truth's states are added to as well
-):
-    """The adjoint of that."""
-    cdef:
-        Py_ssize_t a
-        const uint8_t* row
-        double* total
-    with nogil:
-        for a in range(share.shape[0]):
-            if ptr[a] == ptr[a + 1] or share[a] == 0:
-                continue
-            row = &packed[ptr[a]]
-            total = &unary[first[a] * n_columns]
-            if n_bits == 1:
-                _add_row(row, n_nodes[a], 1, n_columns, share[a], total)
-            elif n_bits == 2:
-                _add_row(row, n_nodes[a], 2, n_columns, share[a], total)
-            elif n_bits == 4:
-                _add_row(row, n_nodes[a], 4, n_columns, share[a], total)
-            else:
-                _add_row(row, n_nodes[a], 8, n_columns, share[a], total)
-
-
-cdef inline void _add_row(
-    const uint8_t* row, int64_t n_nodes, int n_bits, Py_ssize_t n_columns, double share, double* total
-) noexcept nogil:
-    cdef:
-        int64_t p, n_full = n_nodes * n_bits >> 3
-        int mask = (1 << n_bits) - 1
-        int k, states
-        int per_byte = 8 // n_bits
-    for p in range(n_full):
-        states = row[p]
-        for k in range(per_byte):
-            total[k * n_columns + ((states >> (k * n_bits)) & mask)] += share
-        total += per_byte * n_columns
-    for k in range(<int> (n_nodes - n_full * per_byte)):
-        total[k * n_columns + ((row[n_full] >> (k * n_bits)) & mask)] += share
 
 
 def list_pair_changes(
@@ -253,7 +149,7 @@ cdef inline int64_t _count(
     return n_found
 
 
-def listed_pair_gains(
+def add_pair_gains(
     const pair_code[::1] codes,
     const change[::1] changes,
     const int64_t[::1] ptr,
@@ -273,7 +169,7 @@ def listed_pair_gains(
             gains[a] += total
 
 
-def add_listed_pairs(
+def add_pair_changes(
     const pair_code[::1] codes,
     const change[::1] changes,
     const int64_t[::1] ptr,
@@ -290,41 +186,6 @@ def add_listed_pairs(
                 continue
             for c in range(ptr[a], ptr[a + 1]):
                 tables[codes[c]] += share[a] * changes[c]
-
-
-def all_pair_gains(
-    const change[:, ::1] changes,  # IN (m, n_cells)
-    const double[::1] tables,  # IN (n_cells,)
-    double[::1] gains,  # IN OUT (m,)
-):
-    """The same where every entry is kept."""
-    cdef:
-        Py_ssize_t a, c
-        double total
-    with nogil:
-        for a in range(gains.shape[0]):
-            total = 0.0
-            for c in range(tables.shape[0]):
-                # What is not used may be forbidden.
-                if changes[a, c] != 0:
-                    total += changes[a, c] * tables[c]
-            gains[a] += total
-
-
-def add_all_pairs(
-    const change[:, ::1] changes,  # IN (m, n_cells)
-    const double[::1] share,  # IN (m,)
-    double[::1] tables,  # IN OUT (n_cells,)
-):
-    """The adjoint of that."""
-    cdef:
-        Py_ssize_t a, c
-    with nogil:
-        for a in range(share.shape[0]):
-            if share[a] == 0:
-                continue
-            for c in range(tables.shape[0]):
-                tables[c] += share[a] * changes[a, c]
 
 
 def normalize_sets(

@@ -6,9 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf.kernels.learning.contrastive import list_pair_changes, normalize_sets
+from sklearn_crf.kernels.learning.contrastive import (
+    add_node_changes,
+    add_pair_changes,
+    add_pair_gains,
+    list_pair_changes,
+    node_gains,
+    normalize_sets,
+)
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels
-from sklearn_crf.objectives.contrastive._assignment_rows import AllPairs, ListedPairs, NodeStates, Rows
 
 
 class Changes(NamedTuple):
@@ -61,13 +67,41 @@ def pair_changes(model, truth, changes):
     return PairChanges(np.repeat(np.arange(changes.n_rows), counts), cells[:n_entries], change[:n_entries])
 
 
+class _Rows:
+    """Rows of different lengths in flat columns. Appended pieces are joined when they are read."""
+
+    def __init__(self, *dtypes):
+        self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
+        self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
+
+    def append(self, row, n_rows, *columns):
+        """Append entries of more rows, ``row`` ascending from 0."""
+        for pieces, column in zip(self._pieces, columns, strict=True):
+            pieces.append(column.astype(pieces[0].dtype, copy=False))
+        self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
+
+    @property
+    def columns(self):
+        """Each as one array."""
+        return tuple(_joined(pieces) for pieces in self._pieces)
+
+    @property
+    def nbytes(self):
+        """Memory that they take."""
+        return sum(column.nbytes for column in (*self.columns, self.ptr))
+
+    @property
+    def ptr(self):
+        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        return _joined(self._ptr_pieces)
+
+
 class AssignmentSets:
     r"""Sets of assignments of the examples of one batch, the labels of each example being in all of its sets.
 
-    An assignment is stored by its differences from the truth, in the smallest integers that hold them, or where these
-    are many by the states of its nodes, up to sixteen of which take half a byte; and by how much more often each entry
-    of the tables is used. Tables are looked up by that, never by edges, so that neither scores nor their adjoint walk
-    over edges.
+    An assignment is stored by its differences from the truth, in the smallest integers that hold them: the states that
+    it changes, and how much more often it uses entries of the tables. Tables are looked up by that, never by edges, so
+    that neither scores nor their adjoint walk over edges.
 
     Parameters
     ----------
@@ -123,15 +157,15 @@ class AssignmentSets:
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
         self._own_weight = _checked_weights(generated_weight, len(self._own_set))
-        self._states = NodeStates(self.labels, self._n_columns)
-        self._set_of = Rows(np.int32, np.uint64)
+        # Numbers ``node * n_columns + state`` of changed states; entries of the tables, and how much more often each.
+        self._states = _Rows(_smallest_codes(n_nodes * self._n_columns))
+        self._set_of = _Rows(np.int32, np.uint64)
         # What is added to the score of each assignment less that of the truth, where some set has proposals.
         self._tilt: np.ndarray | None = None
         n_edges = model.graph.n_edges
         # An assignment cannot use an entry more often than there are edges, if each counts as one.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
-        keep = AllPairs if model.tables.size * len(self._own_set) <= n_edges else ListedPairs
-        self._pairs = keep(model.tables.size, np.int16 if counted else model.dtype)
+        self._pairs = _Rows(_smallest_codes(model.tables.size), np.int16 if counted else model.dtype)
 
     @property
     def n_assignments(self) -> int:
@@ -146,9 +180,9 @@ class AssignmentSets:
     @property
     def nbytes(self) -> int:
         """Memory that the assignments take, in bytes."""
-        kept = *self._states.arrays, *self._pairs.arrays, *self._set_of.columns
         tilt = () if self._tilt is None else (self._tilt,)
-        return sum(array.nbytes for array in (*kept, *tilt, self.set_weight, self.set_member))
+        kept = self._states, self._pairs, self._set_of, self.set_weight, self.set_member
+        return sum(each.nbytes for each in (*kept, *tilt))
 
     # Adding assignments --------------------------------------------------------------------------------------------
 
@@ -274,26 +308,22 @@ class AssignmentSets:
         # tilt: of each assignment, or None
         if not changes.n_rows:
             return 0
-        fingerprints = _fingerprints(changes.node * self._n_columns + changes.state, changes.row, set_of)
+        codes = changes.node * self._n_columns + changes.state
+        fingerprints = _fingerprints(codes, changes.row, set_of)
         new = np.zeros(len(set_of), dtype=bool)
         new[np.unique(fingerprints, return_index=True)[1]] = True
         if not is_new_set:
             new &= ~np.isin(fingerprints, self._set_of.columns[1])
-        changes = changes.chosen(new)
+        codes, changes = codes[new[changes.row]], changes.chosen(new)
         n_new = changes.n_rows
         if n_new:
             pairs = pair_changes(model, self.labels, changes)
-            self._states.append(changes, *self._nodes_of(set_of[new]))
-            self._pairs.append(pairs, n_new)
+            self._states.append(changes.row, n_new, codes)
+            self._pairs.append(pairs.row, n_new, pairs.code, pairs.change)
             self._set_of.append(np.arange(n_new), n_new, set_of[new], fingerprints[new])
             if tilt is not None:
                 self._tilt_last(tilt[new])
         return n_new
-
-    def _nodes_of(self, set_of):
-        """First node and number of nodes of the example that each assignment is of."""
-        member = self.set_member[set_of]
-        return self._node_ptr[member], self._node_ptr[member + 1] - self._node_ptr[member]
 
     # Loss ----------------------------------------------------------------------------------------------------------
 
@@ -316,9 +346,10 @@ class AssignmentSets:
         unary = model.unary.astype(np.float64)
         true_scores = unary[np.arange(len(unary)), self.labels]
         if true_scores.min(initial=0.0) > -np.inf:
-            tables = model.tables.astype(np.float64).ravel()
-            gains = self._states.gains(unary - true_scores[:, None], *self._nodes_of(self.set_of))
-            self._pairs.add_gains(tables, gains)
+            unary_gain, tables = (unary - true_scores[:, None]).ravel(), model.tables.astype(np.float64).ravel()
+            gains = np.empty(self.n_assignments)
+            node_gains(*self._states.columns, self._states.ptr, unary_gain, gains)
+            add_pair_gains(*self._pairs.columns, self._pairs.ptr, tables, gains)
             # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
             if np.all(gains < np.inf):
                 return gains
@@ -350,8 +381,11 @@ class AssignmentSets:
 
     def _statistics(self, share, shape_of_tables, dtype):
         """Statistics of the assignments less those of the truth, each as often as its share says."""
-        unary, tables = self._states.statistics(share, *self._nodes_of(self.set_of)), np.zeros(shape_of_tables)
-        self._pairs.add_statistics(share, tables.reshape(-1))
+        unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
+        add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
+        # NumPy's sums over short axes take longer than all else here.
+        unary[np.arange(len(unary)), self.labels] = -(unary @ np.ones(self._n_columns))
+        add_pair_changes(*self._pairs.columns, self._pairs.ptr, share, tables.reshape(-1))
         return Statistics(unary.astype(dtype, copy=False), tables)
 
     def statistics_of_each(self, shape_of_tables: tuple[int, ...], dtype: Any, first: int = 0) -> Iterator[Statistics]:
@@ -386,6 +420,20 @@ class AssignmentSets:
         if self._tilt is not None:
             gains += self._tilts()
         normalize_sets(self.set_of, self.set_weight, gains, np.empty(len(losses)), losses)
+
+
+def _smallest_codes(n_codes):
+    """The smallest integers that the kernels know and that count so far."""
+    if n_codes > 2**32:
+        raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
+    return np.uint16 if n_codes <= 2**16 else np.uint32
+
+
+def _joined(pieces):
+    """The arrays of a list as one, which takes their place in it."""
+    if len(pieces) > 1:
+        pieces[:] = [np.concatenate(pieces)]
+    return pieces[0]
 
 
 def _checked_weights(weight, n_members):
