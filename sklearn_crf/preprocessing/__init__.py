@@ -6,10 +6,8 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._group_rows import group_rows, ungroup_rows
 from sklearn_crf.preprocessing._local_image_features import LocalImageFeatures
 from sklearn_crf.preprocessing._node_transformer import NodeTransformer
-from sklearn_crf.preprocessing._patch_averages import PatchAverages
-from sklearn_crf.preprocessing._patch_groups import PatchGroups
+from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage
 from sklearn_crf.preprocessing._patch_overlays import PatchOverlays
-from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
 from sklearn_crf.preprocessing._pixel_features import PixelFeatures
 from sklearn_crf.preprocessing._sequence_vectorizer import SequenceVectorizer
 

@@ -279,15 +279,12 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             found[rows, :, 1] = means + _filtered(inputs, kinds.ravel(), filters).reshape(means.shape)
         return found
 
-    def _n_outputs(self, n_channels):
-        return 2 * n_channels
-
     def _write(self, image, out, n_threads, before=()):
         check_is_fitted(self, "filters_")
         out[...] = self._restored(image[..., 0].astype(np.float64), self.filters_)
 
-    def _feature_names(self, input_features):
-        return [f"{prefix}{name}" for prefix in self._prefixes(input_features) for name in ("linear", "adaptive")]
+    def _names_of_channel(self) -> list[str]:
+        return ["linear", "adaptive"]
 
 
 class _Moments(NamedTuple):

@@ -3,9 +3,7 @@
 import numpy as np
 
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
-from sklearn_crf.preprocessing._patch_averages import PatchAverages, averages_of_noise
-from sklearn_crf.preprocessing._patch_groups import PatchGroups
-from sklearn_crf.preprocessing._patch_shrinkage import PatchShrinkage
+from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, averages_of_noise
 from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
 # Groups of patches that take a fifth of the time of the transformer's own, but for the pilot that is there already.

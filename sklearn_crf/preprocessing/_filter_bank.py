@@ -203,12 +203,13 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         self.reach_ = max(max(kernel.shape) // 2 for kernel in self.kernels_)
         return self
 
+    def _names_of_channel(self) -> list[str]:
+        return self._names
+
     def _feature_names(self, input_features):
-        single = input_features is None and self.n_channels_ == 1
-        channels = self._channel_names(input_features)
-        own = (["intensity"] if single else channels) if self.include_input else []
-        names = [name if single else f"{channel}_{name}" for channel in channels for name in self._names]
-        return [*own, *names]
+        names = super()._feature_names(input_features)
+        own = [prefix.removesuffix("_") or "intensity" for prefix in self._prefixes(input_features)]
+        return own + names if self.include_input else names
 
     def _kernels(self, images):
         """Kernels by name, written out or separable."""
@@ -232,7 +233,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         return {f"filter{k}": kernel for k, kernel in enumerate(kernels)}
 
     def _n_outputs(self, n_channels):
-        return n_channels * (len(self._fitted_kernels) + self.include_input)
+        return super()._n_outputs(n_channels) + n_channels * self.include_input
 
     def _write(self, image, out, n_threads, before=()):
         kernels = self._fitted_kernels
@@ -266,15 +267,16 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
 
     @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: Any = None) -> "ChannelUnion":
-        kept = self.transformers
-        if not kept or not all(isinstance(part, ChannelTransformer) for part in kept):
+        super().fit(X)
+        self.transformers_ = [clone(part).fit(X) for part in self.transformers]
+        self.reach_ = max(part.reach_ for part in self.transformers_)
+        return self
+
+    def _check_parameters(self) -> None:
+        if not self.transformers or not all(isinstance(part, ChannelTransformer) for part in self.transformers):
             raise InvalidParameterError(
                 f"transformers must be a list of image transformers, got {self.transformers!r}."
             )
-        super().fit(X)
-        self.transformers_ = [clone(part).fit(X) for part in kept]
-        self.reach_ = max(part.reach_ for part in self.transformers_)
-        return self
 
     @property
     def period_(self) -> int:

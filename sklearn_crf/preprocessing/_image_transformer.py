@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf._fits import fits
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import HoldsOptions
@@ -85,6 +86,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         tags.no_validation = True
         return tags
 
+    @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "ImageTransformer":
         """Check the parameters and note the number of channels; nothing is learned.
 
@@ -99,8 +101,12 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         -------
         self
         """
+        self._check_parameters()
         self.n_channels_ = as_images(X)[0].shape[2]
         return self
+
+    def _check_parameters(self) -> None:
+        """Raise InvalidParameterError for a parameter that its constraints alone do not tell to be wrong."""
 
     def transform(self, X: ArrayLike) -> np.ndarray:
         """Features of every pixel.
@@ -170,8 +176,15 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
         return map_coarse(partial(channels_of, self), images, self.n_jobs)
 
     @abstractmethod
+    def _names_of_channel(self) -> list[str]:
+        """Return the names of the features of one channel."""
+
+    def _feature_names(self, input_features):
+        return [prefix + name for prefix in self._prefixes(input_features) for name in self._names_of_channel()]
+
     def _n_outputs(self, n_channels):
         """Return the number of channels F of an image of C channels."""
+        return n_channels * len(self._names_of_channel())
 
     @abstractmethod
     def _write(self, image, out, n_threads, before=()):

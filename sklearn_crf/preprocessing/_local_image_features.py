@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from itertools import product
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter, gaussian_gradient_magnitude
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
-from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf.preprocessing._image_transformer import ImageTransformer
 
@@ -67,11 +65,6 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
     kinds: Sequence[str] = ("intensity", "mean", "deviation", "gradient", "position")
     scales: Sequence[float] = (1.0, 2.0, 4.0)
     patch_radius: int = 1
-
-    @fits
-    def fit(self, X: ArrayLike, y: Any = None) -> "LocalImageFeatures":
-        self._check_parameters()
-        return super().fit(X)
 
     def _transform_images(self, images):
         return [self._features(image) for image in images]

@@ -1,0 +1,352 @@
+"""Denoisers of images that look at patches: by thresholds, by averages over similar patches, by groups of them."""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+import scipy.fft
+from numpy.typing import ArrayLike
+from sklearn.utils._param_validation import Interval, InvalidParameterError
+
+from sklearn_crf._numbers import as_array
+from sklearn_crf._options import options
+from sklearn_crf._threads import range_runner
+from sklearn_crf.kernels.preprocessing.images import (
+    BEHIND,
+    PATCH_SIDE,
+    average_patches,
+    average_stride,
+    patch_stride,
+    shrink_groups,
+    shrink_patches,
+)
+from sklearn_crf.preprocessing._image_transformer import ChannelTransformer, centred_planes, channels_of, continued
+from sklearn_crf.preprocessing._tuning import (
+    AVERAGED_BANDWIDTH,
+    FILTERED_ROWS,
+    GROUPED_ROWS,
+    GUIDE_THRESHOLD,
+    SHRUNK_BY,
+    SHRUNK_ROWS,
+)
+
+_MARGIN = PATCH_SIDE - 1
+
+
+class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
+    """Transformers that denoise each channel by itself, on several rows at once, by patches of a guide."""
+
+    _least_rows: ClassVar[int]  # of a thread
+
+    @property
+    def reach_(self) -> int:
+        """Rows or columns between a pixel and the farthest that its features depend on."""
+        return _MARGIN
+
+    def _check_parameters(self) -> None:
+        # Features are named after the numbers that they are made with, which are checked there.
+        self._names_of_channel()
+
+    def _guides(self, image, n_threads, before):
+        """Return the copy (H, W, C) of an image that patches are compared in."""
+        return image
+
+    @abstractmethod
+    def _writer(self, plane, guide, level, out):
+        """Return the function that writes some rows, from a start to a stop, of the features of a centred channel."""
+
+    def _write(self, image, out, n_threads, before=()):
+        guides, n_outputs = self._guides(image, n_threads, before), out.shape[2] // image.shape[2]
+        with range_runner(n_threads) as run:
+            for channel, (plane, level) in enumerate(centred_planes(image)):
+                guide = guides[..., channel].astype(np.float32) - level
+                own = out[..., channel * n_outputs : (channel + 1) * n_outputs]
+                run(self._writer(plane, guide, level, own), len(image), smallest_range=self._least_rows)
+
+
+@options(kw_only=False)
+class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
+    r"""Every channel denoised by hard thresholds of the cosine transform of all 8 x 8 patches, in float32.
+
+    .. math::
+        \hat x_s = \frac{\sum_{P \ni s} w_P \, (T^\top \eta_\tau(T x_P))_s}{\sum_{P \ni s} w_P}, \qquad
+        w_P = \frac{1}{\| \eta_\tau(T x_P) \|_0}
+
+    with the orthonormal cosine transform T and :math:`\eta_\tau`, which sets coefficients of magnitude up to
+    :math:`\tau` to zero, all but the mean of the patch. Patches that few coefficients describe count most. Images are
+    continued by reflection. For white noise of standard deviation :math:`\sigma` a threshold of
+    :math:`2.7 \, \sigma` is a good denoiser by itself; several thresholds are features to choose from.
+
+    Parameters
+    ----------
+    thresholds : array-like of shape (n_thresholds,) or (n_thresholds, 8, 8), default=(20.0,)
+        :math:`\tau`, in units of the image, not negative: one for all coefficients, or one for each, where noise is not
+        white. Multiples of the table of quantization shrink what JPEG has left of an image.
+    n_jobs : int or None, default=None
+        Threads over images and rows; results do not depend on it.
+
+    Attributes
+    ----------
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its features depend on.
+
+    References
+    ----------
+    R. Coifman and D. Donoho. Translation-Invariant De-Noising. Wavelets and Statistics, 1995. O. Guleryuz. Weighted
+    Averaging for Denoising With Overcomplete Dictionaries. IEEE Transactions on Image Processing 16, 2007 (weights).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import PatchShrinkage
+    >>> clean = np.kron(np.eye(4), np.ones((8, 8)))
+    >>> noisy = clean + 0.2 * np.random.default_rng(0).normal(size=clean.shape)
+    >>> denoised = PatchShrinkage([0.54]).fit_transform(noisy[np.newaxis])[0, ..., 0]
+    >>> bool(np.mean((denoised - clean) ** 2) < 0.3 * np.mean((noisy - clean) ** 2))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {"thresholds": ["array-like"], "n_jobs": [Integral, None]}
+    thresholds: ArrayLike = (20.0,)
+    _: KW_ONLY
+    n_jobs: int | None = None
+
+    _least_rows = SHRUNK_ROWS
+
+    def _names_of_channel(self) -> list[str]:
+        thresholds = self._checked_thresholds()
+        values = range(len(thresholds)) if thresholds.ndim == 3 else [f"{value:g}" for value in thresholds]
+        return [f"shrunk_{value}" for value in values]
+
+    def _checked_thresholds(self):
+        thresholds = as_array(self.thresholds, "thresholds")
+        is_list = thresholds.shape[1:] in ((), (PATCH_SIDE, PATCH_SIDE)) and thresholds.ndim and thresholds.size
+        if not is_list or thresholds.dtype.kind not in "fiu" or not np.all((thresholds >= 0) & (thresholds < np.inf)):
+            raise InvalidParameterError(
+                f"thresholds must be a list of non-negative numbers, or of tables of 8 x 8, got {self.thresholds!r}."
+            )
+        return np.ascontiguousarray(thresholds, dtype=np.float32)
+
+    def _writer(self, plane, guide, level, out):
+        thresholds = self._checked_thresholds()
+        if thresholds.ndim == 1:
+            thresholds = np.tile(thresholds[:, None, None], (1, PATCH_SIDE, PATCH_SIDE))
+        given = continued(plane, _MARGIN, patch_stride(plane.shape[1]))
+        return lambda start, stop: shrink_patches(given, thresholds, level, start, stop, out)
+
+
+def _shrunk_copy(image, threshold, n_threads, before):
+    """Return an image (H, W, C) shrunk by one threshold, out of what other transformers have written if possible."""
+    for part, channels in before:
+        known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
+        if known.ndim == 1 and threshold in known:
+            return channels[..., int(np.argmax(known == threshold)) :: len(known)]
+    return channels_of(PatchShrinkage([threshold]), image, n_threads)
+
+
+@options(kw_only=False)
+class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
+    r"""Every channel averaged over the pixels around whose surroundings look alike, and how many these are.
+
+    .. math::
+        \hat x_s = \frac{\sum_{t \in W(s)} w_{st} x_t}{\sum_{t \in W(s)} w_{st}}, \qquad
+        w_{st} = \Big( 1 - \frac{\| g_{P(s)} - g_{P(t)} \|^2}{|P| \, b^2} \Big)_+^2, \qquad
+        v_s = \frac{\sum_t w_{st}^2}{( \sum_t w_{st} )^2}
+
+    over a window W(s), where P(s) is the patch around s and b a bandwidth. Patches are compared in a guide g, the image
+    denoised by :class:`PatchShrinkage`, so that noise hardly counts. :math:`v_s` is the share of the variance of
+    white noise that is left: small where the image repeats itself. For noise of standard deviation :math:`\sigma` a
+    guide of threshold :math:`2.7 \, \sigma` and a bandwidth of :math:`0.9 \, \sigma` are a good denoiser by themselves.
+    Images are continued by reflection.
+
+    Parameters
+    ----------
+    bandwidths : array-like of shape (n_bandwidths,), default=(7.0,)
+        b, in units of the image, positive: pixels whose patches differ by more (root mean square) have no weight.
+    guide_threshold : float or None, default=20.0
+        Threshold of the guide; None compares the image itself.
+    search_radius : int, default=8
+        Rows and columns from a pixel to the border of W.
+    patch_radius : int, default=1
+        Rows and columns from a pixel to the border of P.
+    n_jobs : int or None, default=None
+        Threads over images and rows; results do not depend on it.
+
+    Attributes
+    ----------
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its features depend on.
+
+    References
+    ----------
+    A. Buades, B. Coll and J.-M. Morel. A Non-Local Algorithm for Image Denoising. CVPR 2005. B. Goossens, H. Luong,
+    A. Pizurica and W. Philips. An Improved Non-Local Denoising Algorithm. LNLA 2008 (weights).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import PatchAverages
+    >>> clean = np.tile(np.kron(np.eye(4), np.ones((2, 2))), (6, 6))
+    >>> noisy = clean + 0.2 * np.random.default_rng(0).normal(size=clean.shape)
+    >>> averages = PatchAverages([0.2], guide_threshold=0.54).fit_transform(
+    ...     noisy[np.newaxis]
+    ... )[0]
+    >>> bool(np.mean((averages[..., 0] - clean) ** 2) < 0.2 * np.mean((noisy - clean) ** 2))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "bandwidths": ["array-like"],
+        "guide_threshold": [Interval(Real, 0, None, closed="left"), None],
+        "search_radius": [Interval(Integral, 0, None, closed="left")],
+        "patch_radius": [Interval(Integral, 0, None, closed="left")],
+        "n_jobs": [Integral, None],
+    }
+    bandwidths: ArrayLike = (7.0,)
+    _: KW_ONLY
+    guide_threshold: float | None = 20.0
+    search_radius: int = 8
+    patch_radius: int = 1
+    n_jobs: int | None = None
+
+    _least_rows = FILTERED_ROWS
+
+    @property
+    def reach_(self) -> int:
+        return self.search_radius + self.patch_radius + (0 if self.guide_threshold is None else _MARGIN)
+
+    def _names_of_channel(self) -> list[str]:
+        values = self._checked_bandwidths()
+        return [f"{kind}_{value:g}" for kind in ("average", "variance") for value in values]
+
+    def _checked_bandwidths(self):
+        bandwidths = as_array(self.bandwidths, "bandwidths")
+        is_list = bandwidths.ndim == 1 and bandwidths.size and bandwidths.dtype.kind in "fiu"
+        if not is_list or not np.all((bandwidths > 0) & (bandwidths < np.inf)):
+            raise InvalidParameterError(f"bandwidths must be a list of positive numbers, got {self.bandwidths!r}.")
+        return bandwidths.astype(np.float64)
+
+    def _guides(self, image, n_threads, before):
+        return image if self.guide_threshold is None else _shrunk_copy(image, self.guide_threshold, n_threads, before)
+
+    def _writer(self, plane, guide, level, out):
+        n_pixels = (2 * self.patch_radius + 1) ** 2
+        inverse = (1 / (n_pixels * self._checked_bandwidths() ** 2)).astype(np.float32)
+        radii = self.search_radius, self.patch_radius
+        stride = average_stride(plane.shape[1], *radii)
+        both = [continued(part, sum(radii), stride) for part in (plane, guide)]
+        return lambda start, stop: average_patches(*both, *radii, inverse, level, start, stop, out)
+
+
+def averages_of_noise(noise):
+    """Return averages in proportion to the standard deviation of the noise."""
+    return PatchAverages([AVERAGED_BANDWIDTH * noise], guide_threshold=GUIDE_THRESHOLD * noise)
+
+
+@options(kw_only=False)
+class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
+    r"""Every channel denoised by shrinking groups of similar 8 x 8 patches together.
+
+    .. math::
+        \hat Z_G = T^{-1} \Big( \frac{|T g_G|^2}{|T g_G|^2 + (0.8 \, \sigma)^2} \, T x_G \Big)
+
+    where G are the 16 patches most like one in a pilot image g, and T is the cosine transform of each patch and the
+    Hadamard transform over the patches. The pilot is the mean of :class:`PatchShrinkage` and :class:`PatchAverages`.
+    Each pixel is the mean of all that groups say of it, groups that keep little noise counting most. Images are
+    continued by reflection.
+
+    Parameters
+    ----------
+    noise : float, default=7.5
+        Standard deviation :math:`\sigma` of the noise, in units of the image.
+    search_radius : int, default=18
+        Rows and columns from a patch to the farthest that may be in its group.
+    step : int, default=4
+        Rows and columns from one group to the next, at most 8.
+    n_jobs : int or None, default=None
+        Threads over images and rows; results do not depend on it.
+
+    Attributes
+    ----------
+    n_channels_ : int
+        Channels of the images seen in ``fit``.
+    reach_ : int
+        Rows or columns between a pixel and the farthest that its features depend on.
+
+    References
+    ----------
+    K. Dabov, A. Foi, V. Katkovnik and K. Egiazarian. Image Denoising by Sparse 3-D Transform-Domain Collaborative
+    Filtering. IEEE Transactions on Image Processing 16, 2007 (the second step; the pilot is another).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.preprocessing import PatchGroups
+    >>> clean = np.kron(np.eye(4), np.ones((8, 8)))
+    >>> noisy = clean + 0.2 * np.random.default_rng(0).normal(size=clean.shape)
+    >>> denoised = PatchGroups(0.2).fit_transform(noisy[np.newaxis])[0, ..., 0]
+    >>> bool(np.mean((denoised - clean) ** 2) < 0.25 * np.mean((noisy - clean) ** 2))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        "noise": [Interval(Real, 0, None, closed="neither")],
+        "search_radius": [Interval(Integral, 0, None, closed="left")],
+        "step": [Interval(Integral, 1, PATCH_SIDE, closed="both")],
+        "n_jobs": [Integral, None],
+    }
+    noise: float = 7.5
+    _: KW_ONLY
+    search_radius: int = 18
+    step: int = 4
+    n_jobs: int | None = None
+
+    _least_rows = GROUPED_ROWS
+
+    @property
+    def reach_(self) -> int:
+        return averages_of_noise(self.noise).reach_ + 2 * (self.search_radius + _MARGIN)
+
+    @property
+    def period_(self) -> int:
+        return self.step
+
+    def _names_of_channel(self) -> list[str]:
+        return [f"groups_{self.noise:g}"]
+
+    def _guides(self, image, n_threads, before):
+        averages = averages_of_noise(self.noise)
+        shrunk = _shrunk_copy(image, averages.guide_threshold, n_threads, before)
+        averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
+        if averaged is None:
+            averaged = channels_of(averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
+        # Averages of a channel are followed by their variance.
+        return 0.5 * (shrunk + averaged[..., ::2])
+
+    def _writer(self, plane, guide, level, out):
+        basis = np.ascontiguousarray(scipy.fft.dct(np.eye(PATCH_SIDE), axis=0, norm="ortho"), dtype=np.float32)
+        turned, margin = np.ascontiguousarray(basis.T), self.search_radius + _MARGIN
+        both = [
+            np.pad(part, ((margin, margin), (margin, margin + BEHIND)), mode="symmetric") for part in (plane, guide)
+        ]
+        given = *both, self.search_radius, self.step, basis, turned, SHRUNK_BY * self.noise
+
+        def write(start, stop):
+            shrink_groups(*given, start, stop, out[..., 0])
+            out[start:stop] += level
+
+        return write
+
+
+def _are_alike(part, averages):
+    """Whether a transformer writes the same channels as averages over similar patches."""
+    if not isinstance(part, PatchAverages) or not np.array_equal(part.bandwidths, averages.bandwidths):
+        return False
+    names = "guide_threshold", "search_radius", "patch_radius"
+    return all(getattr(part, name) == getattr(averages, name) for name in names)
