@@ -19,11 +19,11 @@ from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
-from defaults import horses
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from support.horse_pixels import twenty_horses
 from support.labelled_part import labelled_part
 from support.record import write_record
 from support.street_regions import cached_regions
@@ -46,7 +46,7 @@ INFERENCE = {"MAP": "map", "MPM": "mpm", "TRW": "trw", "ICM": "icm"}
 
 def small_horses():
     """Thirty reduced photographs and their masks."""
-    X_train, y_train, X_test, y_test = horses()
+    X_train, y_train, X_test, y_test = twenty_horses()
     X, y = np.concatenate((X_train, X_test)), np.concatenate((y_train, y_test))
     return X[:30, ::2, ::2], y[:30, ::2, ::2]
 

@@ -1,94 +1,206 @@
-"""Every field classifier at its defaults on small tasks, beside logistic regression of the nodes.
+"""Every estimator without options on small tasks of seven kinds of data, beside classifiers of single nodes.
 
-    SKLEARN_CRF_DATA=folder python benchmarks/quality/defaults.py                              # all tasks
-    python benchmarks/quality/defaults.py --tasks squares --estimators TRWCRF M3NClassifier
+    SKLEARN_CRF_DATA=folder python benchmarks/quality/defaults.py --record defaults.json            # all; hours
+    python benchmarks/quality/defaults.py --tasks squares "Potts, 4 classes" --seeds 3
 
-Prints CPU seconds of ``fit``, the share of right test nodes, their log-loss where there are probabilities, and every
-warning. Squares are drawn at random with Gaussian noise; horses are 20 photographs of the Weizmann set to learn from
-and 20 to test on, reduced to 64 x 80 pixels, with eight features a pixel: its grey value, two blurred ones, the
-gradient, its place and the squares of that.
+Ten draws of each task. Prints, for each task, the mean share of right test nodes, its log-loss, the calibration error
+(ten bins of the confidence) and the processor time of a fit, of every default and of every baseline: logistic
+regression, boosted trees and a random forest on the features of single nodes, and the first two on windows, which also
+hold the features of the neighbours (in graphs their mean). At the end, what defaults must be: none below logistic
+regression by more than a standard error of the paired difference, the best above all baselines where labels of
+neighbours depend on each other, no warning, no fit above two seconds. A run that was stopped goes on at its record.
 """
 
 import argparse
 import time
 import warnings
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
 
 import _path  # noqa: F401  finds the support package
 import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.preprocessing import StandardScaler
-from support.horse_pixels import horse_photographs, pixels_of
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+from support.default_tasks import TASKS, drawn
+from support.node_windows import NodesAlone
+from support.record import recorded
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier
-from sklearn_crf.preprocessing import NodeTransformer
-
-ESTIMATORS = (TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF)
-
-
-def squares(noise=0.7, seed=0):
-    """Ten images of 16 x 16 pixels to learn from, ten to test on."""
-    rng = np.random.default_rng(seed)
-    y = np.zeros((20, 16, 16), dtype=int)
-    for image in y:
-        top, left = rng.integers(2, 7, size=2)
-        image[top : top + 7, left : left + 7] = 1
-    X = (y + rng.normal(scale=noise, size=y.shape))[..., np.newaxis]
-    return X[:10], y[:10], X[10:], y[10:]
+from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, MultiConditionalMFA, MultiLabelField
 
 
-def horses():
-    """Twenty reduced photographs to learn from, twenty to test on."""
-    bunch = horse_photographs()
-    X_train, y_train = pixels_of(bunch, bunch.train[:20])
-    X_test, y_test = pixels_of(bunch, bunch.test[:20])
-    scaled = NodeTransformer(StandardScaler())
-    return scaled.fit_transform(X_train), y_train, scaled.transform(X_test), y_test
+def _logistic():
+    return make_pipeline(MaxAbsScaler(), LogisticRegression(max_iter=2000))
 
 
-def unary(X, y, X_test, y_test):
-    """Logistic regression of single nodes."""
-    start = time.process_time()
-    model = LogisticRegression(max_iter=1000).fit(X.reshape(-1, X.shape[-1]), y.ravel())
-    seconds = time.process_time() - start
-    probabilities = model.predict_proba(X_test.reshape(-1, X.shape[-1]))
-    return seconds, np.mean(probabilities.argmax(axis=1) == y_test.ravel()), log_loss(y_test.ravel(), probabilities), []
+FIELDS = {kind.__name__: kind for kind in (TRWCRF, DRFClassifier, M3NClassifier, ContrastiveCRF)}
+NODES = {
+    "logistic": lambda: NodesAlone(_logistic()),
+    "boosting": lambda: NodesAlone(HistGradientBoostingClassifier(random_state=0)),
+    "forest": lambda: NodesAlone(RandomForestClassifier(random_state=0)),
+    "logistic, windows": lambda: NodesAlone(_logistic(), windows=True),
+    "boosting, windows": lambda: NodesAlone(HistGradientBoostingClassifier(random_state=0), windows=True),
+}
+#: Of several labels a row; the first baseline is the one that no default may lose to.
+LABEL_FIELDS = {"MultiLabelField": MultiLabelField}
+LABELS = {
+    "logistic": lambda: MultiOutputClassifier(_logistic()),
+    "chain of logistic": lambda: ClassifierChain(_logistic(), random_state=0),
+    "forest": lambda: RandomForestClassifier(random_state=0),
+}
+DENSE_ALONE = ("boosting", "boosting, windows")  # take no sparse features
 
 
-def defaults(kind, X, y, X_test, y_test):
-    """The estimator of no options."""
+def methods_of(kind):
+    """Return the defaults and the baselines of a kind of data."""
+    if kind == "labels":
+        return LABEL_FIELDS, LABELS
+    if kind == "rows":
+        return FIELDS | {"MultiConditionalMFA": MultiConditionalMFA}, {name: NODES[name] for name in list(NODES)[:3]}
+    return FIELDS, {name: make for name, make in NODES.items() if kind != "text" or name not in DENSE_ALONE}
+
+
+def measured(name, method, seed):
+    """Return the scores of a method on one draw of a task."""
+    kind, task = drawn(name, seed)
+    fields, baselines = methods_of(kind)
+    estimator = (fields | baselines)[method]()
+    if task.missing_label is not None:
+        estimator.set_params(missing_label=task.missing_label)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = time.process_time()
-        estimator = kind().fit(X, y)
+        estimator.fit(task.X, task.y)
         seconds = time.process_time() - start
-        accuracy = np.mean(estimator.predict(X_test) == y_test)
-        loss = None
-        if hasattr(estimator, "predict_proba"):
-            probabilities = estimator.predict_proba(X_test)
-            loss = log_loss(y_test.ravel(), probabilities.reshape(-1, probabilities.shape[-1]))
-    return seconds, accuracy, loss, [str(each.message) for each in caught]
+        predicted = estimator.predict(task.X_test)
+        if kind == "labels":
+            scores = {"right": float(np.mean((predicted == task.y_test).all(axis=1)))}
+        else:
+            scores = _node_scores(estimator, task, _flat(predicted))
+    return {**scores, "seconds": seconds, "warnings": sorted({str(each.message) for each in caught})}
 
 
-def report(name, seconds, accuracy, loss, messages):
-    loss = "" if loss is None else f"log-loss {loss:.4f}"
-    print(f"{name:20s} fit {seconds:7.2f} s   right {accuracy:.4f}   {loss:16s} {len(messages)} warnings", flush=True)
-    for message in dict.fromkeys(messages):
-        print(f"    {message}", flush=True)
+def _flat(labels):
+    return (
+        np.concatenate([np.ravel(part) for part in labels])
+        if isinstance(labels, list) or labels.dtype == object
+        else labels.ravel()
+    )
+
+
+def _node_scores(estimator, task, predicted):
+    labels = _flat(task.y_test)
+    known = np.ones(len(labels), bool) if task.missing_label is None else labels != task.missing_label
+    scores = {"right": float(np.mean(predicted[known] == labels[known]))}
+    if not hasattr(estimator, "predict_proba"):
+        return scores
+    found = estimator.predict_proba(task.X_test)
+    found = (
+        np.concatenate([part.reshape(-1, part.shape[-1]) for part in found])[known] if found.ndim != 2 else found[known]
+    )
+    column = {label: k for k, label in enumerate(estimator.classes_)}
+    of_truth = np.array(
+        [row[column[label]] if label in column else 0.0 for row, label in zip(found, labels[known], strict=True)]
+    )
+    return scores | {
+        "log_loss": float(-np.log(np.maximum(of_truth, 1e-15)).mean()),
+        "calibration": _calibration_error(found, estimator.classes_, labels[known]),
+    }
+
+
+def _calibration_error(found, classes, labels, n_bins=10):
+    """Mean distance of confidence and share of right labels, over bins of the confidence."""
+    confidence, right = found.max(axis=1), classes[found.argmax(axis=1)] == labels
+    places = np.minimum((confidence * n_bins).astype(int), n_bins - 1)
+    distances = [abs(np.sum(confidence[places == i] - right[places == i])) for i in range(n_bins)]
+    return float(np.sum(distances) / len(labels))
+
+
+def report(name, found):
+    """Print the rows of a task."""
+    print(f"\n{name}")
+    print(f"  {'':24s} {'right':>14s} {'log-loss':>9s} {'calibr.':>8s} {'fit, s':>8s}")
+    for method, runs in found.items():
+        right = [run["right"] for run in runs]
+        mean = {
+            key: np.mean([run[key] for run in runs]) if key in runs[0] else np.nan
+            for key in ("log_loss", "calibration")
+        }
+        spread = np.std(right, ddof=1) / np.sqrt(len(right)) if len(right) > 1 else np.nan
+        seconds = np.mean([run["seconds"] for run in runs])
+        shown = "".join(
+            f" {'' if np.isnan(value) else f'{value:.3f}':>{width}s}"
+            for value, width in zip(mean.values(), (9, 8), strict=True)
+        )
+        print(f"  {method:24s} {np.mean(right):7.4f} +-{spread:.4f}{shown} {seconds:8.2f}", flush=True)
+        for message in sorted({message for run in runs for message in run["warnings"]}):
+            print(f"      warns: {message[:150]}")
+
+
+def summarise(results):
+    """Print what defaults must be, and where they are not."""
+    faults, wins, n_dependent = defaultdict(list), [], 0
+    for name, found in results.items():
+        fields, baselines = methods_of(TASKS[name][0])
+        for method in fields:
+            for fault in _faults(found[method], found["logistic"]):
+                faults[fault].append(f"{method} on {name}")
+        if TASKS[name][0] != "rows":
+            n_dependent += 1
+            best = {
+                kind: max(np.mean([run["right"] for run in found[method]]) for method in kind)
+                for kind in map(tuple, (fields, baselines))
+            }
+            wins += [name] if best[tuple(fields)] > best[tuple(baselines)] else []
+    print(f"\nThe best default is above all baselines on {len(wins)} of {n_dependent} tasks with edges.")
+    print(f"  not on: {', '.join(name for name in results if TASKS[name][0] != 'rows' and name not in wins)}")
+    for fault, where in faults.items():
+        print(f"{fault}: {len(where)}\n  " + "\n  ".join(where))
+
+
+def _faults(runs, logistic):
+    """Name what a default does not reach, paired with logistic regression by draw."""
+    for key, sign, text in (
+        ("right", 1, "below logistic regression"),
+        ("log_loss", -1, "log-loss above logistic regression's"),
+        ("calibration", -1, "calibration error above logistic regression's"),
+    ):
+        if key in runs[0] and key in logistic[0]:
+            gains = sign * np.array([own[key] - other[key] for own, other in zip(runs, logistic, strict=True)])
+            error = np.std(gains, ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+            if gains.mean() < -error - 1e-4:
+                yield f"{text} by more than a standard error"
+    if any(run["warnings"] for run in runs):
+        yield "warnings"
+    if np.mean([run["seconds"] for run in runs]) > 2:
+        yield "fits above two seconds"
+
+
+def _of_seeds(name, method, options):
+    return [
+        recorded(options.record, f"{name} | {method} | {seed}", partial(measured, name, method, seed))
+        for seed in range(options.seeds)
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", nargs="+", choices=["squares", "horses"], default=["squares", "horses"])
-    parser.add_argument("--estimators", nargs="+", default=[kind.__name__ for kind in ESTIMATORS])
-    arguments = parser.parse_args()
-    for task in arguments.tasks:
-        data = {"squares": squares, "horses": horses}[task]()
-        print(f"{task}: {data[0].shape} to learn from, {data[2].shape} to test on")
-        report("LogisticRegression", *unary(*data))
-        for kind in ESTIMATORS:
-            if kind.__name__ in arguments.estimators:
-                report(kind.__name__, *defaults(kind, *data))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--methods", nargs="+", help="defaults and baselines; all unless given")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--record", type=Path)
+    options = parser.parse_args()
+    results = {}
+    for name in options.tasks:
+        fields, baselines = methods_of(TASKS[name][0])
+        chosen = [each for each in fields | baselines if options.methods is None or each in options.methods]
+        results[name] = {method: _of_seeds(name, method, options) for method in chosen}
+        report(name, results[name])
+    if options.methods is None:
+        summarise(results)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
+import _path  # noqa: F401  finds the support package
 import numpy as np
 from sklearn.datasets import load_sample_image
 from sklearn.exceptions import ConvergenceWarning
@@ -30,7 +31,7 @@ from sklearn_crf.preprocessing import LocalImageFeatures, NodeTransformer
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
 import demo
-from defaults import horses
+from support.horse_pixels import twenty_horses
 
 FOLDER = os.environ.get("SKLEARN_CRF_DATA")
 
@@ -156,7 +157,7 @@ TASKS = {
         lambda: whole_photograph(2),
         {"n_jobs": 2, "learning": PseudoMarginalTraining(max_nodes=None), **FEW_LABELS},
     ),
-    "horses": (horses, {}),
+    "horses": (twenty_horses, {}),
 }
 
 

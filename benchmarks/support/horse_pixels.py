@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, sobel
+from sklearn.preprocessing import StandardScaler
 
+from sklearn_crf.preprocessing import NodeTransformer
 from support.bundles import load_weizmann_horses
 
 
@@ -21,6 +23,15 @@ def pixels_of(bunch, chosen):
     features = np.array([_features(_reduced(bunch.data[i][..., 0] / 255.0)) for i in chosen])
     masks = np.array([_reduced(bunch.target[i].astype(float)) >= 0.5 for i in chosen]).astype(int)
     return features, masks
+
+
+def twenty_horses():
+    """Twenty reduced photographs to learn from, twenty to test on, with scaled features: X, y, X_test and y_test."""
+    bunch = horse_photographs()
+    X_train, y_train = pixels_of(bunch, bunch.train[:20])
+    X_test, y_test = pixels_of(bunch, bunch.test[:20])
+    scaled = NodeTransformer(StandardScaler())
+    return scaled.fit_transform(X_train), y_train, scaled.transform(X_test), y_test
 
 
 def _features(image):
