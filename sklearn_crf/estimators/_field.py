@@ -127,8 +127,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     missing_label : object, default=None
         Value in y of unlabelled nodes, such as -1 or NaN; None if all nodes are labelled. Likelihoods sum over them,
         "spa", "mma" and "cd" complete them, and so do margins, in rounds of training; "pseudolikelihood" and
-        "contrastive" leave out unlabelled nodes and their neighbours; "piecewise", "shared_pieces", "joint_relaxation",
-        "dual_relaxation" and "edge_probabilities" reject them.
+        "contrastive" leave out unlabelled nodes and their neighbours.
     classes : array-like, optional
         All classes, where some may be missing from the training labels.
     lattice_ndim : int, optional

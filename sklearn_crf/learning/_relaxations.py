@@ -269,7 +269,8 @@ class OptimalEdgeProbabilities(OneProblem):
     quasi-Newton steps; at its optimum the bound is that of :class:`TightenBound` with ``trees="optimal"``. Edge
     probabilities stay in the spanning tree polytope as means of trees: the steepest tree of every example joins them
     until none is much steeper. Tighter than :class:`Relaxation`, and slower; large lattices gain little. Predictions
-    are by marginals of covering trees, as of :class:`Relaxation`. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
+    are by marginals of covering trees, as of :class:`Relaxation`, and so is the bound given the known labels where some
+    are missing: trees that make it least would raise the objective. Source: Jancsary 2012, CRF recipe 2, Eq. 160-163.
 
     Parameters
     ----------
@@ -293,11 +294,6 @@ class OptimalEdgeProbabilities(OneProblem):
     """
 
     name = "edge_probabilities"
-    needs_labels = True
-    why_not: ClassVar[dict[str, str]] = {
-        **OneProblem.why_not,
-        "missing labels": "with some missing it is a saddle point, with trees that raise the bound given the labels",
-    }
 
     def cyclic_nodes(self, plan: FitPlan) -> int:
         return 512
@@ -310,7 +306,8 @@ class OptimalEdgeProbabilities(OneProblem):
             raise ValueError("learning='edge_probabilities' needs l1_ratio=0: its solver has no L1 penalty.")
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        return _TreesByTurns(self._limits).train(problem, start, self._tightened(run), self.remedy)
+        observed = self._observed(problem.risk, self._precise(plan.facts))
+        return _TreesByTurns(self._limits, observed).train(problem, start, self._tightened(run), self.remedy)
 
 
 # Steps between two trees of an example, and the gain of a further tree, in tolerances of the estimator, from which on
@@ -321,12 +318,12 @@ _STEPS_OF_A_TREE, _LEAST_GAIN = 10, 3.0
 class _TreesByTurns(Solver):
     """Projected quasi-Newton steps in weights and the weights of some trees, to which the steepest trees are added."""
 
-    def __init__(self, limits):
-        self.limits = limits
+    def __init__(self, limits, observed):
+        self.limits, self.observed = limits, observed
 
     def train(self, problem, start, run, remedy=REMEDY):
         record, n_weights = problem.record, len(start)
-        risk = EdgeProbabilityRisk(problem.risk, **self.limits)
+        risk = EdgeProbabilityRisk(problem.risk, **self.limits, observed=self.observed)
         coef, is_growing, is_stopped = risk.start(start), True, False
 
         with self._training(problem, run, remedy) as report:

@@ -10,15 +10,18 @@ from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGener
 from sklearn_crf.objectives.fast_paths import FastRisk, plane_oracle
 from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
-from sklearn_crf.objectives.likelihood._edge_probability_risk import EdgeProbabilityRisk
-from sklearn_crf.objectives.likelihood._joint_risk import JointRisk
-from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
-from sklearn_crf.objectives.likelihood._observed_side import (
-    FreeLikelihood,
-    ObservedLogPartition,
+from sklearn_crf.objectives.likelihood._joint_risk import (
+    EdgeProbabilityRisk,
+    JointRisk,
     RiskLessObserved,
     Tangent,
     observed_risk,
+)
+from sklearn_crf.objectives.likelihood._likelihood import (
+    FreeLikelihood,
+    Likelihood,
+    ObservedLogPartition,
+    RelaxedLikelihood,
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings

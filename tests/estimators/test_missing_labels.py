@@ -15,6 +15,7 @@ FIELDS = {
     "piecewise": TRWCRF(learning="piecewise", **TIGHT),
     "shared": TRWCRF(learning="shared_pieces", **TIGHT),
     "joint": TRWCRF(learning="joint_relaxation", fit_intercept=False, **TIGHT),
+    "trees": TRWCRF(learning="edge_probabilities", fit_intercept=False, **TIGHT | {"tol": 1e-6}),
     "dual": TRWCRF(learning="dual_relaxation", fit_intercept=False, **TIGHT | {"tol": 1e-6}),
     "best_shares": TRWCRF(learning=SharedPiecesTraining(shares="optimized"), **TIGHT),
     "map": ContrastiveCRF(random_state=0, **TIGHT),
@@ -23,7 +24,7 @@ FIELDS = {
     "blocks": ContrastiveCRF(learning=ContrastiveTraining(init="gpl", generator=None, blocks=2), **TIGHT),
     "seen": ContrastiveCRF(learning=ContrastiveTraining(init="observed", generator=None), **TIGHT),
 }
-SUMMED = ["piecewise", "shared", "best_shares", "joint"]
+SUMMED = ["piecewise", "shared", "best_shares", "joint", "trees"]
 
 
 def images(n=6, side=5, seed=0):

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from built_fields import trw_crf
 from sklearn.exceptions import ConvergenceWarning
 
 from sklearn_crf import Example
+from sklearn_crf.learning import Exact
 
 Y = [np.array([0, 1, 2, 1]), np.array([2, 0, 1])]
 X = [np.eye(3)[labels] for labels in Y]
@@ -38,9 +40,16 @@ def test_unknown_states_at_prediction():
         trw_crf().fit(X, Y).predict(chains(n_states=[3, 4, 3]))
 
 
-def test_edge_probabilities_without_missing_labels():
-    model = trw_crf(learning="edge_probabilities", missing_label=-1)
-    message = r"y\[1\] has unlabelled nodes, but learning='edge_probabilities' \(with .*\) needs a label for every"
+class OfWholeLabelings(Exact):
+    """A learning of a user's own that takes no missing labels."""
+
+    needs_labels = True
+    why_not: ClassVar[dict[str, str]] = {"missing labels": "it counts labelings"}
+
+
+def test_missing_labels_where_a_learning_needs_all():
+    model = trw_crf(learning=OfWholeLabelings(), missing_label=-1)
+    message = r"y\[1\] has unlabelled nodes, but learning='exact' \(it counts labelings\) needs a label for every"
     with pytest.raises(ValueError, match=message):
         model.fit(X, [Y[0], np.array([2, -1, 1])])
 

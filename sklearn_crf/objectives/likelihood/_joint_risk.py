@@ -1,18 +1,93 @@
-"""Relaxed likelihood in one problem over weights and how scores are shared out among trees or edges."""
+"""Relaxed likelihoods in one problem over weights and other unknowns: shares of scores, distributions over trees."""
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.inference import edge_shared_bound, nodes_of_edge_shares, nodes_of_shares, shared_bound
-from sklearn_crf.objectives._base import RiskValue, total_of, weighted_loss
-from sklearn_crf.objectives._example_weights import weight_of_nodes
-from sklearn_crf.objectives.likelihood._observed_side import RiskLessObserved, loss_of_bound
+from sklearn_crf.graphs import ComponentTrees
+from sklearn_crf.inference import (
+    NormProductBP,
+    TRWMessagePassing,
+    convergence_left_to_caller,
+    edge_shared_bound,
+    mutual_information,
+    nodes_of_edge_shares,
+    nodes_of_shares,
+    shared_bound,
+)
+from sklearn_crf.models import with_table_of_each_edge
+from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue, total_of, weighted_loss
+from sklearn_crf.objectives._example_weights import weight_of_edges, weight_of_nodes
+from sklearn_crf.objectives.likelihood._likelihood import loss_of_bound
 
 
-class JointRisk(RiskLessObserved):
+def observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
+    """Return the risk of an observed log-partition on the partly labelled batches, or None without any."""
+    batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
+    return EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed) if batches else None
+
+
+class Tangent:
+    """A convex risk replaced by its tangent at some weights, which is nowhere above it."""
+
+    def __init__(self, risk: EmpiricalRisk, coef: np.ndarray):
+        self._at, self._found = coef, risk.value_grad(coef)
+
+    def value_grad(self, coef: np.ndarray) -> RiskValue:
+        """Return value and gradient of the tangent."""
+        slope = self._found.gradient
+        return self._found._replace(value=self._found.value + float(slope @ (coef - self._at)), gradient=slope)
+
+
+class RiskLessObserved(EmpiricalRisk):
+    """A risk whose partly labelled batches lack the log-partition given the known labels, less that or its tangent."""
+
+    # observed: None where all nodes are labelled
+
+    def __init__(self, risk: EmpiricalRisk, observed: EmpiricalRisk | Tangent | None = None):
+        super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+        self._weights, self._observed = risk.potentials, observed
+
+    def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:
+        found = super().value_grad(coef, members)
+        if self._observed is None:
+            return found
+        n_weights = self._weights.n_coef
+        fixed = self._observed.value_grad(coef[:n_weights])
+        found.gradient[:n_weights] -= fixed.gradient
+        return found._replace(value=found.value - fixed.value, converged=found.converged and fixed.converged)
+
+
+class RiskOfWeightsAndOthers(RiskLessObserved):
+    """A risk over one flat vector: the weights, then unknowns of each batch, which have no penalty."""
+
+    def _lay_out(self, sizes):
+        """Give the unknowns of every batch their places in the flat vector."""
+        self._bounds = self._weights.n_coef + np.cumsum([0, *sizes])
+        self.potentials = WeightsAndOthers(self._weights, int(self._bounds[-1]))
+
+    def _part(self, i):
+        """Places of the unknowns of batch i."""
+        return slice(self._bounds[i], self._bounds[i + 1])
+
+    def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
+        members = range(len(self.batches)) if members is None else members
+        n_weights, gradient = self._weights.n_coef, np.zeros(len(coef))
+        found = map_tasks(lambda i, n_threads: self._loss(i, coef, n_threads), members, self.n_jobs)
+        for i, (part, of_others) in zip(members, found, strict=True):
+            gradient[:n_weights] += self._weights.pullback(self.batches[i].example, part.statistics)
+            gradient[self._part(i)] = of_others
+        return total_of([part for part, _ in found], gradient)
+
+    def _loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
+        """Return the weighted loss of batch i, and its derivative by the unknowns of the batch."""
+        raise NotImplementedError(type(self).__name__)
+
+
+class JointRisk(RiskOfWeightsAndOthers):
     r"""Sum over examples of an upper bound at given shares, less the score of the labels.
 
     .. math::
@@ -65,29 +140,164 @@ class JointRisk(RiskLessObserved):
         self._weight_of_shares = [
             weight_of_nodes(batch)[nodes(weights.model(start, batch.example))] for batch in risk.batches
         ]
-        sizes = [len(own) for own in self._weight_of_shares]
-        self._bounds = np.concatenate(([weights.n_coef], weights.n_coef + np.cumsum(sizes)))
-        self.potentials = WeightsAndOthers(weights, int(self._bounds[-1]))
+        self._lay_out(map(len, self._weight_of_shares))
 
-    def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
-        members = range(len(self.batches)) if members is None else members
-        weights = coef[: self._weights.n_coef]
-        found = map_tasks(lambda i, n_threads: self._shared_loss(i, weights, coef), members, self.n_jobs)
-        gradient = np.zeros(len(coef))
-        for i, (part, of_shares) in zip(members, found, strict=True):
-            gradient[: len(weights)] += self._weights.pullback(self.batches[i].example, part.statistics)
-            gradient[self._bounds[i] : self._bounds[i + 1]] = of_shares
-        return total_of([part for part, _ in found], gradient)
-
-    def _shared_loss(self, i, weights, coef):
-        batch = self.batches[i]
-        objective = self.objective
-        model, by_weight = self.model_by_weight(i, weights)
+    def _loss(self, i, coef, n_threads):
+        batch, objective = self.batches[i], self.objective
+        model, by_weight = self.model_by_weight(i, coef)
         model = objective.augmented(model, batch.labels, batch.node_weight)
-        found = self._bound(model, coef[self._bounds[i] : self._bounds[i + 1]])
+        found = self._bound(model, coef[self._part(i)])
         loss = loss_of_bound(model, batch.labels, found.marginals, objective.temperature)
         gradient = objective.temperature * found.gradient * self._weight_of_shares[i]
         return weighted_loss(batch, loss, by_weight), gradient
+
+
+class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
+    r"""Sum over examples of the tree-reweighted bound at given edge probabilities, less the score of the labels.
+
+    .. math::
+        R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
+            - \sum_e \nu_{ie} I(\tau_e) - \mathrm{score}(y_i) \Bigr), \qquad \nu_i = \sum_T \rho_i(T) \, [e \in T]
+
+    Convex in the weights and the distributions together, for the bound is a maximum of functions that are linear in
+    both. Its derivative by the probability of an edge is the negative mutual information I of the ends. The edge
+    probabilities stay in the spanning tree polytope as means of trees, of which :meth:`grown` adds the steepest: a
+    projection onto a simplex takes the place of one onto the polytope. One flat vector holds the weights and then the
+    weights of the trees of each batch.
+
+    Parameters
+    ----------
+    risk : EmpiricalRisk
+        Its potentials, batches and threads are taken over.
+    max_iter : int, default=2000
+        Most sweeps of messages for a batch.
+    tol : float, default=1e-6
+        Change of messages at which they end.
+    observed : EmpiricalRisk, optional
+        As of :class:`JointRisk`.
+
+    References
+    ----------
+    J. Jancsary. Approximate discriminative training of graphical models, 2012, CRF recipe 2, Eq. 160-163.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.encoding import encode_X, encode_y, make_batches
+    >>> from sklearn_crf.inference import TRWMessagePassing
+    >>> from sklearn_crf.objectives import (
+    ...     EdgeProbabilityRisk,
+    ...     EmpiricalRisk,
+    ...     RelaxedLikelihood,
+    ... )
+    >>> from sklearn_crf.potentials import LinearPotentials, pairwise_form
+    >>> X, y = np.zeros((1, 2, 2, 1)), np.array([[[0, 0], [0, 1]]])
+    >>> encoded = encode_X(X, edge_features="constant", edge_types="tied")
+    >>> batches = make_batches(encoded, encode_y(y, encoded).labels)
+    >>> potentials = LinearPotentials(1, 2, pairwise_form("potts", 2), fit_intercept=False)
+    >>> risk = EmpiricalRisk(RelaxedLikelihood(TRWMessagePassing()), potentials, batches)
+    >>> joint = EdgeProbabilityRisk(risk)
+    >>> coef = joint.start(np.array([0.0, 1.0]))
+    >>> found = joint.value_grad(coef)
+    >>> round(found.value, 2), joint.project(coef + 1.0).round(2).tolist()
+    (3.45, [1.0, 2.0, 0.5, 0.5])
+    """
+
+    def __init__(self, risk, max_iter=2000, tol=1e-6, observed=None):
+        super().__init__(risk, observed)
+        self._limits = {"max_iter": max_iter, "tol": tol}
+        self._set_trees([ComponentTrees.covering(batch.example.graph) for batch in risk.batches])
+
+    def _set_trees(self, trees):
+        self.trees = trees
+        self._lay_out(each.n_trees for each in trees)
+
+    def start(self, weights):
+        """The flat vector of some weights and of equally likely trees.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_weights,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        return np.concatenate([weights, *(each.even_weights() for each in self.trees)])
+
+    def project(self, coef):
+        """The nearest flat vector that holds distributions over trees.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        ndarray of shape (n_coef,)
+        """
+        projected = np.array(coef)
+        for i in range(len(self.batches)):
+            part = self._part(i)
+            projected[part] = self.trees[i].project(coef[part])
+        return projected
+
+    def grown(self, coef):
+        """The same risk with the steepest tree of every batch besides those that carry weight.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        risk : EdgeProbabilityRisk
+        coef : ndarray
+            The same weights and edge probabilities in its terms.
+        gap : float
+            Largest gain of the new tree of an example over its distribution: zero where the edge probabilities are
+            the best for these weights.
+        """
+        found = map_tasks(lambda i, n_threads: self._grown(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
+        trees, weights, gaps = zip(*found, strict=True)
+        risk = copy.copy(self)
+        risk._set_trees(trees)
+        return risk, np.concatenate([coef[: self._weights.n_coef], *weights]), max(gaps)
+
+    def _grown(self, i, coef, n_threads):
+        batch = self.batches[i]
+        gain = self._solved(i, coef, n_threads)[1] * weight_of_edges(batch)
+        trees, weights, lacking = self.trees[i].grown(coef[self._part(i)], gain)
+        return trees, weights, self.objective.temperature * float(lacking.max(initial=0.0))
+
+    def _loss(self, i, coef, n_threads):
+        batch, temperature = self.batches[i], self.objective.temperature
+        free, information, (model, by_weight) = self._solved(i, coef, n_threads)
+        loss = loss_of_bound(model, batch.labels, free, temperature)
+        of_trees = self.trees[i].gradient(information * weight_of_edges(batch))
+        return weighted_loss(batch, loss, by_weight), -temperature * of_trees
+
+    def _solved(self, i, coef, n_threads=1):
+        """Marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
+        batch = self.batches[i]
+        model, by_weight = self.model_by_weight(i, coef)
+        model = self.objective.augmented(model, batch.labels, batch.node_weight)
+        probabilities = self.trees[i].edge_probabilities(coef[self._part(i)])
+        inference = TRWMessagePassing(probabilities, **self._limits)
+        with convergence_left_to_caller(), batch.named_in_errors():
+            free = inference.marginals_for_learning(model, init=self._states[i], n_threads=n_threads)
+            if free.converged:
+                self._states[i] = free.state
+                pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
+            else:
+                free, pairs = self._convergent(model, probabilities)
+        return free, mutual_information(pairs), (model, by_weight)
+
+    def _convergent(self, model, probabilities):
+        """Marginals and those of pairs by messages that always converge, for every edge its own table."""
+        untied = with_table_of_each_edge(model)
+        inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
+        return inference.marginals(model), inference.marginals(untied).tables[:, 0]
 
 
 class WeightsAndOthers:

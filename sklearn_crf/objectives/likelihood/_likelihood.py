@@ -1,7 +1,10 @@
 """Likelihood by marginals: exact, approximate as the inference is, or by a convex upper bound on the log-partition."""
 
+from typing import Any
+
 import numpy as np
 
+from sklearn_crf.inference import Inference
 from sklearn_crf.models import (
     PairwiseModel,
     check_labels,
@@ -66,33 +69,13 @@ class Likelihood(Objective):
         return self.inference is not None and self.inference.is_exact_for(model)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        labels = check_labels(model, labels, may_miss=True)
         # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
         # that remember another model would follow a branch that prediction never finds, and a line search that
         # comes back to a point would find another value there. What is exact remembers how it went about the graph, and
         # gives the same at any start.
         exact = self.is_exact_for(model)
-        first, second = state if exact and state is not None else (None, None)
-        free = self.inference.marginals_for_learning(model, init=first, n_threads=n_threads)
-        loss = loss_of_marginals(model, labels, free)
-        if loss is not None:
-            return loss._replace(state=(free.state, None) if exact else None)
-        observed = observed_model(model, labels)
-        if observed is None:
-            truth, truth_terms, converged, second = labeling_statistics(model, labels), None, free.converged, None
-            if free.log_z_terms is not None:
-                truth_terms = score_terms(model, labels)
-        else:
-            fixed = self.inference.marginals_for_learning(observed, init=second, n_threads=n_threads)
-            truth, truth_terms, second = fixed.statistics, fixed.log_z_terms, fixed.state
-            converged = free.converged and fixed.converged
-        return Loss(
-            statistics=free.statistics.minus(truth),
-            terms=None if free.log_z_terms is None else free.log_z_terms - truth_terms,
-            predicted=np.argmax(free.unary, axis=1).astype(np.int32),
-            state=(free.state, second) if exact else None,
-            converged=converged,
-        )
+        found = _loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
+        return found if exact else found._replace(state=None)
 
 
 class RelaxedLikelihood(Objective):
@@ -160,31 +143,84 @@ class RelaxedLikelihood(Objective):
         return tol < before
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
+        return _loss_by_marginals(self.inference, model, labels, state, n_threads)
+
+
+class ObservedLogPartition(Objective):
+    r"""The log-partition of a relaxation given the known labels, by which that of all labelings is lessened.
+
+    .. math:: \tilde A(\theta \mid y_{\mathrm{observed}})
+
+    It is the score of the labels where none is missing, and convex elsewhere.
+    """
+
+    needs = frozenset({"marginals"})
+
+    def __init__(self, inference: Inference):
+        self.inference = inference
+
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
+        fixed = self.inference.marginals_for_learning(observed_model(model, labels), init=state, n_threads=n_threads)
+        return Loss(statistics=fixed.statistics, terms=fixed.log_z_terms, state=fixed.state, converged=fixed.converged)
+
+
+class FreeLikelihood(RelaxedLikelihood):
+    """A relaxed likelihood whose partly labelled models lack the log-partition given the known labels."""
+
+    def loss_statistics(
+        self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
+    ) -> Loss:
         labels = check_labels(model, labels, may_miss=True)
-        free_state, fixed_state = (None, None) if state is None else state
-        free = self.inference.marginals_for_learning(model, init=free_state, n_threads=n_threads)
-        loss = loss_of_marginals(model, labels, free)
-        if loss is not None:
-            return loss._replace(state=(free.state, fixed_state))
-        converged = free.converged
-        observed = observed_model(model, labels)
-        if observed is None:
-            truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
-        else:
-            fixed = self.inference.marginals_for_learning(observed, init=fixed_state, n_threads=n_threads)
-            fixed_state = fixed.state
-            truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, converged and fixed.converged
-        return Loss(
-            statistics=free.statistics.minus(truth),
-            terms=free.log_z_terms - truth_terms,
-            predicted=np.argmax(free.unary, axis=1).astype(np.int32),
-            state=(free.state, fixed_state),
-            converged=converged,
+        free = self.inference.marginals_for_learning(model, init=state, n_threads=n_threads)
+        return loss_of_bound(model, labels, free)._replace(state=free.state)
+
+
+def _loss_by_marginals(inference, model, labels, state, n_threads):
+    """Return the loss by marginals of a model, and of that given the labels that are known, with both states."""
+    labels = check_labels(model, labels, may_miss=True)
+    of_free, of_fixed = (None, None) if state is None else state
+    free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
+    observed = observed_model(model, labels)
+    if observed is None:
+        return (_quick_loss(model, labels, free) or free_less_fixed(model, labels, free))._replace(
+            state=(free.state, of_fixed)
         )
+    fixed = inference.marginals_for_learning(observed, init=of_fixed, n_threads=n_threads)
+    return free_less_fixed(model, labels, free, fixed)._replace(state=(free.state, fixed.state))
 
 
-def loss_of_marginals(model, labels, free):
-    """Loss of a pairwise model with its marginals, or None of another, without a log-partition, or without a label."""
+def free_less_fixed(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
+    """Return the loss of marginals against those given the known labels; None is the score of labels all known."""
+    # free, fixed: Marginals; terms are None without a log-partition
+    if fixed is None:
+        truth, converged = labeling_statistics(model, labels), free.converged
+        truth_terms = None if free.log_z_terms is None else score_terms(model, labels)
+    else:
+        truth, truth_terms, converged = fixed.statistics, fixed.log_z_terms, free.converged and fixed.converged
+    return Loss(
+        statistics=free.statistics.minus(truth),
+        terms=None if free.log_z_terms is None else free.log_z_terms - truth_terms,
+        predicted=np.argmax(free.unary, axis=1).astype(np.int32),
+        converged=converged,
+    )
+
+
+def loss_of_bound(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
+    """Return the loss of a bound against labels; the bound alone where some of these are missing."""
+    # free: Marginals
+    if np.all(labels >= 0):
+        loss = free_less_fixed(model, labels, free)
+    else:
+        predicted = np.argmax(free.unary, axis=1)
+        loss = Loss(free.statistics, free.log_z_terms, predicted=predicted, converged=free.converged)
+    assert loss.terms is not None, "a bound is a log-partition"
+    return loss._replace(terms=temperature * loss.terms)
+
+
+def _quick_loss(model, labels, free):
+    """Return the loss of a pairwise model with its marginals by one kernel, or None where it does not apply."""
     if not isinstance(model, PairwiseModel) or free.log_z_terms is None:
         return None
     found = excess_over_labels(model, labels, free.statistics, free.log_z_terms)

@@ -21,10 +21,9 @@ from sklearn_crf.models import (
     check_labels,
     clamped,
     excess_over_labels,
-    labeling_statistics,
-    score_terms,
 )
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
+from sklearn_crf.objectives.likelihood._likelihood import free_less_fixed
 from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weight
 
 
@@ -258,12 +257,9 @@ class SharedPieces(Objective):
         even = np.zeros(len(nodes_of_edge_shares(model)))
         of_free, of_observed = (even, even) if state is None else state
         free, observed = edge_shared_bound(model, of_free).marginals, observed_model(model, labels)
-        if observed is None:
-            truth, truth_terms = labeling_statistics(model, labels), score_terms(model, labels)
-        else:
-            fixed = edge_shared_bound(observed, of_observed).marginals
-            truth, truth_terms = fixed.statistics, fixed.log_z_terms
-        return Loss(statistics=free.statistics.minus(truth), terms=free.log_z_terms - truth_terms, state=state)
+        fixed = None if observed is None else edge_shared_bound(observed, of_observed).marginals
+        # Marginals of shares are not those that predict.
+        return free_less_fixed(model, labels, free, fixed)._replace(predicted=None, state=state)
 
 
 def at_best_shares(risk, coef):
