@@ -16,13 +16,15 @@ import scipy.sparse as sp
 
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import AutoMap, TreeInference
+from sklearn_crf.inference import AutoMap, TightenBound, TreeInference, TRWMessagePassing
+from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.learning import ContrastiveTraining
 from sklearn_crf.learning._growing_sets import PlannedSets
 from sklearn_crf.objectives import (
     EmpiricalRisk,
     Likelihood,
     Pseudolikelihood,
+    RelaxedLikelihood,
     StructuredHinge,
 )
 from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
@@ -87,6 +89,10 @@ def hinge(*_, n_classes=2):
     return StructuredHinge(AutoMap(), 1.0 - np.eye(n_classes))
 
 
+def relaxed(*_):
+    return RelaxedLikelihood(MarginalsWithFallback(TRWMessagePassing("covering", tol=1e-3), TightenBound()))
+
+
 def with_sets(encoded, labels, batches, potentials):
     """Pseudolikelihood and a set of twelve labelings of each image."""
     planned = PlannedSets(ContrastiveTraining(), encoded.n_examples, labels)
@@ -103,6 +109,7 @@ def with_sets(encoded, labels, batches, potentials):
 
 RISKS = {
     "chains": lambda: sparse_chains(Likelihood(TreeInference())),
+    "graphs": lambda: pictures(relaxed, 3),
     "nodes given neighbours": lambda: pictures(lambda *_: Pseudolikelihood(), 3),
     "nodes without edges": plain_rows,
     "minimum cuts of lattices": lambda: pictures(hinge, 2),
