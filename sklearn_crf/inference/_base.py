@@ -127,6 +127,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     _returns: ClassVar[dict] = CHECKS
     # Options that are one of several names, and what must hold of options that are numbers.
     _choices: ClassVar[dict[str, Collection[str]]] = {}
+    # Types of ``init``; none where results have no state to start from, None where the algorithm checks it.
+    _starts_from: ClassVar[tuple[type, ...] | None] = None
     _ranges: ClassVar[dict[str, Range]] = {}
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
@@ -155,10 +157,10 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not take this model, or if it is proven that no labeling has a score above -inf. The
-            message names nodes that have no allowed labeling together.
+            If the algorithm does not take this model, or ``init`` is no state of its results, or if it is proven that
+            no labeling has a score above -inf. The message names nodes that have no allowed labeling together.
         """
-        self._require("map", model)
+        self._require("map", model, init)
         close, taken = near_zero(model)
         found = self._best(close, init, n_threads)
         return found if close is model else moved(found, score(model, found.labels), taken)
@@ -204,10 +206,11 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not take this model, or if it finds that no labeling has a score above -inf. Exact
-            algorithms always do; marginals that fit together locally may exist where that takes a search to show.
+            If the algorithm does not take this model, or ``init`` is no state of its results, or if it finds that no
+            labeling has a score above -inf. Exact algorithms always do; marginals that fit together locally may exist
+            where that takes a search to show.
         """
-        self._require("marginals", model)
+        self._require("marginals", model, init)
         return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
@@ -229,7 +232,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         -------
         Marginals
         """
-        self._require("marginals", model)
+        self._require("marginals", model, init)
         return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
@@ -347,7 +350,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     def _named(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
 
-    def _require(self, task, model):
+    def _require(self, task, model, init=None):
         name = type(self).__name__
         if task not in self.tasks:
             able = ", ".join(sorted(self.tasks))
@@ -367,7 +370,17 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         for switch in _SWITCHES:
             if not isinstance(getattr(self, switch, True), bool | np.bool_):
                 raise ValueError(f"{switch} must be True or False, got {getattr(self, switch)!r}.")
+        self._require_start(init)
         self._check_model(model)
+
+    def _require_start(self, init):
+        """Raise ValueError if ``init`` is of another type than the states of this algorithm."""
+        if init is None or self._starts_from is None or isinstance(init, self._starts_from):
+            return
+        name = type(self).__name__
+        if not self._starts_from:
+            raise ValueError(f"init must be None, as {name} has no warm start, got {type(init).__name__}.")
+        raise ValueError(f"init must be the state of a former result of {name}, got {type(init).__name__}.")
 
     def _check_model(self, model):
         """Raise ValueError if the model cannot be taken; a subclass adds its own conditions."""

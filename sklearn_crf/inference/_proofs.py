@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from sklearn_crf._numbers import highest_of_rows
 from sklearn_crf._threads import cached_property
 from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
@@ -135,15 +136,12 @@ def near_zero(model: Any) -> tuple[Any, float]:
 
 def _differ_at_nodes(model: PairwiseModel) -> bool:
     """Return whether scores of nodes alone differ by so much that no sum is far from zero: a test without edges."""
-    finite = np.isfinite(model.unary)
-    highest = np.max(model.unary, axis=1, where=finite, initial=-np.inf)
-    lowest = np.min(model.unary, axis=1, where=finite, initial=np.inf)
-    known = np.isfinite(highest)
-    spread = float((highest[known].astype(np.float64) - lowest[known]).sum())
+    highest = highest_of_rows(model.unary)
+    lowest = -highest_of_rows(np.where(np.isneginf(model.unary), -np.inf, -model.unary))
+    spread = float(np.subtract(highest, lowest, dtype=np.float64).sum())
     weight = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).sum(axis=1).max(initial=0.0))
-    allowed = np.isfinite(model.tables)
-    tables = float(np.abs(model.tables, where=allowed, out=np.zeros_like(model.tables)).max(initial=0))
-    largest = max(float(np.abs(highest[known]).max(initial=0)), float(np.abs(lowest[known]).max(initial=0)))
+    tables = float(np.abs(model.tables).max(where=np.isfinite(model.tables), initial=0))
+    largest = max(float(highest.max(initial=0)), -float(lowest.min(initial=0)))
     return len(model.unary) * largest + model.graph.n_edges * weight * tables <= _tuning.FAR_FROM_ZERO * spread
 
 

@@ -401,3 +401,22 @@ def test_samples_have_the_frequencies_of_the_marginals(cls):
         # Five standard deviations of a frequency.
         assert_allclose(frequency, exact.unary, atol=5 * 0.5 / np.sqrt(4000))
         assert_array_equal(drawn, algorithm.sample(model, 4000, random_state=0))
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 3)], ids=["chain", "grid"])
+@pytest.mark.parametrize(("task", "cls"), [(task, cls) for task in ("map", "marginals") for cls in ALGORITHMS])
+def test_no_start_of_another_kind_is_ignored(task, cls, shape):
+    graph = lattice(shape)
+    # Tables that every algorithm takes.
+    model = PairwiseModel(graph, np.random.default_rng(0).normal(size=(graph.n_nodes, 2)), [np.eye(2)])
+    algorithm = cls()
+    try:
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+            state = getattr(algorithm, task)(model).state
+    except ValueError:
+        pytest.skip("the model does not suit the algorithm, or the task")
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        getattr(algorithm, task)(model, init=state)
+    for init in ("rubbish", 3.5, object()):
+        with pytest.raises((ValueError, TypeError), match=r"^init "):
+            getattr(algorithm, task)(model, init=init)

@@ -1,7 +1,7 @@
 """The labeling of highest score: exact wherever the budget affords it, else by a portfolio of algorithms."""
 
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -91,6 +91,7 @@ class AutoMap(Inference):
 
     takes_turns_on_forests = True
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = (AutoMapState,)
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
@@ -111,8 +112,6 @@ class AutoMap(Inference):
         return TreeInference().labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
-        if not isinstance(init, AutoMapState | None):
-            raise ValueError(f"init must be the state of a former result of AutoMap, got {type(init).__name__}.")
         exact = self._exact(model)
         if exact is not None:
             return self._by(exact, model, init, n_threads)

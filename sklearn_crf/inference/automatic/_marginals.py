@@ -1,6 +1,6 @@
 """Marginals by the best algorithm at hand: exact wherever the budget affords elimination, messages elsewhere."""
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -82,6 +82,7 @@ class AutoMarginals(Inference):
 
     takes_turns_on_forests = True
     tasks = frozenset({"marginals", "sample"})
+    _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
     exact_on = "forest"
     takes = (PairwiseModel, FactorGraph)
     max_iter: int = 100

@@ -297,6 +297,7 @@ class TightenBound(Inference):
     """
 
     tasks = frozenset({"marginals"})
+    _starts_from: ClassVar[tuple[type, ...]] = (TightenedBound,)
     exact_on = "forest"
     convex = True
     _choices: ClassVar[dict] = {"solver": SOLVERS, "outer_step": ("harmonic", "armijo")}
@@ -318,7 +319,7 @@ class TightenBound(Inference):
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
                 trees = (
-                    spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else _trees_of(init)
+                    spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else init.trees
                 )
                 start = _start(tightening.scores(trees), trees, init)
                 found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
@@ -346,17 +347,11 @@ class TightenBound(Inference):
         )
 
 
-def _trees_of(init):
-    if not isinstance(init, TightenedBound):
-        raise ValueError(f"init must be the state of a former result of TightenBound, got {type(init).__name__}.")
-    return init.trees
-
-
 def _start(scores, trees, init):
     """Differences of the scores of trees to begin with."""
     if init is None:
         return np.zeros(scores.size)
-    former = _trees_of(init)
+    former = init.trees
     same = np.array_equal(former.trees, trees.trees) and np.array_equal(former.weights, trees.weights)
     if not same or init.scores.shape != (scores.size,):
         raise ValueError("init must come from the same graph, number of states and trees.")

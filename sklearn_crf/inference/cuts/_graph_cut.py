@@ -72,6 +72,7 @@ class GraphCut(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = (CutState,)
     exact_on = "submodular"
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate", "qpbo")}
     nonsubmodular: str = "error"

@@ -58,6 +58,7 @@ class TreeBestLabelings(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
     exact_on = "forest"
     _ranges: ClassVar[dict] = {"m": at_least(1)}
     m: int = 5

@@ -52,6 +52,7 @@ class BruteForce(Inference):
     """
 
     tasks = frozenset({"map", "marginals", "sample"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
     exact_on = "any"
     takes = (PairwiseModel, FactorGraph)
     _ranges: ClassVar[dict] = {"max_labelings": at_least(0.0)}

@@ -64,6 +64,7 @@ class LinearProgram(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
     _choices: ClassVar[dict] = {"method": ("highs", "highs-ds", "highs-ipm")}
     exact_on = "forest"
     has_fractional = True

@@ -1,7 +1,7 @@
 """Exact inference on graphs without cycles."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -52,6 +52,7 @@ class TreeInference(EdgeMarginals, Inference):
     """
 
     tasks = frozenset({"map", "marginals", "sample"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
     takes_turns_on_forests = True
     exact_on = "forest"
 

@@ -1,6 +1,6 @@
 """Sequential tree-reweighted max-product."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -76,6 +76,7 @@ class TRWS(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = (TRWSState,)
     exact_on = "forest"
     max_iter: int = 500
     tol: float = 1e-7
@@ -106,8 +107,6 @@ class _SequentialSweeps:
 
     def __init__(self, model, init):
         self.model = in_double_precision(model)
-        if init is not None and not isinstance(init, TRWSState):
-            raise ValueError(f"init must be the state of a former result of TRWS, got {type(init).__name__}.")
         self.field, _ = make_field(self.model, maximum=True)
         self.messages = initial_messages(self.field, None if init is None else init.messages)
         self.share = 1 / _n_chains(model.graph)

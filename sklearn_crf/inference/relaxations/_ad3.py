@@ -94,6 +94,7 @@ class AD3(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = (AD3State,)
     exact_on = "forest"
     has_fractional = True
     takes = (PairwiseModel, FactorGraph)
@@ -223,8 +224,6 @@ class _AugmentedLagrangian:
 
 
 def _check_start(init, run):
-    if not isinstance(init, AD3State):
-        raise ValueError(f"init must be the state of a former result of AD3, got {type(init).__name__}.")
     for name in ("multipliers", "fractional"):
         given, needed = getattr(init, name).shape, getattr(run, name).shape
         if given != needed:

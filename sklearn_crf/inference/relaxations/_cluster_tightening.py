@@ -94,6 +94,7 @@ class ClusterTightening(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = (np.ndarray,)
     takes = (models.PairwiseModel, models.FactorGraph)
     _ranges: ClassVar[dict] = {"max_work": at_least(0.0), "max_memory": at_least(0.0)}
     max_work: float = 1e9

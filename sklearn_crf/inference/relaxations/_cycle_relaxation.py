@@ -1,7 +1,7 @@
 """The relaxation over the inequalities of all cycles, for models of two states."""
 
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -85,6 +85,7 @@ class CycleRelaxation(Inference):
     """
 
     tasks = frozenset({"map"})
+    _starts_from: ClassVar[tuple[type, ...]] = ()
     exact_on = "forest"
     max_iter: int = 200
 

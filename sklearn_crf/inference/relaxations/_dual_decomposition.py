@@ -94,6 +94,7 @@ class DualDecomposition(SubgradientMap):
     """
 
     _choices: ClassVar[dict] = {"step": ("annealed", "polyak")}
+    _starts_from: ClassVar[tuple[type, ...]] = (DualDecompositionState,)
     trees: Any = "minimal"
     step: str = "annealed"
 
@@ -177,8 +178,6 @@ class _PolyakSteps(_DualSteps):
 
 
 def _check_start(init, trees, n_columns):
-    if not isinstance(init, DualDecompositionState):
-        raise ValueError(f"init must be the state of a former result of DualDecomposition, got {type(init).__name__}.")
     if not (np.array_equal(init.trees.trees, trees.trees) and np.array_equal(init.trees.weights, trees.weights)):
         raise ValueError("init must come from the same graph and trees.")
     size = (trees.n_trees * trees.graph.n_nodes + int(trees.trees.sum()) * n_columns) * n_columns

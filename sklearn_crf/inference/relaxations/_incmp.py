@@ -1,6 +1,6 @@
 """IncMP: incremental subgradient steps, edge after edge."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -106,6 +106,7 @@ class IncMP(SubgradientMap):
     """
 
     has_fractional = True
+    _starts_from: ClassVar[tuple[type, ...]] = (IncMPState,)
 
     def _map(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
@@ -172,8 +173,6 @@ class _IncMPMessages(Run):
 
 
 def _check_start(init, model):
-    if not isinstance(init, IncMPState):
-        raise ValueError(f"init must be the state of a former result of IncMP, got {type(init).__name__}.")
     shape = 2 * model.graph.n_edges, model.n_columns
     if init.moved.shape != shape or not np.isfinite(init.moved).all():
         raise ValueError(f"init must hold finite shares of shape {shape} for this model, got {init.moved.shape}.")
