@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import check_is_fitted
 
+from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import decode, label_array, missing_nodes, object_array
 from sklearn_crf.estimators._classifier import FieldClassifier
 from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
 from sklearn_crf.inference import Inference, convergence_left_to_caller
@@ -107,7 +107,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return tags
 
     @fits(has_estimators=True)
-    def fit(self, X: Any, y: Any) -> "TemperatureScaling":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "TemperatureScaling":
         """Find the temperature on examples left out, then fit to all.
 
         Parameters
@@ -116,6 +116,8 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             Examples, as the estimator takes them.
         y : array-like or list of array-like
             Labels of their nodes.
+        sample_weight : array-like of shape (n_examples,), optional
+            One weight for each example, in the fits of the estimator and in the loss of the temperature.
 
         Returns
         -------
@@ -124,32 +126,38 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """
         if isinstance(self.cv, Integral) and self.cv < 2:
             raise ValueError(f"cv must be at least 2, got {self.cv!r}.")
+        given = 1.0 if sample_weight is None else sample_weight
+        weight = encoding.validate_sample_weight(given, encoding.number_of_examples(y, "y"))
+
+        def fitted_to(X, y, members):
+            options = {} if sample_weight is None else {"sample_weight": weight[members]}
+            return clone(self.estimator).fit(X, y, **options)
+
         parts = []
         for train, test in example_splits(self.cv, self.estimator, y):
-            fitted = clone(self.estimator).fit(take_examples(X, train), take_examples(y, train))
-            parts.append(self._left_out(fitted, take_examples(X, test), take_examples(y, test)))
-        n_labels = sum(part.n_labels for part in parts)
-        if not n_labels:
-            raise ValueError("y has no labelled node in any example left out: there is nothing to calibrate by.")
+            fitted = fitted_to(take_examples(X, train), take_examples(y, train), train)
+            parts.append(self._left_out(fitted, take_examples(X, test), take_examples(y, test), weight[test]))
+        if not (total := sum(part.total_weight for part in parts)):
+            raise ValueError("y has no labelled node of positive weight left out: there is nothing to calibrate by.")
 
         def loss(log_temperature):
-            return sum(part.loss(np.exp(log_temperature)) for part in parts) / n_labels
+            return sum(part.loss(np.exp(log_temperature)) for part in parts) / total
 
         bounds = (-np.log(_LARGEST), np.log(_LARGEST))
         found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-        estimator = clone(self.estimator).fit(X, y)
+        estimator = fitted_to(X, y, slice(None))
         self.estimator_, self.classes_ = estimator, estimator.classes_
         self.temperature_ = float(np.exp(found.x))
         self.log_loss_ = np.array([loss(0.0), found.fun])
         return self
 
-    def _left_out(self, fitted, X, y):
+    def _left_out(self, fitted, X, y, weight):
         field, X = field_and_input(fitted, X)
         # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
-            return _Models(field, X, y, clone(own))
-        return _Probabilities(fitted, X, y)
+            return _Models(field, X, y, weight, clone(own))
+        return _Probabilities(fitted, X, y, weight)
 
     def _at_temperature(self, X):
         """The field whose scores are divided by the temperature, and X as it takes it; None of other classifiers."""
@@ -186,7 +194,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         # cost: (K, K), cost[a, b] of predicting class a where b is true
         probability = self.predict_proba(X)
         if probability.dtype == object:
-            return object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
+            return encoding.object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
         return self.classes_[np.argmin(probability @ cost.T, axis=-1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -206,7 +214,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if field is None:
             return _flattened(self.estimator_.predict_proba(X), self.temperature_)
         encoded, batches, marginals = field.marginals(of_field, None, self.inference)
-        return decode(encoded, marginals, batches, n_columns=len(self.classes_))
+        return encoding.decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of labelled nodes that ``predict`` labels right.
@@ -234,18 +242,19 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 class _LeftOut:
     """Labels of examples left out, as columns of the classes of the estimator that did not see them."""
 
-    def __init__(self, fitted, y):
+    def __init__(self, fitted, y, weight):
+        # weight: (n_examples,)
         missing = getattr(fitted, "missing_label", None)
-        self.nodes, self.columns = [], []
+        self.nodes, self.columns, self.weight = [], [], weight
         for labels in y:
-            flat = label_array(labels).ravel()
-            nodes = np.flatnonzero(~missing_nodes(flat, missing))
+            flat = encoding.label_array(labels).ravel()
+            nodes = np.flatnonzero(~encoding.missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
             # A class that its fold has not seen has no probability to be calibrated.
             nodes = nodes[known]
             self.nodes.append(nodes)
             self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
-        self.n_labels = sum(len(nodes) for nodes in self.nodes)
+        self.total_weight = float(sum(w * len(nodes) for w, nodes in zip(weight, self.nodes, strict=True)))
         self.n_classes = len(fitted.classes_)
 
     def _probability(self, i, temperature):
@@ -256,17 +265,17 @@ class _LeftOut:
         """Summed negative log-probability of the labels."""
         total = 0.0
         for i, (nodes, columns) in enumerate(zip(self.nodes, self.columns, strict=True)):
-            if len(nodes):
+            if len(nodes) and self.weight[i]:
                 probability = self._probability(i, temperature)[nodes, columns]
-                total -= float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
+                total -= self.weight[i] * float(np.log(np.maximum(probability, _LEAST_PROBABILITY)).sum())
         return total
 
 
 class _Models(_LeftOut):
     """Examples left out by their models."""
 
-    def __init__(self, fitted, X, y, inference):
-        super().__init__(fitted, y)
+    def __init__(self, fitted, X, y, weight, inference):
+        super().__init__(fitted, y, weight)
         self.models, self.inference = fitted.models(X), inference
 
     def _probability(self, i, temperature):
@@ -277,8 +286,8 @@ class _Models(_LeftOut):
 class _Probabilities(_LeftOut):
     """Examples left out by the probabilities that a classifier without models gives."""
 
-    def __init__(self, fitted, X, y):
-        super().__init__(fitted, y)
+    def __init__(self, fitted, X, y, weight):
+        super().__init__(fitted, y, weight)
         self.found = [np.reshape(part, (-1, self.n_classes)) for part in fitted.predict_proba(X)]
 
     def _probability(self, i, temperature):
@@ -296,7 +305,7 @@ def _marginals(model, inference, temperature, n_classes):
 def _flattened(probability, temperature):
     """Probabilities whose logarithms are divided by a temperature."""
     if probability.dtype == object:
-        return object_array([_flattened(part, temperature) for part in probability])
+        return encoding.object_array([_flattened(part, temperature) for part in probability])
     with np.errstate(divide="ignore"):
         scores = np.log(probability) / temperature
     scores = np.exp(scores - scores.max(axis=-1, keepdims=True))

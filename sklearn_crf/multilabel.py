@@ -13,12 +13,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
+from sklearn_crf import encoding
 from sklearn_crf._fits import fits
 from sklearn_crf._numbers import as_reals, different, sound_csr, without_mask
 from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows, summable_weight
+from sklearn_crf.encoding import Example, RowFields, require_one_label_each, require_rows
 from sklearn_crf.estimators.trw import TRWCRF
 from sklearn_crf.graphs import Graph, disjoint_union
 from sklearn_crf.inference import Inference
@@ -27,7 +28,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel
 __all__ = ["MultiLabelField", "chow_liu_edges"]
 
 
-def chow_liu_edges(Y: ArrayLike) -> np.ndarray:
+def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
     r"""Edges of the tree of labels that share the most information (Chow and Liu, 1968).
 
     .. math::
@@ -41,6 +42,8 @@ def chow_liu_edges(Y: ArrayLike) -> np.ndarray:
     ----------
     Y : array-like of shape (n_samples, n_labels)
         Zeros and ones.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights of the rows: one of weight k counts as k equal rows.
 
     Returns
     -------
@@ -55,11 +58,12 @@ def chow_liu_edges(Y: ArrayLike) -> np.ndarray:
            [0, 2]], dtype=int32)
     """
     Y = np.asarray(Y, dtype=np.float64)
-    both, own = Y.T.dot(Y), Y.sum(axis=0)
+    weight = np.ones(len(Y)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    both, own, total = (Y.T * weight).dot(Y), weight.dot(Y), weight.sum()
     only = own[:, np.newaxis] - both
-    neither = len(Y) - own - only
+    neither = total - own - only
     counts = np.array([[neither, only.T], [only, both]]) + 1
-    joint = counts / (len(Y) + 4)
+    joint = counts / (total + 4)
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]
     information = (joint * np.log(joint / expected)).sum(axis=(0, 1))
     # A pair without information is an edge of the complete graph all the same, and a length of 0 would be none.
@@ -173,7 +177,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         y : array-like or sparse matrix of shape (n_samples, n_labels)
             Which labels each row has, as zeros and ones, or any two values of which the larger one means that it has.
         sample_weight : array-like of shape (n_samples,), optional
-            Passed on to the field.
+            Weights of the rows, in the structure and in the field.
 
         Returns
         -------
@@ -187,9 +191,10 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """
         values, Y = _indicator(y)
         n_labels = Y.shape[1]
-        graph = Graph(n_labels, _edges(self.structure, Y))
         X = self._rows(X, reset=True)
         check_consistent_length(X, Y)
+        weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
+        graph = Graph(n_labels, _edges(self.structure, Y, weight))
         field = _default_field() if self.estimator is None else clone(self.estimator)
         field.set_params(classes=[0, 1])  # labels that no row has, or all have, are labels too
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
@@ -266,7 +271,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         float
         """
-        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, summable_weight(sample_weight))
+        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, encoding.summable_weight(sample_weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
         """The field of the labels of each row under the fitted weights.
@@ -355,12 +360,12 @@ def _indicator(y):
     return values, (y == values[1]).astype(np.int32)
 
 
-def _edges(structure, Y):
+def _edges(structure, Y, weight):
     n_labels = Y.shape[1]
     if isinstance(structure, str):
         if structure == "full":
             return np.stack(np.triu_indices(n_labels, k=1), axis=1)
-        return chow_liu_edges(Y) if n_labels > 1 else []
+        return chow_liu_edges(Y, weight) if n_labels > 1 else []
     try:
         return Graph(n_labels, structure).edges
     except ValueError as error:

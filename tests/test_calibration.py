@@ -210,3 +210,32 @@ def test_costs_of_a_tree_field_are_of_probabilities_at_the_temperature():
     found.temperature_ = 5.0
     assert_array_equal(found.predict(X), np.argmin(found.predict_proba(X) @ COST.T, axis=-1))
     assert found.score(X, y) == pytest.approx(np.mean(found.predict(X) == y))
+
+
+@pytest.mark.parametrize(
+    "make", [TRWCRF, lambda: DRFClassifier(learning="pl"), lambda: TRWCRF(class_weight="balanced")]
+)
+def test_weights_of_examples_are_copies(make):
+    X, y = chains(12)
+    times = np.array([1, 3, 2, 0, 1, 2, 1, 1, 4, 1, 2, 1])
+    halves = np.arange(12) % 2
+    copies = np.repeat(np.arange(12), times)
+
+    def split(halves):
+        return [(np.flatnonzero(halves == k), np.flatnonzero(halves != k)) for k in range(2)]
+
+    once = TemperatureScaling(make(), cv=split(halves)).fit(X, y, times)
+    repeated = TemperatureScaling(make(), cv=split(halves[copies])).fit([X[i] for i in copies], [y[i] for i in copies])
+    plain = TemperatureScaling(make(), cv=split(halves)).fit(X, y)
+    assert_allclose(once.log_loss_, repeated.log_loss_, rtol=1e-5)
+    assert_allclose(once.temperature_, repeated.temperature_, rtol=5e-3)
+    assert abs(once.log_loss_[0] - plain.log_loss_[0]) > 1e-3
+    with pytest.raises(ValueError, match=r"sample_weight\[0\] is -1"):
+        TemperatureScaling(make()).fit(X, y, sample_weight=-np.ones(12))
+
+
+def test_labels_that_are_no_list_are_named():
+    X, _ = chains(6)
+    for y in (None, 3):
+        with pytest.raises(ValueError, match="^y must be an array, or a list of one array per example"):
+            TemperatureScaling(TRWCRF()).fit(X, y)

@@ -83,6 +83,17 @@ def test_chow_liu_is_the_best_of_all_trees(seed):
     assert value(chow_liu_edges(labels)) == pytest.approx(max(map(value, spanning_trees(4))))
 
 
+def test_the_tree_counts_a_row_of_weight_k_as_k_rows():
+    rng = np.random.default_rng(0)
+    rows, labels, times = rng.normal(size=(60, 3)), rng.integers(2, size=(60, 5)), rng.integers(4, size=60)
+    copies = np.repeat(np.arange(60), times)
+    weighted = MultiLabelField().fit(rows, labels, sample_weight=times)
+    repeated = MultiLabelField().fit(rows[copies], labels[copies])
+    assert_array_equal(weighted.edges_, repeated.edges_)
+    assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), atol=1e-6)
+    assert not np.array_equal(weighted.edges_, MultiLabelField().fit(rows, labels).edges_)
+
+
 def test_without_edges_it_is_one_logistic_regression_for_each_label():
     field = MultiLabelField(TRWCRF(C=1.0, tol=1e-8, max_iter=2000), structure=[]).fit(X, Y)
     for label in range(Y.shape[1]):

@@ -1,6 +1,7 @@
 """The filter bank that images get by default, by how far they are off their targets."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, averages_of_noise
@@ -19,15 +20,17 @@ TRANSFORMERS_OF_BANKS = FilterBank, PatchShrinkage, PatchAverages, PatchGroups, 
 MOST_CHANNELS = 4
 
 
-def default_bank(inputs, targets, noise=None, has_groups=False, scale=1.0):
+def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
     """Return derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
 
     By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
     """
-    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, where it is known
+    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: of each image
+    # noise: of each image, where it is known
     # scale: what images of the user were multiplied by; numbers are short in their units
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
-    low, middle, high = (scale * float(f"{level / scale:.4g}") for level in np.quantile(levels, (0.1, 0.5, 0.9)))
+    quantiles = weighted_quantiles(levels, weight, (0.1, 0.5, 0.9))
+    low, middle, high = (scale * float(f"{level / scale:.4g}") for level in quantiles)
     if high <= NOISE_SPREAD * low or low == 0:
         thresholds, averaged = [multiple * middle for multiple in THRESHOLDS], [middle]
     else:
@@ -50,6 +53,21 @@ def bank_in_units(bank, scale):
     given = {name: getattr(bank, name) for name in names.get(type(bank), ())}
     scaled = {name: np.multiply(value, scale).tolist() for name, value in given.items() if value is not None}
     return bank.set_params(**scaled)
+
+
+def weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: ArrayLike) -> np.ndarray:
+    """Return quantiles by linear interpolation, in which a value of weight k counts as k equal values."""
+    values, shares = (np.asarray(numbers, dtype=np.float64) for numbers in (values, shares))
+    if weight is None:
+        return np.quantile(values, shares)
+    order = np.argsort(values, kind="stable")
+    values, weight = values[order], np.asarray(weight, dtype=np.float64)[order]
+    values, weight = values[weight > 0], weight[weight > 0]
+    # Ranks of the first and the last copy of each value.
+    last = np.cumsum(weight) - 1
+    first = np.minimum(last, last - weight + 1)
+    ranks = shares * max(last[-1], 0.0)
+    return np.interp(ranks, np.stack([first, last], axis=1).ravel(), np.repeat(values, 2))
 
 
 def _deviation(plane, target):

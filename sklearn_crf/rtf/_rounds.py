@@ -174,10 +174,13 @@ class Rounds:
         return [total / max(count, 1) for total, count in map(self.pairs.square_differences, types)]
 
     def first_pairs(self, n):
-        """Inputs and targets of the first images, and the noise of their degradations."""
-        members = range(min(len(self.pairs.inputs), n))
-        noise = None if self.pairs.choices is None else [self.pairs.choices[i][0].noise for i in members]
-        return [self.input_of(i, 0) for i in members], self.pairs.targets[:n], noise
+        """Inputs, targets and weights of the first images, and the noise of their degradations."""
+        pairs = self.pairs
+        members = range(min(len(pairs.inputs), n))
+        noise = None if pairs.choices is None else [pairs.choices[i][0].noise for i in members]
+        # Pixels that are not known have no weight.
+        weight = None if pairs.weights is None else [float(own.max(initial=0.0)) for own in pairs.weights[:n]]
+        return [self.input_of(i, 0) for i in members], pairs.targets[:n], weight, noise
 
     def __call__(self, level):
         """Data of a round; rounds that do not differ share one object."""
@@ -335,9 +338,10 @@ def with_surroundings(data, squares, margin):
     return found._replace(weights=[scale * weight for weight in found.weights])
 
 
-def fitted_bank(plan, inputs, targets, noise):
+def fitted_bank(plan, inputs, targets, weight, noise):
     """The filter bank of a fit, fitted to the first images, or None."""
-    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); noise: of each image, None if it is not known
+    # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D)
+    # weight: of each image, None if all count the same; noise: of each image, None if it is not known
     if plan.former is not None:
         return plan.former["filter_bank_"]
     inputs = [plane[..., : plan.n_filtered] for plane in inputs]
@@ -349,7 +353,7 @@ def fitted_bank(plan, inputs, targets, noise):
         targets = [mean + scale * y for y in targets]
         unit = float(units.scale[0])
         noise = noise if noise is None else [unit * level for level in noise]
-        bank = default_bank(inputs, targets, noise, bank == "groups", unit)
+        bank = default_bank(inputs, targets, weight, noise, bank == "groups", unit)
     if bank is None:
         return None
     if not is_image:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -223,11 +224,9 @@ class ShardedRounds:
         self.making = self.making._replace(bank=bank, key=uuid4().hex)
 
     def first_pairs(self, n):
-        """Inputs and targets of the first images, and the noise of their degradations."""
+        """Inputs, targets and weights of the first images, and the noise of their degradations."""
         found = self.shards.map(_first_pairs, (self.making, n))
-        inputs, targets = ([value for part in found for value in part[k]] for k in range(2))
-        noise = None if found[0][2] is None else [value for part in found for value in part[2]]
-        return inputs, targets, noise
+        return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
     def mean_square_differences(self, types):
         """Of the targets at the two pixels of the factors of each type."""

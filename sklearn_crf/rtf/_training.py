@@ -286,8 +286,8 @@ def train(data, plan, callbacks):
     seed = int(rng.randint(np.iinfo(np.int32).max))
     rounds = data.images.rounds(kept, plan.solver.max_samples, _sampling(plan), seed, plan.n_jobs)
     # What is held out has no part in choosing filters.
-    inputs, targets, noise = rounds.first_pairs(tuned.IMAGES_OF_BANK)
-    bank = _rounds.fitted_bank(plan, inputs, targets, noise)
+    inputs, *known = rounds.first_pairs(tuned.IMAGES_OF_BANK)
+    bank = _rounds.fitted_bank(plan, inputs, *known)
     rounds.take_bank(bank)
     validation = None
     if held_out is not None:

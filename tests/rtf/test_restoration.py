@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from regression_tree_problems import plain_field
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import RegressionTreeField, RegressionTreeFieldClassifier
@@ -61,6 +62,24 @@ def test_filters_are_learned_from_the_images():
     shrinkage = field.filter_bank_.transformers_[1]
     thresholds = np.array(shrinkage.thresholds) / field.channel_scale_
     assert_allclose(thresholds, 100 * SIGMA * np.array([1.8, 2.7, 3.5]), rtol=0.1)
+
+
+def test_filters_go_by_weights_of_images_as_by_copies():
+    clean = clean_images(5, (16, 16))
+    levels = np.array([5.0, 8.0, 12.0, 20.0, 40.0])
+    noisy = clean + np.random.default_rng(0).normal(size=clean.shape) * levels[:, None, None]
+    times = np.array([1, 4, 2, 1, 3])
+    copies = np.repeat(np.arange(5), times)
+    options = {"max_depth": 0, "max_iter": 2, "random_state": 0, "solver": FieldSolver("pqn", early_stopping=False)}
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        fields = [
+            RegressionTreeField(**options).fit(noisy[..., None], clean, sample_weight=times),
+            RegressionTreeField(**options).fit(noisy[copies][..., None], clean[copies]),
+            RegressionTreeField(**options).fit(noisy[..., None], clean),
+        ]
+    weighted, repeated, plain = (field.filter_bank_.transformers_[1].thresholds for field in fields)
+    assert_allclose(weighted, repeated, rtol=1e-3)
+    assert not np.allclose(weighted, plain, rtol=0.02)
 
 
 @pytest.mark.parametrize(("n", "shape"), [(4, (16, 240)), (12, (16, 16))], ids=["strips", "whole images"])

@@ -318,9 +318,7 @@ class TightenBound(Inference):
         with ordered_map(n_threads) as mapped, single_threaded_blas():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
-                trees = (
-                    spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else init.trees
-                )
+                trees = spanning_trees_of(model.graph, "minimal", self.random_state) if init is None else init.trees
                 start = _start(tightening.scores(trees), trees, init)
                 found = choose_trees(tightening, trees, start, self.outer_iter, self.outer_step)
             else:
