@@ -237,5 +237,5 @@ def test_weights_of_examples_are_copies(make):
 def test_labels_that_are_no_list_are_named():
     X, _ = chains(6)
     for y in (None, 3):
-        with pytest.raises(ValueError, match="^y must be an array, or a list of one array per example"):
+        with pytest.raises(ValueError, match=r"^y must be an array, or a list of one array per example"):
             TemperatureScaling(TRWCRF()).fit(X, y)

@@ -10,7 +10,8 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import encoding
 from sklearn_crf._numbers import as_array, as_reals, without_mask
-from sklearn_crf.dense._tuning import NARROW_RANGE
+from sklearn_crf._reports import warn_caller
+from sklearn_crf.dense._tuning import DARK_RANGE, HARDLY_ANY_RANGE, NARROW_RANGE
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +125,17 @@ def range_of_images(images):
     return (low, high) if low < high else (low - abs(low), high + abs(high))
 
 
+def warn_of_unused_range(images, ends):
+    """Warn where the colours of all images take a small part of the range that they are read in."""
+    low = min(float(image.min()) for image in images)
+    high = max(float(image.max()) for image in images)
+    if ends != BYTES and 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]):
+        warn_caller(
+            f"Colours of {low:.6g} to {high:.6g} are read in the range {ends[0]:.6g} to {ends[1]:.6g}, a small part of "
+            "which they take, so that Bilateral kernels hardly tell them apart: pass their own range as color_range."
+        )
+
+
 def _range_of_training(examples):
     """Range of the colours of training images, for images whose type does not say theirs."""
     images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
@@ -160,6 +172,8 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     data = read_examples(X, image_channels)
     fixed = None if color_range is None else check_color_range(color_range)
     ends = _range_of_training(data.examples) if fixed is None else fixed
+    if fixed is None:
+        _warn_of_unused_ranges(data.examples, ends)
     data = data.in_bytes(ends, fixed)
     labels = encoding.encode_y(y, data, missing_label=missing_label, classes=classes)
     sample_weight = encoding.validate_sample_weight(sample_weight, data.n_examples)
@@ -175,6 +189,17 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
     if not any(task.weight.any() for task in tasks):
         raise ValueError("y has no labelled pixel of positive weight: there is nothing to learn from.")
     return TrainingData(data, ends, labels.classes_, tasks)
+
+
+def _warn_of_unused_ranges(examples, ends):
+    """Warn of the images of each type whose colours take a small part of its range."""
+    # ends: range of the colours of images whose type does not say it
+    images: dict = {}
+    for example in examples:
+        if example.image is not None:
+            images.setdefault(example._range_of_type or ends, []).append(example.image)
+    for own_range, own in images.items():
+        warn_of_unused_range(own, own_range)
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
@@ -217,10 +242,12 @@ def range_after_fit(image, ends, name):
     """Return the range of the colours of one image, whose type does not say it, by that of the images of fit."""
     low, high = float(image.min()), float(image.max())
     # Fractions are no colours of bytes.
-    is_in_ones = ends[1] > BYTES[1] / 2 and -1 <= low < high <= 1 and np.any(image != np.floor(image))
+    has_fractions = ends[1] > BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
+    is_in_ones = has_fractions and low >= -1 and high <= 1
     width = ends[1] - ends[0]
     # Filters overshoot the range of an image, but they do not make it narrow.
     is_in_other_units = low < ends[0] and high - low < NARROW_RANGE * width
+    is_in_other_units |= has_fractions and high - ends[0] < DARK_RANGE * width
     if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):
         raise ValueError(
             f"{name} has colours of {low:.6g} to {high:.6g}, but those of fit have the range {ends[0]:.6g} to "

@@ -121,13 +121,13 @@ def refine(
 def _color_range(image, color_range):
     if color_range is not None:
         return _examples.check_color_range(color_range)
-    ends = _examples.range_of_type(image)
-    if image is None or ends is not None:
-        return _examples.BYTES if image is None else ends
     values = np.asarray(image)
     # What is no image is an error of its own.
-    is_image = values.size and values.dtype.kind in "iuf" and np.isfinite(values).all()
-    return _examples.range_of_images([values]) if is_image else _examples.BYTES
+    if image is None or not values.size or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
+        return _examples.BYTES
+    ends = _examples.range_of_type(image) or _examples.range_of_images([values])
+    _examples.warn_of_unused_range([values], ends)
+    return ends
 
 
 def _are_many(probabilities, lattice_ndim, spacing):

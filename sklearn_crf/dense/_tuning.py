@@ -22,3 +22,10 @@ LEAST_SCORE = -50.0
 # Share of the range of fit below which an image that also lies outside of it has other units, as standardised ones do:
 # a larger share refuses dark images whose filters overshoot.
 NARROW_RANGE = 0.1
+
+# Share of the range of fit within which images of fractions have other units where fit had whole numbers: a larger one
+# refuses dark images.
+DARK_RANGE = 0.02
+
+# Share of the range that a type stands for below which colours of images are warned of: those of 12 bits in 16 are.
+HARDLY_ANY_RANGE = 1 / 16

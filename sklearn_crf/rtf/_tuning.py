@@ -147,10 +147,10 @@ OVERSHOOT = 64
 # Values of each channel that its units and its range are estimated from, and fewest of an image.
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
-# A predicted image is far outside where half of its values are beyond the range of fit by so many of its widths; it
-# has another unit where all but a few values are closer to 0 than this share of the width. Stricter limits would refuse
-# dark and bright images.
-WIDTHS_OUTSIDE, SHARE_OF_RANGE, QUANTILE_OF_RANGE = 4, 0.01, 0.95
+# A predicted image is far outside where all but a few, or half, of its values are beyond the range of fit by so many of
+# its widths; it has another unit where all but a few values are closer to 0 than this share of the width. Stricter
+# limits would refuse dark and bright images.
+WIDTHS_OUTSIDE, SHARE_OF_RANGE, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.95
 
 # A field for one level of noise says so where an image seems to have so many times more or less of it. Estimates are
 # off by some percent, and by more where images are all texture; within this factor a field loses about 1 dB.

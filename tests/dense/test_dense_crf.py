@@ -431,6 +431,26 @@ def test_standardised_images_are_refused_after_a_fit_to_whole_numbers(data, dtyp
         field.predict(in_form(X[4:], lambda image: (image - image.mean()) / image.std()))
 
 
+@pytest.mark.parametrize("top", [1.2, 4.0])
+def test_images_of_small_fractions_are_refused_after_a_fit_to_bytes(data, top):
+    X, y = data
+    X = in_form(X, lambda image: 255 * (image - image.min()) / np.ptp(image))
+    field = DenseCRF(KERNELS).fit(X[:4], y[:4])
+    with pytest.raises(ValueError, match=r"X\[0\] has colours of .* fit have the range 0 to 255: give images in"):
+        field.predict(in_form(X[4:], lambda image: top * image / 255))
+    field.predict(in_form(X[4:], lambda image: np.round(top * image / 255)))
+    DenseCRF(KERNELS, color_range=(0, 255)).fit(X[:4], y[:4]).predict(in_form(X[4:], lambda image: top * image / 255))
+
+
+def test_types_whose_range_is_hardly_used_are_warned_of(data):
+    X, y = data
+    X = in_form(X[:4], lambda image: (16 * image.clip(0, 255)).astype(np.uint16))
+    with pytest.warns(UserWarning, match=r"read in the range 0 to 65535, a small part .* as color_range"):
+        DenseCRF(KERNELS).fit(X, y[:4])
+    with warnings.catch_warnings(action="error"):
+        DenseCRF(KERNELS, color_range=(0, 4095)).fit(X, y[:4])
+
+
 def test_the_range_of_colours_is_that_of_fit(data):
     X, y = data
     X = in_form(X, lambda image: (image - 100) / 40)

@@ -1,5 +1,7 @@
 """Refinement of probabilities in one call."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -142,6 +144,22 @@ def test_a_given_range_of_colours():
     for wrong in ((1, 0), (0, 1, 2), 255, "uint8", (0, np.inf)):
         with pytest.raises(ValueError, match="color_range must be two finite numbers"):
             refine(probabilities, image, color_range=wrong)
+
+
+@pytest.mark.parametrize(
+    ("form", "ends"),
+    [(lambda image: (16 * image).astype(np.uint16), (0, 4095)), (lambda image: 1e-6 * image, (0, 255e-6))],
+    ids=["12 bits in 16", "units of 1e-6"],
+)
+def test_an_image_of_a_small_part_of_its_range_is_warned_of(form, ends):
+    probabilities, image, _ = picture()
+    image = image.clip(0, 255)
+    with pytest.warns(UserWarning, match="a small part of which they take, .* pass their own range as color_range"):
+        refine(probabilities, form(image))
+    with warnings.catch_warnings(action="error"):
+        refined = refine(probabilities, form(image), color_range=ends)
+        refine(probabilities, (image / 20).astype(np.uint8))
+    assert np.mean(refined.argmax(axis=-1) == refine(probabilities, image).argmax(axis=-1)) > 0.99
 
 
 def test_many_images_are_no_volume():

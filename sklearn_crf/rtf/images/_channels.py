@@ -185,7 +185,8 @@ def require_range(attributes, sample):
         width = high - low
         if not width > 0 or not len(values):
             continue
-        outside = np.median(np.maximum(low - values, values - high)) > tuned.WIDTHS_OUTSIDE * width
+        beyond = np.quantile(np.maximum(low - values, values - high), (1 - tuned.QUANTILE_OF_RANGE, 0.5)) / width
+        outside = np.any(beyond > tuned.WIDTHS_OUTSIDE)
         usual = np.quantile(np.abs(values), tuned.QUANTILE_OF_RANGE)
         near = usual < tuned.SHARE_OF_RANGE * width and values.min() < values.max()
         if outside or ((near and sample.dtype != attributes["input_dtype_"]) or (near and sample.dtype[1] == "f")):

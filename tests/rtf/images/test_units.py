@@ -289,6 +289,8 @@ def test_predicted_images_have_the_range_of_fit():
             classifier.predict_proba(wrong[..., None])
     with pytest.raises(ValueError, match=message):
         of_unit.score(NOISY[..., None], CLEAN)
+    with pytest.raises(ValueError, match=message):
+        field.predict(NOISY + 1000)
     flat = np.ones((1, 20, 20))
     dark = 2.5 * flat + 25 * rng.normal(size=flat.shape)
     hot = np.where(np.arange(400).reshape(flat.shape) == 40, 1e6, dark)
