@@ -2,28 +2,20 @@
 
 from sklearn_crf.encoding._batches import (
     are_pending,
+    groups_to_join,
+    joined_batches,
     made_batch,
     make_batches,
     nodes_of,
     object_array,
     summable_weight,
     tie_constant_edges,
+    union_of,
     validate_sample_weight,
-)
-from sklearn_crf.encoding._classes import (
-    ENTITY_SCHEMES,
-    class_weights,
-    counts_of_nodes,
-    in_class_order,
-    invalid_transitions,
-    labels_from_objects,
-    named_classes,
-    partial_fit_classes,
-    sorted_classes,
 )
 from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
-from sklearn_crf.encoding._encoded import Encoded
+from sklearn_crf.encoding._encoded import Encoded, Outline, record_input
 from sklearn_crf.encoding._examples import (
     Batch,
     Example,
@@ -33,22 +25,26 @@ from sklearn_crf.encoding._examples import (
     with_fields,
     with_scaled_edges,
 )
-from sklearn_crf.encoding._joined_batches import groups_to_join, joined_batches, union_of
 from sklearn_crf.encoding._labels import (
     EncodedLabels,
+    class_weights,
+    counts_of_nodes,
     encode_y,
     found_labels,
+    in_class_order,
     label_array,
+    labels_from_objects,
     missing_label_of_field,
     missing_nodes,
+    named_classes,
     number_of_examples,
+    partial_fit_classes,
     require_one_label_each,
     require_same_kind,
+    sorted_classes,
 )
 from sklearn_crf.encoding._lattices import encode_X
 from sklearn_crf.encoding._layouts import decode, require_rows
-from sklearn_crf.encoding._operators import OperatorFeatures
-from sklearn_crf.encoding._outlines import Outline
-from sklearn_crf.encoding._shared_rows import SharedRows
+from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 
 __all__ = ["Example", "register_edge_features"]

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf._numbers import as_reals
-from sklearn_crf.encoding._operators import OperatorFeatures
+from sklearn_crf.encoding._node_features import OperatorFeatures
 from sklearn_crf.kernels.graphs.graphs import absolute_differences
 from sklearn_crf.kernels.graphs.graphs import weighted_differences as sum_of_differences
 

@@ -15,7 +15,7 @@ from sklearn_crf.encoding._edge_features import edge_feature_function, one_compu
 from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
 from sklearn_crf.encoding._examples import Example, names_edge_types, trusted_example, with_fields
 from sklearn_crf.encoding._layouts import aligned_frames, empty_example, read_layout, validated_rows
-from sklearn_crf.encoding._operators import OperatorFeatures
+from sklearn_crf.encoding._node_features import OperatorFeatures
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
 

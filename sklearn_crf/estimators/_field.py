@@ -14,6 +14,7 @@ from sklearn_crf._options import options
 from sklearn_crf._parameters import is_asked_to_count_classes, require_objects
 from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks
 from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.encoding import record_input
 from sklearn_crf.estimators._fitted_field import FieldParameters
 from sklearn_crf.estimators._training import fitted_attributes, held_out_examples, partial_fit, train
 from sklearn_crf.inference import Inference, labeling_rule
@@ -393,6 +394,6 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Set the fitted attributes, once everything that can fail has happened."""
         # encoded: the input that a first fit has seen
         if encoded is not None:
-            encoded.record(self)
+            record_input(encoded, self)
         self.__dict__.pop("partial_fit_state_", None)
         self.__dict__.update(attributes)

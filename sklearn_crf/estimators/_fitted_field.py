@@ -126,7 +126,7 @@ class FieldParameters:
         given = self.given
         if attributes is not None:
             given = _copied(given)
-            encoded.record(given)
+            encoding.record_input(encoded, given)
             vars(given).update(attributes)
         return FittedField(given, self.learning, self.tables)
 

@@ -32,8 +32,6 @@ def risk_of_few_labels(
     """
     # reach: edges between a node and the nearest labelled one, None as far as max_nodes nodes of an example
     # max_nodes: None is no limit
-    if not risk.has_unlabelled:
-        return risk
     if max_nodes is not None:
         risk = risk.derived(partial(coarse_risk, max_nodes=max_nodes))
     return risk.derived(partial(risk_near_labels, reach=reach, max_nodes=max_nodes))

@@ -17,7 +17,7 @@ from sklearn_crf.objectives import (
     SetsOfBatches,
     with_known_surroundings,
 )
-from sklearn_crf.objectives._example_weights import model_by_weight
+from sklearn_crf.objectives._risk import model_by_weight
 from sklearn_crf.objectives.contrastive._block_likelihood import checked_block
 
 

@@ -555,6 +555,6 @@ class SmoothLearning(DescentLearning):
         return SoftmaxMargin(likelihood, self.cost_matrix(None, data.labels), self.temperature)
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
-        if self.reach is None and self.max_nodes is None:
+        if not risk.has_unlabelled or (self.reach is None and self.max_nodes is None):
             return risk
         return risk_of_few_labels(risk, self.reach, self.max_nodes)

@@ -1,6 +1,7 @@
 """Objectives: a model and labels in, a loss and its statistics out."""
 
-from sklearn_crf.objectives._base import EmpiricalRisk, Loss, Objective, RiskValue
+from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sharded_risk import ShardedRisk
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf.distributed import KeptObjects, Shard, Shards, tree_sum
-from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue
+from sklearn_crf.objectives._base import Objective
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 
 
 class ShardedRisk:

@@ -31,7 +31,7 @@ from sklearn_crf._threads import cached_property, map_tasks, thread_count
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.inference.messages._labelled_graphs import LabelledGraphs, LinearScores, are_settled_together
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.objectives._base import EmpiricalRisk, RiskValue, total_of
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, total_of
 from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
 from sklearn_crf.objectives.likelihood._likelihood import RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains

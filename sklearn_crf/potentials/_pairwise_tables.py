@@ -1,7 +1,7 @@
 """Pairwise tables that a few weights fill: their forms, and the options of a field."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -9,7 +9,6 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn_crf._numbers import C_INTERVAL, as_array
 from sklearn_crf._threads import cached_property
 from sklearn_crf._versions import HoldsOptions
-from sklearn_crf.encoding import ENTITY_SCHEMES, invalid_transitions
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +137,56 @@ def pairwise_form(name, n_classes):
     return PairwiseForm(name, *PAIRWISE_FORMS[name](n_classes))
 
 
+class _EntityScheme(NamedTuple):
+    """What prefixes of labels ask of the labels before and after them."""
+
+    prefixes: str
+    after: dict  # prefixes that follow only a label of the same kind with one of these prefixes
+    before: dict  # prefixes that only a label of the same kind with one of these prefixes follows
+
+
+#: The schemes of entities by name.
+ENTITY_SCHEMES = {
+    "IOB1": _EntityScheme("BI", {"B": "BI"}, {}),
+    "IOB2": _EntityScheme("BI", {"I": "BI"}, {}),
+    "IOE1": _EntityScheme("IE", {}, {"E": "IE"}),
+    "IOE2": _EntityScheme("IE", {}, {"I": "IE"}),
+    "IOBES": _EntityScheme("BIES", {"I": "BI", "E": "BI"}, {"B": "IE", "I": "IE"}),
+    "BILOU": _EntityScheme("BILU", {"I": "BI", "L": "BI"}, {"B": "IL", "I": "IL"}),
+}
+
+
+def _invalid_transitions(scheme, classes):
+    """Pairs of labels that a scheme of entities forbids one after the other, and labels that it forbids at ends."""
+    # classes: (K,) of str; returns: pairs : (K, K), bool, ends : (2, K), bool
+    rules = ENTITY_SCHEMES[scheme]
+    parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
+    # The ends of a sequence are like labels outside of entities.
+    outside = ("O", "")
+    pairs = np.array([[not _may_follow(before, after, rules) for after in parts] for before in parts])
+    first = [not _may_follow(outside, label, rules) for label in parts]
+    last = [not _may_follow(label, outside, rules) for label in parts]
+    return pairs, np.array([first, last])
+
+
+def _prefix_and_kind(label, scheme):
+    prefix, _, kind = str(label).partition("-")
+    prefixes = ENTITY_SCHEMES[scheme].prefixes
+    if len(prefix) != 1 or prefix not in "O" + prefixes:
+        raise ValueError(
+            f"forbidden={scheme!r} needs labels that begin with one of {[*prefixes, 'O']}, such as "
+            f"'{prefixes[0]}-PER', got the class {label!r}; list the forbidden pairs of labels instead."
+        )
+    return prefix, kind
+
+
+def _may_follow(before, after, rules):
+    is_same = before[1] == after[1]
+    if after[0] in rules.after and not (is_same and before[0] in rules.after[after[0]]):
+        return False
+    return before[0] not in rules.before or (is_same and after[0] in rules.before[before[0]])
+
+
 class PairwiseTables(HoldsOptions):
     """Options of the pairwise tables of a field.
 
@@ -222,7 +271,7 @@ class PairwiseTables(HoldsOptions):
         if self.forbidden is None:
             return None
         if isinstance(self.forbidden, str):
-            return invalid_transitions(self.forbidden, classes)[0]
+            return _invalid_transitions(self.forbidden, classes)[0]
         pairs = as_array(self.forbidden, "forbidden")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"forbidden must have shape (n_pairs, 2), got {pairs.shape}.")
@@ -259,7 +308,7 @@ class PairwiseTables(HoldsOptions):
             )
         mask = np.zeros((2, len(classes)), dtype=bool)
         if isinstance(self.forbidden, str) and has_ends:
-            mask |= invalid_transitions(self.forbidden, classes)[1]
+            mask |= _invalid_transitions(self.forbidden, classes)[1]
         for row, name in zip(mask, given, strict=True):
             if name in named:
                 row[_columns(np.ravel(given[name]), classes, name)] = True

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from sklearn_crf import TRWCRF, Example, MultiConditionalMFA, MultiLabelField
-from sklearn_crf.encoding import decode, encode_X, make_batches, object_array
+from sklearn_crf.encoding import decode, encode_X, make_batches, object_array, record_input
 from sklearn_crf.graphs import lattice
 
 
@@ -228,7 +228,7 @@ def test_number_of_features_must_be_that_of_fit(name):
     estimator = Fitted()
     encoded = encode_X(X, estimator=estimator)
     assert not vars(estimator), "only record writes"
-    encoded.record(estimator)
+    record_input(encoded, estimator)
     assert estimator.n_features_in_ == encoded.n_features
     assert encode_X(X, estimator=estimator, reset=False).n_features == encoded.n_features
     estimator.n_features_in_ = 7
@@ -238,14 +238,14 @@ def test_number_of_features_must_be_that_of_fit(name):
 
 def test_number_of_lattice_axes_must_be_that_of_fit():
     estimator = Fitted()
-    encode_X(np.zeros((3, 4, 5, 2)), estimator=estimator).record(estimator)
+    record_input(encode_X(np.zeros((3, 4, 5, 2)), estimator=estimator), estimator)
     for X in (np.zeros((4, 5, 2)), [np.zeros((5, 2))], np.zeros((3, 2))):
         with pytest.raises(ValueError, match="lattice_ndim=2"):
             encode_X(X, estimator=estimator, reset=False)
         encode_X(X, estimator=estimator)
     assert encode_X([np.zeros((4, 5, 2))], estimator=estimator, reset=False).lattice_ndim == 2
     assert encode_X([Example(np.zeros((4, 2)), [])], estimator=estimator, reset=False).n_features == 2
-    encode_X([Example(np.zeros((4, 2)), [])], estimator=estimator).record(estimator)
+    record_input(encode_X([Example(np.zeros((4, 2)), [])], estimator=estimator), estimator)
     assert encode_X(np.zeros((3, 4, 2)), estimator=estimator, reset=False).lattice_ndim == 1
 
 
@@ -253,11 +253,11 @@ def test_names_of_columns_are_recorded_and_forgotten():
     pd = pytest.importorskip("pandas", reason="needs data frames")
     frame = pd.DataFrame({"a": [0.0, 1], "b": [2, 3]})
     estimator = Fitted()
-    encode_X(frame, estimator=estimator).record(estimator)
+    record_input(encode_X(frame, estimator=estimator), estimator)
     assert estimator.feature_names_in_.tolist() == ["a", "b"]
     with pytest.raises(ValueError, match="feature names"):
         encode_X(frame[["b", "a"]], estimator=estimator, reset=False)
-    encode_X([frame.to_numpy()] * 2, estimator=estimator).record(estimator)
+    record_input(encode_X([frame.to_numpy()] * 2, estimator=estimator), estimator)
     assert not hasattr(estimator, "feature_names_in_")
 
 

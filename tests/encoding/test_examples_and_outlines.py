@@ -14,6 +14,7 @@ from sklearn_crf.encoding import (
     encode_y,
     found_labels,
     make_batches,
+    record_input,
     require_complete,
 )
 
@@ -120,7 +121,7 @@ def test_outlines_are_joined_in_numbers_and_types():
     assert (whole.n_node_types, whole.n_edge_types) == (3, 2)
 
     estimator = SimpleNamespace(feature_names_in_=np.array(["x"], dtype=object))
-    whole.record(estimator)
+    record_input(whole, estimator)
     assert estimator.n_features_in_ == 1
     assert "feature_names_in_" not in vars(estimator)
 

@@ -7,7 +7,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf import Example
-from sklearn_crf.encoding import decode, encode_X, encode_y, make_batches, object_array, validate_sample_weight
+from sklearn_crf.encoding import (
+    decode,
+    encode_X,
+    encode_y,
+    make_batches,
+    object_array,
+    record_input,
+    validate_sample_weight,
+)
 from sklearn_crf.metrics import node_accuracy_score
 
 RNG = np.random.default_rng(0)
@@ -82,7 +90,7 @@ class NodewiseClassifier(ClassifierMixin, BaseEstimator):
         known = labels >= 0
         self.model_ = LogisticRegression(C=self.C).fit(rows[known], labels[known], weight[known])
         self.classes_ = y.classes_
-        encoded.record(self)
+        record_input(encoded, self)
         return self
 
     def predict(self, X):

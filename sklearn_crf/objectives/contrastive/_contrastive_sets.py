@@ -10,8 +10,8 @@ import numpy as np
 
 from sklearn_crf._threads import map_tasks
 from sklearn_crf.models import PairwiseModel, check_labels, score
-from sklearn_crf.objectives._base import Loss, Objective, weighted_loss
-from sklearn_crf.objectives._example_weights import tables_by_weight
+from sklearn_crf.objectives._base import Loss, Objective
+from sklearn_crf.objectives._risk import tables_by_weight, weighted_loss
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.likelihood._pass_over_nodes import NodePass, total_risk
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood

@@ -10,7 +10,7 @@ from sklearn_crf.inference import ICM, gibbs_sweeps
 from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing
-from sklearn_crf.objectives._results import checked_assignment
+from sklearn_crf.objectives._base import checked_assignment
 from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
 
 

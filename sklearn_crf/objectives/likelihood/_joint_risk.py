@@ -19,8 +19,15 @@ from sklearn_crf.inference import (
     shared_bound,
 )
 from sklearn_crf.models import with_table_of_each_edge
-from sklearn_crf.objectives._base import EmpiricalRisk, Objective, RiskValue, total_of, weighted_loss
-from sklearn_crf.objectives._example_weights import weight_of_edges, weight_of_nodes
+from sklearn_crf.objectives._base import Objective
+from sklearn_crf.objectives._risk import (
+    EmpiricalRisk,
+    RiskValue,
+    total_of,
+    weight_of_edges,
+    weight_of_nodes,
+    weighted_loss,
+)
 from sklearn_crf.objectives.likelihood._likelihood import loss_of_bound
 
 

@@ -10,8 +10,7 @@ from sklearn_crf._threads import cached_property, thread_count
 from sklearn_crf.encoding import tie_constant_edges
 from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, padded
 from sklearn_crf.kernels.chains.risk import risk_of_chains
-from sklearn_crf.objectives._base import RiskValue
-from sklearn_crf.objectives._example_weights import weight_of_nodes
+from sklearn_crf.objectives._risk import RiskValue, weight_of_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
 from sklearn_crf.kernels.learning.pseudolikelihood import count_neighbours
 from sklearn_crf.kernels.nodes.nodes import losses_of_nodes
-from sklearn_crf.objectives._base import RiskValue
+from sklearn_crf.objectives._risk import RiskValue
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials

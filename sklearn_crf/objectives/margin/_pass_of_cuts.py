@@ -7,13 +7,13 @@ import numpy as np
 
 from sklearn_crf._numbers import SCORE_LIMITS
 from sklearn_crf._threads import map_tasks
-from sklearn_crf.encoding._computed_edges import ComputedEdges
+from sklearn_crf.encoding._examples import ComputedEdges
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AutoMap, GraphCut, n_labelings
 from sklearn_crf.inference.cuts._cut_network import STOP, LatticeFlow, Rounding, precision
 from sklearn_crf.kernels.cuts.fusion_moves import capacity_bound
 from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut_loss
-from sklearn_crf.objectives._base import RiskValue
+from sklearn_crf.objectives._risk import RiskValue
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
 from sklearn_crf.objectives.margin._hinge import StructuredHinge
 from sklearn_crf.potentials import LinearPotentials
