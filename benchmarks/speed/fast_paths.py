@@ -27,7 +27,15 @@ from sklearn_crf.objectives import (
     RelaxedLikelihood,
     StructuredHinge,
 )
-from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
+from sklearn_crf.objectives.fast_paths import (
+    FAST_PATHS,
+    FOREST_DUALS,
+    FORESTS,
+    PLANES,
+    applying,
+    general_path_only,
+    plane_oracle,
+)
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
 
 
@@ -136,7 +144,7 @@ def ways_of_risk(path):
     """Evaluations of all batches with a path and without it."""
     risk = RISKS[path.name]()
     coef = weights_of(risk)
-    first, *others = [each for each in FAST_PATHS if each.applies(risk.objective, risk.potentials, risk.batches)]
+    first, *others = applying(FAST_PATHS, risk.objective, risk.potentials, risk.batches)
     assert first is path
     quick = path(risk)
     if not others:

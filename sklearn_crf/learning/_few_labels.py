@@ -61,7 +61,7 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
         batch if length == 1 else _coarse(batch, length, power)
         for batch, length in zip(risk.batches, lengths, strict=True)
     ]
-    return type(risk)(risk.objective, potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return risk.having(potentials=potentials, batches=batches)
 
 
 def _can_be_coarse(batch, max_nodes):
@@ -154,18 +154,13 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
     if 2 * sum(np.count_nonzero(kept) for kept in near) > sum(len(kept) for kept in near):
         return risk
     batches = [subgraph(batch, kept) for batch, kept in zip(risk.batches, near, strict=True)]
-    return with_batches(risk, batches)
+    return risk.having(batches=batches)
 
 
 def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
     """Return the risk of the components with a labelled node: the loss of others is zero for any weights."""
     parts = [_labelled_components(batch) for batch in risk.batches]
-    return with_batches(risk, [part for part in parts if part is not None])
-
-
-def with_batches(risk: EmpiricalRisk, batches: list[Batch]) -> EmpiricalRisk:
-    """Return the risk of other examples."""
-    return type(risk)(risk.objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    return risk.having(batches=[part for part in parts if part is not None])
 
 
 def _labelled_components(batch: Batch) -> Batch | None:

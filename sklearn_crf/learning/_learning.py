@@ -88,6 +88,15 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     cost: Any = None
     #: By which scores are divided in the distribution that was learned.
     learned_temperature: float = 1.0
+    # Nodes up to which training examples with cycles are worked on together. Larger batches pay only for
+    # tree-reweighted messages, which skip examples that have converged; if one example of a batch does not converge,
+    # all of the batch are solved again. Junction trees of a batch would all be in memory, and so would the tables of
+    # all edges in the joint problem.
+    cyclic_nodes = 1
+    # The same of examples with factors. Preparing tables of many listed states takes longer than solving one small
+    # example. Junction trees, however, keep the tables of all examples of a batch in memory, and covering trees are
+    # chosen for each graph separately.
+    factor_nodes = 1
 
     # Choices -------------------------------------------------------------------------------------------------------
 
@@ -320,42 +329,9 @@ class Learning(ChecksOwnMethods, HoldsOptions):
             return {"max_nodes": 1}
         return {
             "max_nodes": 8192 if encoded.is_sparse else 4096,
-            "max_cyclic_nodes": self.cyclic_nodes(plan),
-            "max_factor_nodes": self.factor_nodes(plan),
+            "max_cyclic_nodes": self.cyclic_nodes,
+            "max_factor_nodes": self.factor_nodes,
         }
-
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        """Return the nodes up to which small training examples with cycles are worked on together.
-
-        Larger batches pay only for tree-reweighted messages, which skip examples that have converged; if one example of
-        a batch does not converge, all of the batch are solved again. Junction trees of a batch would all be in memory,
-        and so would the tables of all edges in the joint problem.
-
-        Parameters
-        ----------
-        plan : FitPlan
-
-        Returns
-        -------
-        int
-        """
-        return 1
-
-    def factor_nodes(self, plan: FitPlan) -> int:
-        """Return the nodes of training examples with factors that are worked on together.
-
-        Preparing tables of many listed states takes longer than solving one small example. Junction trees, however,
-        keep the tables of all examples of a batch in memory, and covering trees are chosen for each graph separately.
-
-        Parameters
-        ----------
-        plan : FitPlan
-
-        Returns
-        -------
-        int
-        """
-        return 1
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
         """Return the objective that is minimised.

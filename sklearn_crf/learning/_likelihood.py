@@ -173,8 +173,10 @@ class PseudoMarginalTraining(SmoothLearning):
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return trees_of_layout(facts, in_training)
 
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 1024 if self.depends_on_width(plan.inference) else 1
+    def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
+        if self.depends_on_width(inference):
+            self.cyclic_nodes = 1024
+        return super().for_fit(inference, classes, tol)
 
     def likelihood(self, plan: FitPlan) -> Objective:
         inference, final_tol = plan.training_inference.inference, None
@@ -210,15 +212,11 @@ class PiecewiseTraining(SmoothLearning):
     takes_factors = True
     start_with_cycles = "zeros"
     sums_over_nodes = True
+    cyclic_nodes = 4096
+    factor_nodes = 512
 
     def likelihood(self, plan: FitPlan) -> Objective:
         return Piecewise()
-
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 4096
-
-    def factor_nodes(self, plan: FitPlan) -> int:
-        return 512
 
 
 @options

@@ -13,7 +13,7 @@ from sklearn_crf._reports import progress_reporter, warn_caller
 from sklearn_crf._threads import map_tasks, ordered_map, thread_count
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference import AutoMap, CountingNumbers, Inference, convergence_left_to_caller
-from sklearn_crf.learning._few_labels import of_labelled_components, with_batches
+from sklearn_crf.learning._few_labels import of_labelled_components
 from sklearn_crf.learning._smoothed_margins import minimize_smoothed
 from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import TrainingRun
@@ -37,12 +37,6 @@ from sklearn_crf.optimize import (
     one_slack,
     subgradient,
 )
-
-
-def _dual_hinge_risk(risk, inference):
-    """The same examples under the relaxed hinge, to which the relaxed quadratic programme is the dual."""
-    hinge = RelaxedHinge(inference, risk.objective.cost)
-    return type(risk)(hinge, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
 
 
 def maximize_dual(risk, value_grad, setting, run, callback):
@@ -370,7 +364,8 @@ def _train_smoothed(risk, start, setting, run, show):
 
 
 def _train_dual(risk, start, setting, run, show):
-    record, hinge = MarginRecord(risk.path), _dual_hinge_risk(risk, setting.inference)
+    # The relaxed quadratic programme is the dual of the relaxed hinge.
+    record, hinge = MarginRecord(risk.path), risk.having(objective=RelaxedHinge(setting.inference, risk.objective.cost))
     problem = PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
 
     def callback(point):
@@ -495,4 +490,4 @@ def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Infe
             labels, weight = completed_labels(model, batch.labels, batch.node_weight, inference, n_threads)
         return replace(batch, labels=labels, node_weight=np.ones(len(labels)) if weight is None else weight)
 
-    return with_batches(risk, map_tasks(completed, range(len(risk.batches)), risk.n_jobs))
+    return risk.having(batches=map_tasks(completed, range(len(risk.batches)), risk.n_jobs))

@@ -282,13 +282,14 @@ class MarginLearning(Learning):
     def _scale(self, risk, run, by_examples):
         """Factors by which the plain penalty of the solvers becomes that of each weight."""
         # by_examples: whether the solver goes through examples one by one
-        potentials = risk.potentials
-        factors = np.where(potentials.penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
+        potentials, penalty = risk.potentials, risk.potentials.penalty
+        is_penalised = penalty > 0
+        factors = np.where(is_penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
         if by_examples:
             least = min(1.0, _LEAST_PENALTY_OF_EXAMPLES * run.C * risk.n_labelled / risk.n_examples)
-            units = np.where(potentials.penalised, potentials.penalty, 1.0)
+            units = np.where(is_penalised, penalty, 1.0)
             factors *= np.maximum(1.0, least / (units * potentials.tails**2))
-        scale = np.where(potentials.penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
+        scale = np.where(is_penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
         # Weaker penalties would be lost in the rounding of the losses.
         return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
 

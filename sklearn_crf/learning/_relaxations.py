@@ -169,10 +169,12 @@ class Relaxation(SmoothLearning):
             return NormProductBP("bethe", **self._limits)
         return NormProductBP("trw", edge_probabilities="covering", **self._limits)
 
-    def cyclic_nodes(self, plan: FitPlan) -> int:
+    @property
+    def cyclic_nodes(self) -> int:  # type: ignore[override]
         return 1024 if self._is_tree_reweighted else 1
 
-    def factor_nodes(self, plan: FitPlan) -> int:
+    @property
+    def factor_nodes(self) -> int:  # type: ignore[override]
         return 1 if self._is_tree_reweighted else 512
 
     def check(self, plan: FitPlan) -> None:
@@ -216,12 +218,10 @@ class Reparameterization(Relaxation):
     name = "reparameterization"
     takes_factors = False
     why_not: ClassVar[dict[str, str]] = {"factors": "it shares scores out among spanning trees of edges"}
+    cyclic_nodes = 1
 
     def _tree_reweighted(self):
         return TightenBound(**self._limits)
-
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 1
 
 
 class OneProblem(Relaxation):
@@ -294,9 +294,7 @@ class OptimalEdgeProbabilities(OneProblem):
     """
 
     name = "edge_probabilities"
-
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 512
+    cyclic_nodes = 512
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
@@ -392,9 +390,7 @@ class JointRelaxation(OneProblem):
     """
 
     name = "joint_relaxation"
-
-    def cyclic_nodes(self, plan: FitPlan) -> int:
-        return 512
+    cyclic_nodes = 512
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)

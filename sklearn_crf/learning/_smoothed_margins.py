@@ -136,7 +136,7 @@ _FACTOR = 10.0
 def _entropy(risk, entropy, coef):
     """Summed over examples and nodes, of the marginals of training: never less than the entropy of the relaxation."""
     unweighted = [replace(batch, weight=None) for batch in risk.batches]
-    plain = type(risk)(risk.objective, risk.potentials, unweighted, n_jobs=risk.n_jobs, seed=risk.seed)
+    plain = risk.having(batches=unweighted)
     plain.carried = risk.carried
 
     def of_batch(i, n_threads):

@@ -484,7 +484,7 @@ def initial_weights(init, risk, run):
 def _risk_of_nodes(risk):
     batches = [_labelled_part(_without_edges(batch)) for batch in risk.batches]
     # Without edges there are no messages, and belief propagation is exact.
-    return type(risk)(Likelihood(LoopyBP()), risk.potentials, batches, n_jobs=risk.n_jobs)
+    return risk.having(objective=Likelihood(LoopyBP()), batches=batches)
 
 
 # Up to so many weights, curvature by differences at the start costs fewer passes than it saves: marginals of the first
@@ -516,7 +516,7 @@ def _risk_of_pieces(risk):
         replace(batch, labels=np.maximum(batch.labels, 0), node_weight=None)
         for batch in risk.batches[::_SHARE_OF_PIECES]
     ]
-    return type(risk)(Piecewise(), risk.potentials, batches, n_jobs=risk.n_jobs)
+    return risk.having(objective=Piecewise(), batches=batches)
 
 
 def _without_edges(batch):

@@ -258,6 +258,25 @@ class EmpiricalRisk:
         """
         return function(self)
 
+    def having(self, *, objective=None, potentials=None, batches=None):
+        """The risk of another objective, with other potentials, or of other batches.
+
+        Parameters
+        ----------
+        objective : Objective, optional
+        potentials : LinearPotentials, optional
+        batches : list of Batch, optional
+
+        Returns
+        -------
+        EmpiricalRisk
+            Which carries nothing of this one from call to call.
+        """
+        objective = self.objective if objective is None else objective
+        potentials = self.potentials if potentials is None else potentials
+        batches = self.batches if batches is None else batches
+        return type(self)(objective, potentials, batches, n_jobs=self.n_jobs, seed=self.seed)
+
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
         """Weighted loss of batch i.
 

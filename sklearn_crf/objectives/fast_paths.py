@@ -4,8 +4,10 @@
 
 ``name``
     A few words, which the fitted attribute ``training_path_`` tells.
+``objectives``
+    The classes of objectives that it is for, those themselves and not what is derived from them; None is any.
 ``applies(objective, potentials, batches)``
-    A cheap test of the objective and the data, which changes neither.
+    A cheap test of such an objective and the data, which changes neither.
 ``path(risk)``
     What it keeps of the examples between evaluations.
 ``path.value_grad(risk, coef, members)``
@@ -22,8 +24,9 @@ for a :class:`PlaneOracle`, those of ``FOREST_DUALS`` for solvers alone that tak
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +34,18 @@ from sklearn_crf._threads import cached_property, map_tasks, thread_count
 from sklearn_crf.inference import TRWMessagePassing
 from sklearn_crf.inference.messages._labelled_graphs import LabelledGraphs, LinearScores, are_settled_together
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, total_of
-from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
+from sklearn_crf.objectives._base import Loss
+from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, tables_by_weight, total_of, weighted_loss
+from sklearn_crf.objectives.contrastive._contrastive_sets import SetsOfBatches
 from sklearn_crf.objectives.likelihood._likelihood import RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
-from sklearn_crf.objectives.likelihood._pass_over_nodes import NodesGivenNeighbours, NodesWithoutEdges
+from sklearn_crf.objectives.likelihood._pass_over_nodes import (
+    NodePass,
+    NodesGivenNeighbours,
+    NodesWithoutEdges,
+    total_risk,
+)
+from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.objectives.margin._forest_planes import ForestPlanes, SparseForestPlanes
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
@@ -53,6 +63,7 @@ class PooledPullback:
     """
 
     name = "pooled pullback"
+    objectives = None
 
     def __init__(self, risk):
         self._examples = [risk.potentials.prepared(batch.example) for batch in risk.batches]
@@ -89,6 +100,7 @@ class PassOverGraphs:
     """
 
     name = "graphs"
+    objectives = (RelaxedLikelihood,)
 
     def __init__(self, risk: EmpiricalRisk) -> None:
         algorithm = risk.objective.inference.messages
@@ -99,7 +111,7 @@ class PassOverGraphs:
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
         """Return whether tree-reweighted messages between labelled nodes with dense features settle most batches."""
-        if type(objective) is not RelaxedLikelihood or type(objective.inference) is not MarginalsWithFallback:
+        if type(objective.inference) is not MarginalsWithFallback:
             return False
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
@@ -143,6 +155,117 @@ def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskVa
     return RiskValue(float(sums[0]), None, float(sums[1]), converged=True, n_nonsubmodular=0), gradient
 
 
+class PassOfSets:
+    r"""Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass.
+
+    .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
+
+    Where assignments and weights are few, differences of features are kept: no node is looked at for sets.
+    """
+
+    name = "nodes and sets"
+    objectives = None
+
+    def __init__(self, risk):
+        # The sets of the objective may grow.
+        self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
+        # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
+        self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
+        zeros = np.zeros(risk.potentials.n_coef)
+        self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
+        # Weights of nodes are costs for generators, not for losses.
+        unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
+        self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
+
+    @staticmethod
+    def applies(objective, potentials, batches):
+        """Return whether every batch has a pseudolikelihood of nodes with dense features, and sets."""
+        if not isinstance(objective, SetsOfBatches):
+            return False
+        has_both = all(list(map(type, each.others)) == [Pseudolikelihood] for each in objective.objectives)
+        return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
+
+    def value_grad(self, risk, coef, members):
+        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        if members is not None:
+            return None
+        coef = np.asarray(coef)
+        filled = [i for i in range(len(self._batches)) if self._sets(i).n_assignments]
+        few = [i for i in filled if self._is_small(i)]
+        many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
+        by_differences = [partial(self._of_differences, few, coef)] if few else []
+        of_sets = map_tasks(lambda task, n_threads: task(n_threads=n_threads), [*many, *by_differences], risk.n_jobs)
+        return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
+
+    def _sets(self, i):
+        return self._objective.of_batch(i).sets
+
+    def _is_small(self, i):
+        n_assignments = self._sets(i).n_assignments
+        n_numbers = n_assignments * self._potentials.n_coef
+        return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
+
+    def _of_sets(self, i, coef, n_threads):
+        """Loss, no errors, and gradient of the sets of a batch."""
+        batch = self._batches[i]
+        # Sets read no edges, and the pass over nodes has seen that scores are finite.
+        unary, tables = self._potentials.scores_and_tables(coef, batch.example)
+        by_weight = self._by_weight[i]
+        scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
+        terms, statistics = self._sets(i).terms_and_statistics(scores)
+        part = weighted_loss(batch, Loss(statistics, terms), by_weight)
+        return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
+
+    def _of_differences(self, members, coef, n_threads):
+        """The same of several batches, by the differences of their assignments."""
+        value, gradient = 0.0, np.zeros(len(coef))
+        for i in members:
+            sets, weight = self._sets(i), self._batches[i].weight
+            rows = self._rows(i)
+            share, losses = rows @ coef, np.empty(len(sets.set_weight))
+            sets.normalize(share, losses)
+            if weight is not None:
+                of_sets = weight[sets.set_member]
+                share *= of_sets[sets.set_of]
+                losses *= of_sets
+            value += float(losses.sum())
+            gradient += share @ rows
+        return value, 0.0, gradient
+
+    def _rows(self, i):
+        """Differences of the assignments of a batch, of which those that are new are added."""
+        known, rows = self._differences[i]
+        sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
+        by_weight = self._by_weight[i]
+        if known is not sets:
+            rows = np.zeros((0, potentials.n_coef))
+        if len(rows) < sets.n_assignments:
+            shape = (*potentials.edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
+            if by_weight is not None:
+                shape = by_weight.shape
+            each = sets.statistics_of_each(shape, example.node_features.dtype, len(rows))
+            if by_weight is not None:
+                each = map(by_weight.unweighted, each)
+            rows = np.stack([*rows, *(potentials.pullback(example, statistics) for statistics in each)])
+            self._differences[i] = sets, rows
+        return rows
+
+
+# Assignments of a batch whose differences are worked out.
+_FEW_ASSIGNMENTS = 64
+
+
+class _Scores(NamedTuple):
+    """The part of a model that sets read."""
+
+    unary: np.ndarray
+    tables: np.ndarray
+
+    @property
+    def dtype(self):
+        return self.unary.dtype
+
+
 FAST_PATHS: tuple[Any, ...] = (
     PassOverChains,
     PassOverGraphs,
@@ -171,7 +294,10 @@ def general_path_only() -> Iterator[None]:
 
 def applying(paths: tuple[Any, ...], objective: Any, potentials: Any, batches: list) -> list[Any]:
     """Return the paths that apply, the best one first."""
-    return [] if _ALL_ARE_OFF.get() else [path for path in paths if path.applies(objective, potentials, batches)]
+    if _ALL_ARE_OFF.get():
+        return []
+    for_it = [path for path in paths if path.objectives is None or type(objective) in path.objectives]
+    return [path for path in for_it if path.applies(objective, potentials, batches)]
 
 
 class FastRisk(EmpiricalRisk):

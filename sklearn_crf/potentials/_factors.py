@@ -45,11 +45,6 @@ class FactorPotentials:
         return int(self._ends[-1])
 
     @property
-    def penalised(self):
-        """(n_coef,) bool: all weights but the intercepts."""
-        return np.concatenate((self.pairwise.penalised, np.ones(self.n_coef - self._ends[0], dtype=bool)))
-
-    @property
     def penalty(self):
         """(n_coef,) float64: factors of the squared weights in the penalty."""
         return np.concatenate((self.pairwise.penalty, np.ones(self.n_coef - self._ends[0])))

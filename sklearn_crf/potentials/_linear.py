@@ -131,16 +131,10 @@ class LinearPotentials:
         return np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts])
 
     @property
-    def penalised(self):
-        """(n_coef,) bool: all weights but the intercepts."""
-        mask = np.ones(self.n_coef, dtype=bool)
-        self.unpack(mask).intercept[...] = False
-        return mask
-
-    @property
     def penalty(self):
         """(n_coef,) float64: factors of the squared weights in the penalty, 0 for intercepts, else 1 in units of X."""
-        factors = self.penalised.astype(np.float64)
+        factors = np.ones(self.n_coef)
+        self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
             self.unpack(factors).coef[...] /= self.feature_scale[:, np.newaxis] ** 2
             self.unpack(factors).edge_coef[...] /= self.edge_scale[..., np.newaxis] ** 2

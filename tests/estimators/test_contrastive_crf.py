@@ -19,9 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn_crf import ContrastiveCRF, Example
 from sklearn_crf.inference import ICM, AutoMap, TRWMessagePassing
 from sklearn_crf.learning import ContrastiveTraining, _contrastive_training
-from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Generator
-from sklearn_crf.objectives.contrastive import _contrastive_sets
-from sklearn_crf.objectives.contrastive._contrastive_sets import PassOfSets
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Generator, fast_paths
+from sklearn_crf.objectives.fast_paths import PassOfSets
 from sklearn_crf.potentials import PairwiseTables
 
 TIGHT = {"tol": 1e-9, "max_iter": 2000}
@@ -80,7 +79,7 @@ def test_weight_two_is_seen_twice_where_generation_is_deterministic():
 @pytest.mark.parametrize("are_drawn", [False, True])
 @pytest.mark.parametrize("data", [noisy_blobs, chains])
 def test_nodes_in_one_pass_and_sets_are_the_sum_of_batches(data, are_drawn, most, monkeypatch):
-    monkeypatch.setattr(_contrastive_sets, "_FEW_ASSIGNMENTS", most)
+    monkeypatch.setattr(fast_paths, "_FEW_ASSIGNMENTS", most)
     X, y = data(8)
     weight = np.linspace(0.0, 2.0, 8)
     seen = []

@@ -25,9 +25,17 @@ from sklearn_crf.objectives import (
     SaddlePoint,
     SetsOfBatches,
     StructuredHinge,
+    fast_paths,
 )
-from sklearn_crf.objectives.contrastive import _contrastive_sets
-from sklearn_crf.objectives.fast_paths import FAST_PATHS, FOREST_DUALS, FORESTS, PLANES, general_path_only, plane_oracle
+from sklearn_crf.objectives.fast_paths import (
+    FAST_PATHS,
+    FOREST_DUALS,
+    FORESTS,
+    PLANES,
+    applying,
+    general_path_only,
+    plane_oracle,
+)
 from sklearn_crf.objectives.likelihood import _pass_over_chains, _pass_over_nodes
 from sklearn_crf.potentials import FeaturePairs, LinearPotentials, SparsePotentials, pairwise_form, with_feature_columns
 
@@ -73,7 +81,7 @@ class Problem(NamedTuple):
         return coef
 
     def paths(self):
-        return [path for path in FAST_PATHS if path.applies(self.objective, self.potentials, self.batches)]
+        return applying(FAST_PATHS, self.objective, self.potentials, self.batches)
 
 
 def problem_of(seed, **options):
@@ -188,7 +196,7 @@ def pieces(request, monkeypatch):
         monkeypatch.setattr(_pass_over_chains, "_MOST_KEPT", 60)
         monkeypatch.setattr(_pass_over_nodes, "_MOST_NODES", 7)
         monkeypatch.setattr(_pass_over_nodes, "_FEWEST_PRODUCTS", 1)
-        monkeypatch.setattr(_contrastive_sets, "_FEW_ASSIGNMENTS", 0)
+        monkeypatch.setattr(fast_paths, "_FEW_ASSIGNMENTS", 0)
 
 
 def assert_alike(found, expected, dtype):

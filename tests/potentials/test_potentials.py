@@ -121,8 +121,8 @@ def test_pack_inverts_unpack_and_intercepts_are_free():
     _, potentials, coef, _ = make_case(3, "full", n_node_types=2)
     weights = potentials.unpack(coef)
     assert_allclose(potentials.pack(*weights), coef)
-    assert potentials.penalised.sum() == potentials.n_coef - weights.intercept.size
-    assert not potentials.unpack(potentials.penalised).intercept.any()
+    assert np.count_nonzero(potentials.penalty) == potentials.n_coef - weights.intercept.size
+    assert not potentials.unpack(potentials.penalty).intercept.any()
 
 
 def test_unknown_form_and_ising_of_three():

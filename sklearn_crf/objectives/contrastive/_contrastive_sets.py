@@ -1,20 +1,14 @@
 """Contrastive objective over sets of whole assignments."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sklearn_crf._threads import map_tasks
 from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective
-from sklearn_crf.objectives._risk import tables_by_weight, weighted_loss
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
-from sklearn_crf.objectives.likelihood._pass_over_nodes import NodePass, total_risk
-from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 
 # Largest number of labelings of which all pairs are still affordable.
 _MOST_LABELINGS = 2**16
@@ -161,113 +155,3 @@ class SetsOfBatches(Objective):
 
     def of_batch(self, i: int) -> ContrastiveSets:
         return self.objectives[i]
-
-
-class PassOfSets:
-    r"""Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass.
-
-    .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
-
-    Where assignments and weights are few, differences of features are kept: no node is looked at for sets.
-    """
-
-    name = "nodes and sets"
-
-    def __init__(self, risk):
-        # The sets of the objective may grow.
-        self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
-        # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
-        self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
-        zeros = np.zeros(risk.potentials.n_coef)
-        self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes are costs for generators, not for losses.
-        unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
-        self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
-
-    @staticmethod
-    def applies(objective, potentials, batches):
-        """Return whether every batch has a pseudolikelihood of nodes with dense features, and sets."""
-        if not isinstance(objective, SetsOfBatches):
-            return False
-        has_both = all(list(map(type, each.others)) == [Pseudolikelihood] for each in objective.objectives)
-        return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
-
-    def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
-        if members is not None:
-            return None
-        coef = np.asarray(coef)
-        filled = [i for i in range(len(self._batches)) if self._sets(i).n_assignments]
-        few = [i for i in filled if self._is_small(i)]
-        many = [partial(self._of_sets, i, coef) for i in filled if not self._is_small(i)]
-        by_differences = [partial(self._of_differences, few, coef)] if few else []
-        of_sets = map_tasks(lambda task, n_threads: task(n_threads=n_threads), [*many, *by_differences], risk.n_jobs)
-        return total_risk([self._nodes.at(coef, risk.n_jobs), *of_sets], counts_errors=False)
-
-    def _sets(self, i):
-        return self._objective.of_batch(i).sets
-
-    def _is_small(self, i):
-        n_assignments = self._sets(i).n_assignments
-        n_numbers = n_assignments * self._potentials.n_coef
-        return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
-
-    def _of_sets(self, i, coef, n_threads):
-        """Loss, no errors, and gradient of the sets of a batch."""
-        batch = self._batches[i]
-        # Sets read no edges, and the pass over nodes has seen that scores are finite.
-        unary, tables = self._potentials.scores_and_tables(coef, batch.example)
-        by_weight = self._by_weight[i]
-        scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
-        terms, statistics = self._sets(i).terms_and_statistics(scores)
-        part = weighted_loss(batch, Loss(statistics, terms), by_weight)
-        return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
-
-    def _of_differences(self, members, coef, n_threads):
-        """The same of several batches, by the differences of their assignments."""
-        value, gradient = 0.0, np.zeros(len(coef))
-        for i in members:
-            sets, weight = self._sets(i), self._batches[i].weight
-            rows = self._rows(i)
-            share, losses = rows @ coef, np.empty(len(sets.set_weight))
-            sets.normalize(share, losses)
-            if weight is not None:
-                of_sets = weight[sets.set_member]
-                share *= of_sets[sets.set_of]
-                losses *= of_sets
-            value += float(losses.sum())
-            gradient += share @ rows
-        return value, 0.0, gradient
-
-    def _rows(self, i):
-        """Differences of the assignments of a batch, of which those that are new are added."""
-        known, rows = self._differences[i]
-        sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
-        by_weight = self._by_weight[i]
-        if known is not sets:
-            rows = np.zeros((0, potentials.n_coef))
-        if len(rows) < sets.n_assignments:
-            shape = (*potentials.edge_layout(example)[0], potentials.n_classes, potentials.n_classes)
-            if by_weight is not None:
-                shape = by_weight.shape
-            each = sets.statistics_of_each(shape, example.node_features.dtype, len(rows))
-            if by_weight is not None:
-                each = map(by_weight.unweighted, each)
-            rows = np.stack([*rows, *(potentials.pullback(example, statistics) for statistics in each)])
-            self._differences[i] = sets, rows
-        return rows
-
-
-# Assignments of a batch whose differences are worked out.
-_FEW_ASSIGNMENTS = 64
-
-
-class _Scores(NamedTuple):
-    """The part of a model that sets read."""
-
-    unary: np.ndarray
-    tables: np.ndarray
-
-    @property
-    def dtype(self):
-        return self.unary.dtype

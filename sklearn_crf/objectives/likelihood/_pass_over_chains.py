@@ -42,6 +42,7 @@ class PassOverChains:
     """
 
     name = "chains"
+    objectives = (Likelihood,)
 
     def __init__(self, risk):
         potentials, batches = risk.potentials, risk.batches
@@ -74,7 +75,7 @@ class PassOverChains:
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether the examples are labelled chains that share one table, and inference is exact on them."""
-        if type(objective) is not Likelihood or objective.exact_on is None:
+        if objective.exact_on is None:
             return False
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False

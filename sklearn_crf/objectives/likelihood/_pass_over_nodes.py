@@ -109,14 +109,15 @@ class NodesGivenNeighbours:
     """The pseudolikelihood of all batches, which infers no labels."""
 
     name = "nodes given neighbours"
+    objectives = (Pseudolikelihood,)
 
     def __init__(self, risk):
         self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=True)
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether the objective is the pseudolikelihood of labelled nodes with dense features."""
-        return type(objective) is Pseudolikelihood and NodePass.is_for(potentials, batches, sees_neighbours=True)
+        """Return whether nodes are labelled and have dense features."""
+        return NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
         """Return the risk of all batches, or None of some of them alone and if it is not finite."""
@@ -127,6 +128,7 @@ class NodesWithoutEdges:
     """The likelihood of all batches, none of which has edges."""
 
     name = "nodes without edges"
+    objectives = (Likelihood,)
 
     def __init__(self, risk):
         self._pass = NodePass(risk.potentials, risk.batches, risk.n_jobs, sees_neighbours=False)
@@ -134,7 +136,7 @@ class NodesWithoutEdges:
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether no example has an edge, and inference is exact on labelled nodes with dense features."""
-        if type(objective) is not Likelihood or objective.exact_on is None:
+        if objective.exact_on is None:
             return False
         has_edges = any(batch.example.graph.n_edges for batch in batches)
         return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)

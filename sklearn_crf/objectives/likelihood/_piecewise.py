@@ -293,7 +293,7 @@ def at_best_shares(risk, coef):
     >>> better.value_grad(np.array(coef)).value < risk.value_grad(np.array(coef)).value
     True
     """
-    found = type(risk)(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
+    found = risk.having()
     found.carried = map_tasks(partial(_best_shares, found, coef), range(len(found.batches)), found.n_jobs)
     return found
 

@@ -103,6 +103,7 @@ class ForestPlanes(PlaneOracle):
     """
 
     path = name = "planes of forests"
+    objectives = StructuredHinge, RelaxedHinge
 
     def __init__(self, risk, C, scale, map_in_threads=map, n_blocks=64):
         self.risk, potentials = risk, risk.potentials
@@ -247,7 +248,7 @@ _ENUMERABLE = 4096
 
 def _are_quick(objective, potentials, batches):
     """Return whether the kernel looks for the worst labelings of a hinge as its inference does."""
-    if type(objective) not in (StructuredHinge, RelaxedHinge) or objective.exact_on not in ("any", "forest"):
+    if objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
         return False

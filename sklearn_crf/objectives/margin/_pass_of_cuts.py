@@ -44,6 +44,7 @@ class PassOfCuts:
     """
 
     name = "minimum cuts of lattices"
+    objectives = SaddlePoint, StructuredHinge
 
     def __init__(self, risk):
         cost = risk.objective.cost if isinstance(risk.objective, StructuredHinge) else None
@@ -55,8 +56,6 @@ class PassOfCuts:
     @staticmethod
     def applies(objective, potentials, batches):
         """Return whether the examples are small lattices with two states, which the inference labels by cuts."""
-        if type(objective) not in (SaddlePoint, StructuredHinge):
-            return False
         is_linear = type(potentials) is LinearPotentials and not potentials.forbids
         if not is_linear or potentials.n_classes != 2 or potentials.n_node_types > 1:
             return False

@@ -181,7 +181,7 @@ class PlaneOracle:
 class PlanesOfCuts(PlaneOracle):
     """The same planes of small lattices with two states, each by one call that finds the minimum cut."""
 
-    name = PassOfCuts.name
+    name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
 
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
@@ -338,7 +338,7 @@ def risk_in_blocks(risk):
         groups = groups_to_join(members, min(max(half, _FEW_NODES), _MANY_NODES), may_join, one_weight=True)
         blocks.append(list(range(len(joined), len(joined) + len(groups))))
         joined += [union_of(group, as_lattice=True) for group in groups]
-    return type(risk)(objective, potentials, joined, n_jobs=risk.n_jobs, seed=risk.seed), blocks
+    return risk.having(batches=joined), blocks
 
 
 # Most examples of a block, and nodes that are not worth a thread of their own, or are enough for one.

@@ -121,7 +121,7 @@ def _allowed_labels(rng, graph, n_classes, forbidden):
 def both(**options):
     """The kernel's oracle, and the one by models whose blocks are batches; weights in units of their own."""
     risk = forest_risk(**options)
-    scale = np.where(risk.potentials.penalised, 1.0, 0.7)
+    scale = np.where(risk.potentials.penalty > 0, 1.0, 0.7)
     parts, rng = risk.potentials.unpack(scale), np.random.default_rng(3)
     by_feature = parts.coef if parts.coef.ndim == 3 else parts.coef.reshape(-1, risk.potentials.n_columns)
     by_feature[...] *= rng.uniform(0.5, 2, size=by_feature[:, :1].shape)
