@@ -1,16 +1,12 @@
 """The labeling of highest score: exact wherever the budget affords it, else by a portfolio of algorithms."""
 
-from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
-
 import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf._options import options
-from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._results import Infeasible, Refuted
-from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
+from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
+from sklearn_crf.inference.automatic._cost import Budget
 from sklearn_crf.inference.automatic._portfolio import best_of_portfolio
 from sklearn_crf.inference.cuts._graph_cut import exact_cut, n_not_submodular
 from sklearn_crf.inference.exact._brute_force import BruteForce, n_labelings
@@ -18,19 +14,11 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
 from sklearn_crf.inference.messages._trws import TRWS
-from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components, score
-
-
-class AutoMapState(NamedTuple):
-    """State of a result of :class:`AutoMap`: of the algorithm that was chosen."""
-
-    chosen: str
-    state: object
-    n_nonsubmodular: int  # edges that min-cut could not represent
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 @options(kw_only=False)
-class AutoMap(Inference):
+class AutoMap(Automatic):
     """The labeling of highest score: exact wherever that is affordable, else the best that several algorithms find.
 
     Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, models of two states to min-cut
@@ -89,27 +77,14 @@ class AutoMap(Inference):
     ('JunctionTree', True)
     """
 
-    takes_turns_on_forests = True
     tasks = frozenset({"map"})
-    _starts_from: ClassVar[tuple[type, ...]] = (AutoMapState,)
-    exact_on = "forest"
-    takes = (PairwiseModel, FactorGraph)
     enumerates = 4096
     max_iter: int = 100
     tol: float = 1e-4
     bounded: bool = False
-    budget: str = "default"
 
     def for_learning(self) -> "AutoMap":
         return clone(self).set_params(bounded=True)
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        Budget.of(self.budget)
-
-    def labeler_of_chains(self, model: Any, rule: str) -> Any:
-        self._require("map", model)
-        return TreeInference().labeler_of_chains(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
         exact = self._exact(model)
@@ -117,14 +92,17 @@ class AutoMap(Inference):
             return self._by(exact, model, init, n_threads)
         cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
-            return cut._replace(state=AutoMapState("GraphCut", cut.state, 0), method="GraphCut")
-        budget = self._budget()
-        shares = shares_of_components(model, budget)
-        if (shares == 0).all():
-            return self._by(budget.junction_tree(), model, init, n_threads)
-        if (shares >= 0).any():
-            return self._by_parts(model, shares, init, n_threads)
-        return self._approximately(model, init, n_threads)
+            return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
+        # Learning has less work for elimination.
+        budget = Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
+        parts, places = self._split(
+            model,
+            budget,
+            init,
+            lambda part, former: self._by(budget.junction_tree(), part, former, n_threads),
+            lambda part, former: self._approximately(part, former, n_threads),
+        )
+        return parts[0] if len(parts) == 1 else self._joined(model, parts, places)
 
     def _exact(self, model):
         """The exact algorithm, if one other than cuts and elimination is known to be."""
@@ -145,55 +123,26 @@ class AutoMap(Inference):
             is_step = self.budget == "step"
             messages = TRWS(max_iter=1 if is_step else self.max_iter, tol=self.tol, climb=not is_step)
             return self._by(messages, model, init, n_threads)
-        former = init.state if init is not None and init.chosen == "portfolio" else None
+        former = AutoState.of(init, "portfolio")
         effort = Budget.of(self.budget).most_cells / Budget.of("default").most_cells
         found = best_of_portfolio(model, self.max_iter, former, n_threads, not self.bounded, effort)
-        return found._replace(state=AutoMapState("portfolio", found.state, n_not_submodular(model)))
+        return found._replace(state=AutoState("portfolio", found.state, n_not_submodular(model)))
 
     def _by(self, chosen, model, init, n_threads):
         """The result of an algorithm, whose state means nothing to another."""
         name = type(chosen).__name__
-        usable = init is not None and init.chosen == name and name in ("JunctionTree", "TRWS")
-        found = chosen._map(model, init=init.state if usable else None, n_threads=n_threads)
-        return found._replace(state=AutoMapState(name, found.state, n_not_submodular(model)), method=name)
+        former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None
+        found = chosen._map(model, init=former, n_threads=n_threads)
+        return found._replace(state=AutoState(name, found.state, n_not_submodular(model)), method=name)
 
-    def _budget(self) -> Budget:
-        """Work of elimination, less in learning."""
-        return Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
-
-    def _by_parts(self, model, shares, init, n_threads):
-        """Elimination on the components that can afford it, as many at once as memory holds; else approximation."""
-        numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
-        usable = init is not None and init.chosen == "parts" and len(init.state) == len(numbers)
-        parts, labels = [], np.empty(model.n_nodes, dtype=np.int32)
-        for number, former in zip(numbers, init.state if usable else [None] * len(numbers), strict=True):
-            part, nodes = model_of_components(model, shares == number)
-            with _nodes_of_whole(nodes):
-                if number < 0:
-                    found = self._approximately(part, former, n_threads)
-                else:
-                    found = self._by(self._budget().junction_tree(), part, former, n_threads)
-            parts.append(found)
+    @staticmethod
+    def _joined(model, parts, places):
+        """The labeling of a model from those of its parts."""
+        # places: nodes of each part
+        labels = np.empty(model.n_nodes, dtype=np.int32)
+        for found, nodes in zip(parts, places, strict=True):
             labels[nodes] = found.labels
-        total = score(model, labels)
-        return parts[-1]._replace(
-            labels=labels,
-            score=total,
-            bound=max(sum(part.bound for part in parts), total),
-            fractional=None,
-            state=AutoMapState("parts", tuple(part.state for part in parts), n_not_submodular(model)),
-            method=", ".join(dict.fromkeys(part.method for part in parts)),
-        )
-
-
-@contextmanager
-def _nodes_of_whole(nodes):
-    """Context in which an error that names nodes of a part of a model comes to name those of the model."""
-    # nodes: (n_part,), of the part
-    try:
-        yield
-    except Refuted as error:
-        raise Refuted(nodes[error.nodes].tolist()) from None
-    except Infeasible as error:
-        message = "model is infeasible: no labeling of one of its connected components is allowed."
-        raise Infeasible(message, error.proven) from None
+        total, joined = score(model, labels), joined_parts(parts)
+        joined["state"] = joined["state"]._replace(n_nonsubmodular=n_not_submodular(model))
+        bound = max(sum(part.bound for part in parts), total)
+        return parts[-1]._replace(labels=labels, score=total, bound=bound, fractional=None, **joined)

@@ -1,38 +1,27 @@
 """Marginals by the best algorithm at hand: exact wherever the budget affords elimination, messages elsewhere."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf.inference._base import Inference, convergence_left_to_caller
+from sklearn_crf.inference._base import convergence_left_to_caller
 from sklearn_crf.inference.automatic import _phases, _tuning
-from sklearn_crf.inference.automatic._cost import Budget, exact_inference, shares_of_components
+from sklearn_crf.inference.automatic._base import Automatic, AutoState, joined_parts
+from sklearn_crf.inference.automatic._cost import Budget, exact_inference
 from sklearn_crf.inference.automatic._error_estimate import estimated_error
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
-from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
-
-
-class AutoState(NamedTuple):
-    """State of an automatic result: that of the algorithm that was chosen, by its name."""
-
-    chosen: str
-    state: object
-
-    @staticmethod
-    def of(init, chosen):
-        """The part of a former state that warm-starts the chosen algorithm, or None."""
-        return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
+from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
 @options(kw_only=False)
-class AutoMarginals(Inference):
+class AutoMarginals(Automatic):
     """Exact marginals wherever that is affordable, belief propagation elsewhere.
 
     Forests go to :class:`TreeInference`. Connected components with cycles go to :class:`JunctionTree` where the budget
@@ -80,16 +69,11 @@ class AutoMarginals(Inference):
     ('JunctionTree', 'exact')
     """
 
-    takes_turns_on_forests = True
     tasks = frozenset({"marginals", "sample"})
-    _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
-    exact_on = "forest"
-    takes = (PairwiseModel, FactorGraph)
     max_iter: int = 100
     tol: float = 1e-4
     damping: float = 0.0
     search: bool = True
-    budget: str = "default"
 
     def for_learning(self) -> Any:
         budget = "fast" if self.budget == "default" else self.budget
@@ -97,14 +81,6 @@ class AutoMarginals(Inference):
 
     def is_exact_for(self, model: Any) -> bool:
         return exact_inference(model, budget=self.budget) is not None
-
-    def _check_model(self, model):
-        super()._check_model(model)
-        Budget.of(self.budget)
-
-    def labeler_of_chains(self, model: Any, rule: str) -> Any:
-        self._require("marginals", model)
-        return TreeInference().labeler_of_chains(model, rule)
 
     def _node_marginals(self, model, n_threads):
         if isinstance(model, PairwiseModel) and model.graph.is_forest:
@@ -117,35 +93,21 @@ class AutoMarginals(Inference):
         if isinstance(model, FactorGraph) and is_forest_of_factors(model):
             return LoopyBP()._marginals(model)._replace(method="LoopyBP", state=None, error=0.0)
         budget = Budget.of(self.budget)
-        shares = shares_of_components(model, budget)
-        if (shares == 0).all():
-            former = AutoState.of(init, "JunctionTree")
-            found = budget.junction_tree()._marginals(model, init=former, n_threads=n_threads)
-            return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state), error=0.0)
-        if (shares >= 0).any():
-            return self._by_parts(model, shares, init, n_threads)
-        found = self._by_messages(model, AutoState.of(init, "LoopyBP"), n_threads)
-        return found._replace(state=AutoState("LoopyBP", found.state))
 
-    def _by_parts(self, model, shares, init, n_threads):
-        """Elimination on the components that can afford it, as many at once as memory holds; messages on the others."""
-        numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
-        chosen = ", ".join("LoopyBP" if number < 0 else "JunctionTree" for number in numbers)
-        states = AutoState.of(init, chosen) or [None] * len(numbers)
-        parts, places = [], []
-        for number, former in zip(numbers, states, strict=True):
-            part, nodes = model_of_components(model, shares == number)
-            if number < 0:
-                parts.append(self._by_messages(part, former, n_threads))
-            else:
-                exact = Budget.of(self.budget).junction_tree()
-                parts.append(exact._marginals(part, init=former, n_threads=n_threads)._replace(method="JunctionTree"))
-            places.append(nodes)
-        return _joined(model, parts, places)._replace(state=AutoState(chosen, tuple(part.state for part in parts)))
+        def exactly(part, former):
+            state = AutoState.of(former, "JunctionTree")
+            found = budget.junction_tree()._marginals(part, init=state, n_threads=n_threads)
+            return found._replace(method="JunctionTree", state=AutoState("JunctionTree", found.state), error=0.0)
+
+        parts, places = self._split(
+            model, budget, init, exactly, lambda part, former: self._by_messages(part, former, n_threads)
+        )
+        return parts[0] if len(parts) == 1 else _joined(model, parts, places)
 
     def _by_messages(self, model, init, n_threads):
         """Marginals of messages, with an estimate of their error where many others do not follow."""
-        found = self._unestimated(model, init, n_threads)
+        found = self._unestimated(model, AutoState.of(init, "LoopyBP"), n_threads)
+        found = found._replace(state=AutoState("LoopyBP", found.state))
         if not self.search or self.budget in ("step", "fast"):
             return found
         damping = max(self.damping, _tuning.DAMPING)
@@ -218,7 +180,7 @@ def _joined(model, parts, places):
         unary=unary,
         log_z=sum(found.log_z for found in parts),
         log_z_terms=terms,
-        method=", ".join(dict.fromkeys(found.method for found in parts)),
+        **joined_parts(parts),
         **{name: sum(getattr(found, name) for found in parts) for name in names},
     )
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sklearn_crf._threads import cached_property
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._base import check_model, convergence_left_to_caller, labeling_as_found, marginals_as_found
 from sklearn_crf.inference._local_search import climber_of, search_problem
@@ -43,18 +44,36 @@ class PortfolioState(NamedTuple):
 class Candidates:
     """Labelings of one model, each changed node by node as long as that gains, and the least of their bounds."""
 
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, model, max_iter, n_threads):
+        self.model, self.max_iter, self.n_threads = model, max_iter, n_threads
         self.climber, self.proof = climber_of(model), Proof(model)
         self.found, self.bound, self.n_iter, self.names, self.states = [], np.inf, 0, [], {}
 
-    def run(self, algorithm, init=None, n_threads=1):
+    @cached_property
+    def entries(self):
+        """Entries of tables that a sweep of messages reads, from both sides."""
+        model = self.model
+        if isinstance(model, FactorGraph):
+            return 2.0 * float(np.diff(model.table_ptr)[model.table_id] @ model.arity)
+        return 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
+
+    def iterations(self, name, work=_WORK, most=None):
+        """Iterations within the budget of an algorithm; none if they are too few to add anything."""
+        most = self.max_iter if most is None else most
+        n_iter = int(min(most, work[name] / (_COST_OF_ENTRY[name] * max(self.entries, 1.0))))
+        return n_iter if n_iter >= min(_tuning.FEWEST_ITERATIONS, most) else 0
+
+    def affords(self, name, n_iter):
+        """Whether some passes over the edges are within the budget of an algorithm."""
+        return n_iter * (self.entries / self.model.n_columns) * _COST_OF_ENTRY[name] <= _WORK[name]
+
+    def run(self, algorithm, init=None):
         """Add the labeling of an algorithm; its state."""
         name = type(algorithm).__name__
         try:
             with convergence_left_to_caller():
                 check_model(algorithm, self.model)
-                found = labeling_as_found(algorithm, self.model, init=init, n_threads=n_threads)
+                found = labeling_as_found(algorithm, self.model, init=init, n_threads=self.n_threads)
         except Infeasible:
             # Whether there are labels is for the search for allowed ones to say.
             self.states[name] = None
@@ -67,13 +86,13 @@ class Candidates:
         self.add(found.labels)
         return found.state
 
-    def run_in_parts(self, algorithm, n_threads=1):
+    def run_in_parts(self, algorithm):
         """Add the labelings that an algorithm has on its way: those of messages that do not settle differ."""
         n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
         for _ in range(_tuning.N_LOOKS):
             before = self.n_iter
-            former = self.run(algorithm, former, n_threads)
+            former = self.run(algorithm, former)
             if self.n_iter - before < n_iter:
                 break
 
@@ -152,34 +171,36 @@ def best_of_portfolio(
     """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused."""
     # max_iter: most iterations of each algorithm; init: of a former labeling
     # search: whether to go on where the bound stays above the best score; effort: multiple of its budget
-    if isinstance(model, FactorGraph):
-        if model.arity.max(initial=0) > 2:
-            return _of_factors(model, max_iter, init, n_threads, search, effort)
+    if isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2:
         # Fusion and the faster kernels are those of pairwise models.
-        return best_of_portfolio(pairwise_model_of(model), max_iter, init, n_threads, search, effort)
-    candidates = Candidates(model)
-    entries = 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
-    if not search and model.n_columns == 2:
-        _cut(candidates, init, n_threads)
+        model = pairwise_model_of(model)
+    candidates, is_pairwise = Candidates(model, max_iter, n_threads), isinstance(model, PairwiseModel)
+    if not search and is_pairwise and model.n_columns == 2:
+        _cut(candidates, init)
         candidates.require_allowed(init)
         if not _looseness(candidates, *search_problem(model)) > _tuning.LOOSE_CUTS:
             return candidates.labeling(PortfolioState(candidates.best[1], None))
-    work = _WORK if search else _WORK_OF_TRAINING
-    bounded = _bounding(candidates, model, entries, max_iter, init, n_threads, work)
+    former = None if init is None else init.bounding
+    if is_pairwise:
+        _bounding(candidates, init, former, _WORK if search else _WORK_OF_TRAINING)
+    else:
+        n_iter = max(candidates.iterations("MPLP", most=5 * max_iter), _tuning.FEWEST_ITERATIONS)
+        candidates.run(MPLP(max_iter=n_iter), former)
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
         candidates.branch(effort * _tuning.FIRST_BRANCHES)
-    if search and not candidates.certain and _affords_cycles(model):
+    if is_pairwise and search and not candidates.certain and _affords_cycles(model):
         candidates.run(CycleRelaxation(_rounds(model)))
     if init is not None:
         candidates.add(init.labels)
     elif not candidates.certain:
-        _explore(candidates, model, entries, max_iter, n_threads)
-    if not candidates.certain:
+        _explore(candidates)
+    if not candidates.certain and (init is None or is_pairwise):
         candidates.fuse()
     if init is None and search:
-        _search(candidates, n_threads, effort)
-    return candidates.labeling(PortfolioState(candidates.best[1], candidates.states.get(bounded)))
+        _search(candidates, effort)
+    bounding = candidates.states.get("TRWS" if is_pairwise else "MPLP")
+    return candidates.labeling(PortfolioState(candidates.best[1], bounding))
 
 
 def _affords_cycles(model: PairwiseModel) -> bool:
@@ -198,13 +219,13 @@ def _rounds(model: PairwiseModel) -> int:
     return int(min(rounds_of_cycles(model), most))
 
 
-def _cut(candidates, init, n_threads):
+def _cut(candidates, init):
     """Fused labelings of minimum cuts, where not all pairs are submodular."""
-    candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
+    candidates.run(GraphCut(nonsubmodular="qpbo"))
     if candidates.certain:
         return
     if np.isfinite(candidates.model.tables).all():
-        candidates.run(GraphCut(nonsubmodular="truncate"), n_threads=n_threads)
+        candidates.run(GraphCut(nonsubmodular="truncate"))
     if init is not None:
         candidates.add(init.labels)
     candidates.fuse()
@@ -220,63 +241,62 @@ def _looseness(candidates, arrays, unary):
     return gap / cost if cost else np.inf * (gap > 0)
 
 
-def _bounding(candidates, model, entries, max_iter, init, n_threads, work):
-    """Moves by minimum cuts where they are bounded, and what has an upper bound; the name of that."""
-    labels = None if init is None else init.labels
+def _bounding(candidates, init, former, work):
+    """Moves by minimum cuts where they are bounded, and messages of a pairwise model with an upper bound."""
+    model, labels = candidates.model, None if init is None else init.labels
     if model.n_columns == 2:
-        candidates.run(GraphCut(nonsubmodular="qpbo"), n_threads=n_threads)
-    elif np.isfinite(model.tables).all() and _affords(
-        "AlphaExpansion", entries / model.n_columns, _tuning.FEWEST_ITERATIONS
-    ):
-        candidates.run(AlphaExpansion(max_iter=max_iter, nonsubmodular="truncate"), labels, n_threads)
+        candidates.run(GraphCut(nonsubmodular="qpbo"))
+    elif np.isfinite(model.tables).all() and candidates.affords("AlphaExpansion", _tuning.FEWEST_ITERATIONS):
+        candidates.run(AlphaExpansion(max_iter=candidates.max_iter, nonsubmodular="truncate"), labels)
     if not candidates.certain:
-        n_iter = _iterations("TRWS", entries, max_iter, work)
+        n_iter = candidates.iterations("TRWS", work)
         if n_iter or not candidates.found:
-            former = None if init is None else init.bounding
             candidates.run(TRWS(max_iter=max(n_iter, 1), tol=1e-7), former)
-    return "TRWS"
 
 
-def _explore(candidates, model, entries, max_iter, n_threads):
+def _explore(candidates):
     """Algorithms without a bound, or with a dearer one."""
-    if _affords("ICM", entries / model.n_columns, 6 * _tuning.FEWEST_ITERATIONS):
-        candidates.run(ICM(n_restarts=5, random_state=0), n_threads=n_threads)
-    for damping in (0.0, 0.5):
-        n_iter = _iterations("LoopyBP", entries, max_iter)
-        if n_iter:
-            candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping), n_threads)
+    is_pairwise = isinstance(candidates.model, PairwiseModel)
+    if is_pairwise and candidates.affords("ICM", 6 * _tuning.FEWEST_ITERATIONS):
+        candidates.run(ICM(n_restarts=5, random_state=0))
+    n_iter = candidates.iterations("LoopyBP")
+    for damping in (0.0, 0.5) if n_iter else ():
+        candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping))
+    n_iter = 0 if is_pairwise else candidates.iterations("AD3")
+    if n_iter:
+        candidates.run(AD3(max_iter=n_iter))
 
 
-def _search(candidates, n_threads, effort):
+def _search(candidates, effort):
     """Branch and bound before and after a search in large neighbourhoods."""
     is_small = candidates.model.n_nodes <= _tuning.FEW_NODES
     if is_small and not candidates.certain:
         candidates.branch(effort * _tuning.BRANCHES)
     before = candidates.best[0]
     if not candidates.certain:
-        _search_neighborhoods(candidates, n_threads, effort)
+        _search_neighborhoods(candidates, effort)
     if is_small and not candidates.certain and candidates.best[0] > before:
         candidates.branch(effort * _tuning.BRANCHES)
 
 
-def _search_neighborhoods(candidates, n_threads, effort):
+def _search_neighborhoods(candidates, effort):
     """Two searches in large neighbourhoods, fused, from the best labels, the longer the farther the bound is above."""
     arrays, unary = search_problem(candidates.model)
     share = effort * min(_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
     most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
     if most_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
         return
-    left = _tuning.LEFT_TO_SEARCH if np.isfinite(candidates.best[0]) and _narrow(candidates, n_threads) else 1.0
+    left = _tuning.LEFT_TO_SEARCH if np.isfinite(candidates.best[0]) and _narrow(candidates) else 1.0
     labels = candidates.best[1]
     for seed, n_sweeps in enumerate(_tuning.SEARCH_SWEEPS):
         work = left * min(share * n_sweeps, most_sweeps) * arrays.work_of_sweep
-        candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels, n_threads)
+        candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels)
         if candidates.certain:
             return
     candidates.fuse()
 
 
-def _narrow(candidates, n_threads):
+def _narrow(candidates):
     """Add the best labelings over the likeliest states of each node; whether there are enough states."""
     model = candidates.model
     if isinstance(model, FactorGraph) or model.n_columns < _tuning.FEWEST_STATES:
@@ -289,7 +309,7 @@ def _narrow(candidates, n_threads):
         cooled = replace(model, unary=model.unary / temperature, tables=model.tables / temperature)
         try:
             with convergence_left_to_caller():
-                likely = marginals_as_found(messages, cooled, n_threads=n_threads).unary
+                likely = marginals_as_found(messages, cooled, n_threads=candidates.n_threads).unary
         except Infeasible:
             # Products of factors may vanish, but the best labels so far are allowed.
             break
@@ -298,42 +318,6 @@ def _narrow(candidates, n_threads):
         unary = np.full_like(model.unary, -np.inf)
         np.put_along_axis(unary, kept, np.take_along_axis(model.unary, kept, axis=1), axis=1)
         restricted = replace(model, unary=unary)
-        candidates.add(labeling_as_found(JunctionTree(), restricted, n_threads=n_threads).labels)
+        candidates.add(labeling_as_found(JunctionTree(), restricted, n_threads=candidates.n_threads).labels)
     candidates.names.append("elimination over likely states")
     return True
-
-
-def _of_factors(model, max_iter, init, n_threads, search, effort):
-    """The same for factors of any arity."""
-    candidates = Candidates(model)
-    sizes = np.diff(model.table_ptr)[model.table_id]
-    entries = 2.0 * float(sizes @ model.arity)
-    former = None if init is None else init.bounding
-    candidates.run(MPLP(max_iter=max(_iterations("MPLP", entries, 5 * max_iter), _tuning.FEWEST_ITERATIONS)), former)
-    candidates.require_allowed(init)
-    if init is None and search and not candidates.certain:
-        candidates.branch(effort * _tuning.FIRST_BRANCHES)
-    if init is not None:
-        candidates.add(init.labels)
-    elif not candidates.certain:
-        for damping in (0.0, 0.5):
-            n_iter = _iterations("LoopyBP", entries, max_iter)
-            if n_iter:
-                candidates.run_in_parts(LoopyBP(max_iter=n_iter, damping=damping))
-        n_iter = _iterations("AD3", entries, max_iter)
-        if n_iter:
-            candidates.run(AD3(max_iter=n_iter))
-        candidates.fuse()
-        if search:
-            _search(candidates, n_threads, effort)
-    return candidates.labeling(PortfolioState(candidates.best[1], candidates.states["MPLP"]))
-
-
-def _iterations(name, entries, max_iter, work=_WORK):
-    """Iterations within the budget of an algorithm; none if they are too few to add anything."""
-    n_iter = int(min(max_iter, work[name] / (_COST_OF_ENTRY[name] * max(entries, 1.0))))
-    return n_iter if n_iter >= min(_tuning.FEWEST_ITERATIONS, max_iter) else 0
-
-
-def _affords(name, entries, n_iter):
-    return n_iter * entries * _COST_OF_ENTRY[name] <= _WORK[name]

@@ -1,0 +1,93 @@
+"""Base of the automatic choices: elimination on connected components that afford it, else approximation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from sklearn_crf._options import options
+from sklearn_crf.inference._base import Inference
+from sklearn_crf.inference._results import Infeasible, Refuted
+from sklearn_crf.inference.automatic._cost import Budget, shares_of_components
+from sklearn_crf.inference.exact._tree import TreeInference
+from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
+
+
+class AutoState(NamedTuple):
+    """State of an automatic result: that of the algorithm that was chosen, by its name."""
+
+    chosen: str
+    state: object
+    n_nonsubmodular: int = 0  # edges that min-cut could not represent
+
+    @staticmethod
+    def of(init: Any, chosen: str) -> Any:
+        """The part of a former state that warm-starts the chosen algorithm, or None."""
+        return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
+
+
+@options
+class Automatic(Inference):
+    """Base of :class:`AutoMap` and :class:`AutoMarginals`, with their common options.
+
+    Parameters
+    ----------
+    budget : {"step", "fast", "default", "long"} or float, default="default"
+        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
+        is some two seconds and 1 GB.
+    """
+
+    takes_turns_on_forests = True
+    _starts_from: ClassVar[tuple[type, ...]] = (AutoState,)
+    exact_on = "forest"
+    takes = (PairwiseModel, FactorGraph)
+    budget: str = "default"
+
+    def _check_model(self, model):
+        super()._check_model(model)
+        Budget.of(self.budget)
+
+    def labeler_of_chains(self, model: Any, rule: str) -> Any:
+        self._require("map" if "map" in self.tasks else "marginals", model)
+        return TreeInference().labeler_of_chains(model, rule)
+
+    def _split(
+        self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
+    ) -> tuple[list, list[np.ndarray]]:
+        """Return results of shares of the components, eliminated or approximated, and the nodes of each."""
+        # exactly, roughly: callables of a model and a former state
+        shares = shares_of_components(model, budget)
+        if (shares == shares[:1]).all():
+            return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]
+        numbers = [*range(shares.max() + 1), *([-1] if shares.min() < 0 else [])]
+        former = AutoState.of(init, "parts")
+        former = former if former is not None and len(former) == len(numbers) else [None] * len(numbers)
+        parts, places = [], []
+        for number, state in zip(numbers, former, strict=True):
+            part, nodes = model_of_components(model, shares == number)
+            with _nodes_of_whole(nodes):
+                parts.append((roughly if number < 0 else exactly)(part, state))
+            places.append(nodes)
+        return parts, places
+
+
+def joined_parts(parts: list) -> dict[str, Any]:
+    """Return the fields that results of parts of a model have together."""
+    return {
+        "state": AutoState("parts", tuple(part.state for part in parts)),
+        "method": ", ".join(dict.fromkeys(part.method for part in parts)),
+    }
+
+
+@contextmanager
+def _nodes_of_whole(nodes: np.ndarray) -> Iterator[None]:
+    """Context in which an error that names nodes of a part of a model comes to name those of the model."""
+    # nodes: (n_part,), of the part
+    try:
+        yield
+    except Refuted as error:
+        raise Refuted(nodes[error.nodes].tolist()) from None
+    except Infeasible as error:
+        message = "model is infeasible: no labeling of one of its connected components is allowed."
+        raise Infeasible(message, error.proven) from None
