@@ -123,7 +123,7 @@ def potentials_of(model, factor):
 
 def as_factor_graph(model):
     """A FactorGraph of either type of model."""
-    return factor_graph_of(model) if isinstance(model, PairwiseModel) else model
+    return factor_graph_of(model)
 
 
 def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms: bool | None = None) -> None:

@@ -1,16 +1,16 @@
 """What a model forbids, and labels that it allows: the one search for them, and the one proof that there are none."""
 
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference import _tuning
-from sklearn_crf.inference._local_search import Descent, climbed, local_arguments, search_problem, sweep, visits
+from sklearn_crf.inference._local_search import Climber, Descent, climbed, search_problem
 from sklearn_crf.inference._results import Refuted
 from sklearn_crf.kernels.local.constraint_search import ConstraintSearch
-from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_terms, states_of_cells
 
 
@@ -287,14 +287,9 @@ def nearest_allowed(model, labels):
 def _repaired(model, labels):
     """The labels after sweeps of which each removes violations."""
     labels = labels.copy()
-    arguments, groups = local_arguments(model), visits(model.graph, "sequential")
-    pending = np.ones(len(labels), dtype=np.uint8)
-    with range_runner(1) as run:
-        for _ in range(_tuning.REPAIR_SWEEPS):
-            checkpoint()
-            n_changed = sum(sweep(run, groups, icm_update, *arguments, labels, pending))
-            if not n_changed or is_feasible(model, labels):
-                break
+    for n_changed in islice(Climber(model).sweeps(labels), _tuning.REPAIR_SWEEPS):
+        if not n_changed or is_feasible(model, labels):
+            break
     return labels
 
 
@@ -357,7 +352,7 @@ def _with_fewest_violations(model, candidates):
     found: list[Any] = []
     for labels in candidates:
         labels = np.array(labels, dtype=np.int32)
-        descent.descend(labels)
+        descent.climb(labels)
         found.append((_n_violations(model, labels), len(found), labels))
     return min(found)[2]
 

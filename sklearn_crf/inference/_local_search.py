@@ -1,12 +1,14 @@
 """Search that changes one node at a time: models as its kernels take them, orders of visits, and climbs."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from sklearn_crf._threads import checkpoint
+from sklearn_crf._threads import checkpoint, run_alone
 from sklearn_crf.inference import _tuning
 from sklearn_crf.kernels.local.neighborhood_search import (
     SearchWorkspace,
@@ -243,26 +245,36 @@ def _forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
     return -(1.0 + most * (1 + 2 * (len(unary) + len(arrays.table))))
 
 
-class Climber:
-    """Changes labelings of a pairwise model one node at a time as long as that gains."""
+class Sweeps(ABC):
+    """Sweeps over the nodes of a model that change one label at a time where that gains."""
 
-    def __init__(self, model):
-        self.arguments = local_arguments(model)
-        self.nodes = visits(model.graph, "sequential")[0]
-        self.work = np.empty(model.n_columns)
+    @abstractmethod
+    def sweeps(self, labels: np.ndarray) -> Iterator[int]:
+        """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
 
     def climb(self, labels: np.ndarray) -> np.ndarray:
-        """Change labels in place."""
-        pending = np.ones(len(labels), dtype=np.uint8)
-        for _ in range(_tuning.MOST_CLIMBS):
-            checkpoint()
-            if not icm_update(self.nodes, 0, len(self.nodes), *self.arguments, labels, pending, self.work):
+        """Change labels in place until no change gains."""
+        for n_changed in islice(self.sweeps(labels), _tuning.MOST_CLIMBS):
+            if not n_changed:
                 break
         return labels
 
 
-class RowsClimber:
-    """The same on a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
+class Climber(Sweeps):
+    """Sweeps over a pairwise model."""
+
+    def __init__(self, model, schedule="sequential", run=run_alone):
+        self.arguments, self.groups, self.run = local_arguments(model), visits(model.graph, schedule), run
+
+    def sweeps(self, labels):
+        pending = np.ones(len(labels), dtype=np.uint8)
+        while True:
+            checkpoint()
+            yield sum(sweep(self.run, self.groups, icm_update, *self.arguments, labels, pending))
+
+
+class RowsClimber(Sweeps):
+    """Sweeps over a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
 
     # rows: RowModels
 
@@ -277,15 +289,7 @@ class RowsClimber:
             labels[self.rows.nodes(start, stop)] = best_alone(self.rows.between(start, stop))
         return labels
 
-    def climb(self, labels):
-        """Change labels in place."""
-        for n_changed in islice(self.sweeps(labels), _tuning.MOST_CLIMBS):
-            if not n_changed:
-                break
-        return labels
-
     def sweeps(self, labels):
-        """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
         pending = np.ones(len(labels), dtype=np.uint8)
         while True:
             n_changed = 0
@@ -304,30 +308,27 @@ class RowsClimber:
         return icm_update(nodes, 0, len(nodes), *local_arguments(model), *state, np.empty(model.n_columns))
 
 
-class Descent:
-    """Changes of one node at a time on the arrays of the search, in which a forbidden state has a finite score."""
+class Descent(Sweeps):
+    """Sweeps on the arrays of the search, in which a forbidden state has a finite score."""
 
     def __init__(self, model):
         self.model = model
         self.arrays, self.unary = search_problem(model)
         self.workspace = SearchWorkspace(len(self.unary), len(self.arrays.table), self.unary.shape[1])
 
-    def descend(self, labels):
-        """Change labels in place until no change gains."""
+    def sweeps(self, labels):
         cells = self.arrays.cells(self.unary, labels)
-        for _ in range(_tuning.MOST_CLIMBS):
+        while True:
             checkpoint()
-            if not annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)[2]:
-                break
+            yield annealing_sweep(self.arrays, self.unary, 0.0, 0, labels, cells, self.workspace)[2]
 
 
 class FactorClimber(Descent):
-    """Changes labelings of a factor graph one node at a time as long as that gains."""
+    """Sweeps over a factor graph."""
 
     def climb(self, labels):
-        """Change labels in place."""
         before = labels.copy()
-        self.descend(labels)
+        super().climb(labels)
         # Sums in another order: a tie may look like a gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before
@@ -335,15 +336,11 @@ class FactorClimber(Descent):
 
 
 def climber_of(model):
-    """The climber of a type of model."""
+    """The sweeps for a type of model; neighbours on a large lattice are better listed for some rows at a time."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
-    return RowsClimber(StoredRows(model)) if climbs_by_rows(model) else Climber(model)
-
-
-def climbs_by_rows(model):
-    """Whether this is a model on a lattice so large that its neighbours are better listed for some rows at a time."""
-    return model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE and StoredRows.fit(model)
+    by_rows = model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE and StoredRows.fit(model)
+    return RowsClimber(StoredRows(model)) if by_rows else Climber(model)
 
 
 def climbed(model, labels):

@@ -10,12 +10,12 @@ from sklearn_crf.inference import _tuning
 from sklearn_crf.inference._field import SUM_PROBABILITY, infeasible_at_node
 from sklearn_crf.inference._proofs import Proof
 from sklearn_crf.inference._results import Infeasible, scored_labeling
-from sklearn_crf.models import PairwiseModel, score
+from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 def in_double_precision(model):
-    """The same model with scores in float64, so that a bound can be trusted."""
-    if model.dtype == np.float64:
+    """Return a model with scores in float64, so that a bound can be trusted; kernels read factor graphs so."""
+    if model.dtype == np.float64 or isinstance(model, FactorGraph):
         return model
     weight = None if model.edge_weight is None else model.edge_weight.astype(np.float64)
     unary, tables = model.unary.astype(np.float64), model.tables.astype(np.float64)

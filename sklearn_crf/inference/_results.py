@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._numbers import as_integers, as_reals
-from sklearn_crf.models import FactorStatistics, Statistics, check_labels, score
+from sklearn_crf.models import (
+    FactorGraph,
+    FactorStatistics,
+    PairwiseModel,
+    Statistics,
+    check_labels,
+    pairwise_statistics,
+    score,
+)
 
 
 class Marginals(NamedTuple):
@@ -148,6 +156,24 @@ class Labeling(NamedTuple):
         Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
         """
         return bool(np.isfinite(self.score) and self.bound <= self.score)
+
+
+def marginals_by_factors(
+    model: PairwiseModel | FactorGraph,
+    unary: np.ndarray,
+    log_table: np.ndarray,
+    table_default: np.ndarray,
+    terms: np.ndarray,
+    **fields: Any,
+) -> Any:
+    """Return marginals of a model's own type from those of its factor graph."""
+    # unary: (N, K) with no more states than the model; log_table: (n_cells,); terms: (N,); fields: the others
+    fields = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
+    if isinstance(model, FactorGraph):
+        return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **fields)
+    padded = np.zeros(model.unary.shape, dtype=model.dtype)
+    padded[:, : unary.shape[1]] = unary
+    return Marginals(padded, pairwise_statistics(model, log_table), **fields)
 
 
 class LogLikelihood(NamedTuple):

@@ -11,14 +11,15 @@ from sklearn_crf.models._factor_graph import FactorGraph, trusted_factor_graph
 from sklearn_crf.models._pairwise import PairwiseModel
 
 
-def factor_graph_of(model: PairwiseModel) -> FactorGraph:
+def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
     """The same scores as a factor graph: a factor for each node, then one for each edge.
 
     Edges share a table where they do in the pairwise model: same type, same numbers of states, no weights.
 
     Parameters
     ----------
-    model : PairwiseModel
+    model : PairwiseModel or FactorGraph
+        A factor graph is returned as it is.
 
     Returns
     -------
@@ -36,6 +37,8 @@ def factor_graph_of(model: PairwiseModel) -> FactorGraph:
     >>> factor_graph_of(model).n_factors
     5
     """
+    if isinstance(model, FactorGraph):
+        return model
     graph = model.graph
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     n_states = _states(model)

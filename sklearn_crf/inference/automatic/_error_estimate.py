@@ -35,7 +35,7 @@ def estimated_error(
         model, probes = model_of_nodes(model, near), (np.cumsum(near) - 1)[probes]
     errors = []
     try:
-        beliefs = _Beliefs(model if isinstance(model, FactorGraph) else factor_graph_of(model), inference)
+        beliefs = _Beliefs(factor_graph_of(model), inference)
         marginals = found.unary if near.all() else beliefs.nodes
         for node in probes.tolist():
             exact = marginals_as_found(JunctionTree(), beliefs.around(node)).unary[0]

@@ -11,13 +11,13 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._results import FactorMarginals, Infeasible, Labeling, Marginals
+from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.kernels.exact.elimination import return_marginals, send_maxima, send_sums, trace_maxima
-from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, pairwise_statistics, score
+from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, score
 
 _plans: "OrderedDict[bytes, EliminationPlan]" = OrderedDict()
 _lock = Lock()
@@ -239,8 +239,7 @@ class JunctionTree(EdgeMarginals, Inference):
         return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)
 
     def _buckets(self, model, init, keep):
-        graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
-        problem = Reduction(graph)
+        problem = Reduction(factor_graph_of(model))
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
     def _map(self, model, *, init=None, n_threads=1):
@@ -253,12 +252,7 @@ class JunctionTree(EdgeMarginals, Inference):
         buckets = self._buckets(model, init, "conditional")
         terms = buckets.sum_out()
         unary, log_table, table_default = buckets.marginals()
-        result = {"log_z": float(terms.sum()), "log_z_terms": terms, "bound": "exact", "state": buckets.plan}
-        if isinstance(model, FactorGraph):
-            return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **result)
-        padded = np.zeros(model.unary.shape, dtype=model.dtype)
-        padded[:, : unary.shape[1]] = unary
-        return Marginals(padded, pairwise_statistics(model, log_table), **result)
+        return marginals_by_factors(model, unary, log_table, table_default, terms, bound="exact", state=buckets.plan)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)

@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 
 from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
+from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference._relaxed_problem import table_blocks
 from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.exact import _tuning
@@ -86,7 +87,7 @@ class LinearProgram(Inference):
             )
 
     def _map(self, model, *, init=None, n_threads=1):
-        graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
+        graph = factor_graph_of(model)
         polytope, messages, fractional, n_iter = self._relax(graph)
         labels = self._rounded(graph, polytope, messages, fractional)
         padded = np.zeros((graph.n_nodes, model.n_columns))
@@ -110,7 +111,8 @@ class LinearProgram(Inference):
         if np.all(largest >= 1 - 1e-9):
             return labels
         candidates = [labels, polytope.rounded(messages, largest)]
-        return max((polytope.improved(labels) for labels in candidates), key=lambda labels: score(graph, labels))
+        descent = Descent(graph)
+        return max((descent.climb(labels) for labels in candidates), key=lambda labels: score(graph, labels))
 
 
 def _n_variables(model):

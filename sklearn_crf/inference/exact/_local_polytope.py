@@ -176,43 +176,16 @@ class LocalPolytope:
     def rounded(self, messages, confidence):
         """Labels node by node, the surest first: best own score plus what the pieces can still get."""
         # confidence: (N,); returns (N,) int32
-        places = np.where(self.problem.is_free, -1, 0)
-        order = sorted(self.free_nodes, key=lambda s: (-confidence[s], s))
-        self._visit(order, places, self.reparameterised(messages), self._around(messages))
-        return self.labels(places)
-
-    def improved(self, labels, max_sweeps=100):
-        """Labels changed one node at a time, the others given, until no change gains anything."""
-        places = np.array(
-            [np.searchsorted(known, label) for known, label in zip(self.problem.states, labels, strict=True)]
-        )
-        nothing = [[np.zeros(len(self.unary[node])) for node in piece.nodes] for piece in self.pieces]
-        around = self._around(nothing)
-        for _ in range(max_sweeps):
-            if not self._visit(self.free_nodes, places, self.unary, around):
-                break
-        return self.labels(places)
-
-    def _around(self, messages):
-        """For each free node, the pieces that it is in, their messages, and which of their nodes it is."""
         around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):
             for j, node in enumerate(piece.nodes):
                 around[node].append((piece, message, j))
-        return around
-
-    def _visit(self, order, places, own, around):
-        """Each node in turn takes its best place given those of the others; number of changes."""
-        n_changes = 0
-        for node in order:
-            score = own[node].copy()
+        places, scores = np.where(self.problem.is_free, -1, 0), self.reparameterised(messages)
+        for node in sorted(self.free_nodes, key=lambda s: (-confidence[s], s)):
             for piece, message, j in around[node]:
-                score += piece.best_given(message, places, j)
-            best = int(np.argmax(score))
-            if places[node] < 0 or score[best] > score[places[node]]:
-                places[node] = best
-                n_changes += 1
-        return n_changes
+                scores[node] += piece.best_given(message, places, j)
+            places[node] = np.argmax(scores[node])
+        return self.labels(places)
 
     def labels(self, places: np.ndarray) -> np.ndarray:
         """States of all nodes from the places of the free ones."""

@@ -9,14 +9,12 @@ from sklearn.utils import check_random_state
 
 from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
-from sklearn_crf._threads import checkpoint, range_runner
+from sklearn_crf._threads import range_runner
 from sklearn_crf.inference import _local_search
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import scored_labeling
 from sklearn_crf.inference.local import _tuning
-from sklearn_crf.kernels.local.updates import icm_update
 from sklearn_crf.models import FactorGraph, check_labels, scores_given_others
-from sklearn_crf.models._row_models import StoredRows
 
 
 def conditional_scores(model, labels):
@@ -114,9 +112,14 @@ class ICM(Inference):
     def _map(self, model, *, init=None, n_threads=1):
         best: Any = None
         with range_runner(n_threads if self.schedule == "checkerboard" else 1) as run:
-            sweeps = self._sweeps_of(model, run)
+            climber = _local_search.climber_of(model)
+            if self.schedule == "checkerboard":
+                climber = _local_search.Climber(model, "checkerboard", run)
             for labels in self._starts(model, init):
-                n_iter, n_changed = self._climb(sweeps(labels))
+                n_iter = n_changed = 0
+                for n_iter, n_changed in enumerate(islice(climber.sweeps(labels), self.max_iter), 1):  # noqa: B007
+                    if not n_changed:
+                        break
                 found = scored_labeling(model, labels, n_iter=n_iter, converged=n_changed == 0, state=labels)
                 if best is None or found.score > best.score:
                     best, left = found, n_changed
@@ -126,25 +129,3 @@ class ICM(Inference):
                 f"{model.graph.n_nodes} labels: increase max_iter.",
             )
         return best
-
-    def _sweeps_of(self, model, run):
-        """A function that sweeps over labels again and again, in place, and yields how many changed."""
-        if self.schedule == "sequential" and _local_search.climbs_by_rows(model):
-            return _local_search.RowsClimber(StoredRows(model)).sweeps
-        arguments, groups = _local_search.local_arguments(model), _local_search.visits(model.graph, self.schedule)
-
-        def sweeps(labels):
-            pending = np.ones(len(labels), dtype=np.uint8)
-            while True:
-                checkpoint()
-                yield sum(_local_search.sweep(run, groups, icm_update, *arguments, labels, pending))
-
-        return sweeps
-
-    def _climb(self, sweeps):
-        """Sweep until nothing changes; number of sweeps and of labels changed by the last."""
-        n_iter = n_changed = 0
-        for n_iter, n_changed in enumerate(islice(sweeps, self.max_iter), 1):  # noqa: B007
-            if not n_changed:
-                break
-        return n_iter, n_changed

@@ -95,8 +95,7 @@ class LayeredModel:
     def __init__(self, model):
         self.graph = None if isinstance(model, FactorGraph) else model.graph
         self.source = model
-        model = model if self.graph is None else factor_graph_of(model)
-        self.model = model
+        self.model = model = factor_graph_of(model)
         arity = model.arity
         by_arity = np.argsort(arity, kind="stable")
         self.factors = by_arity[arity[by_arity] >= 2]

@@ -7,12 +7,11 @@ import numpy as np
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import checkpoint
 from sklearn_crf.inference._field import infeasible_at_node
-from sklearn_crf.inference._results import FactorMarginals, Marginals, scored_labeling
+from sklearn_crf.inference._results import marginals_by_factors, scored_labeling
 from sklearn_crf.inference.messages._counting_numbers import Split
 from sklearn_crf.inference.messages._factor_layers import LayeredModel
 from sklearn_crf.kernels.messages.factor_labels import decode_factors
 from sklearn_crf.kernels.messages.norm_product import leaf_statistics, read_factors, sweep
-from sklearn_crf.models import FactorGraph, pairwise_statistics
 
 
 class FactorMessages(NamedTuple):
@@ -178,14 +177,7 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
     # beliefs: (N, K), probabilities of the states of places
     unary = layered.in_order_of_nodes(beliefs)
     terms = layered.terms(values)
-    statistics = layered.statistics(unary, leaves)
-    source = layered.source
-    common = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
-    if isinstance(source, FactorGraph):
-        return FactorMarginals(unary.astype(source.dtype), *statistics, **common)
-    padded = np.zeros(source.unary.shape, dtype=source.dtype)
-    padded[:, : unary.shape[1]] = unary
-    return Marginals(padded, pairwise_statistics(source, statistics.log_table), **common)
+    return marginals_by_factors(layered.source, unary, *layered.statistics(unary, leaves), terms, **fields)
 
 
 def _cross_places(layers, conditional):

@@ -19,8 +19,7 @@ def searched(
     bound is inf where the model is too large to be written out.
     """
     # labels: some that are allowed, or None
-    graph = model if isinstance(model, FactorGraph) else factor_graph_of(model)
-    problem = Reduction(graph)
+    problem = Reduction(factor_graph_of(model))
     ptr, scope = problem.free_scopes
     arity = np.diff(ptr)
     sizes = np.array([n_joint_states(problem.n_states[scope[ptr[f] : ptr[f + 1]]]) for f in range(len(arity))])

@@ -179,9 +179,7 @@ class _Proof:
     """Bounds on the labelings that are better than the best one."""
 
     def __init__(self, model, found, work, max_memory):
-        self.model = (
-            model if isinstance(model, models.FactorGraph) else models.factor_graph_of(in_double_precision(model))
-        )
+        self.model = models.factor_graph_of(in_double_precision(model))
         self.labels, self.best, self.proof = found.labels, models.score(self.model, found.labels), Proof(self.model)
         self.work, self.limits = work, Limits(1000, max_memory)
         self.n_sweeps = 0

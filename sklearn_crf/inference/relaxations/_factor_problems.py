@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sklearn_crf.inference._local_search import Descent
 from sklearn_crf.inference._relaxed_problem import (
     consistent,
     in_double_precision,
@@ -202,8 +203,9 @@ class FactorsProblem:
         ]
         confidence = np.ones(self.model.n_nodes)
         confidence[self.free] = marginals.max(axis=1)
+        descent = Descent(self.model)
         for labels in (self.labels, polytope.rounded(by_piece, confidence)):
-            self.offer_labels(polytope.improved(labels))
+            self.offer_labels(descent.climb(labels.copy()))
 
     def fractional(self, marginals):
         found = np.zeros((self.model.n_nodes, self.model.n_columns))
