@@ -160,14 +160,14 @@ class Labeling(NamedTuple):
 
 def marginals_by_factors(
     model: PairwiseModel | FactorGraph,
+    terms: np.ndarray,
     unary: np.ndarray,
     log_table: np.ndarray,
     table_default: np.ndarray,
-    terms: np.ndarray,
     **fields: Any,
 ) -> Any:
     """Return marginals of a model's own type from those of its factor graph."""
-    # unary: (N, K) with no more states than the model; log_table: (n_cells,); terms: (N,); fields: the others
+    # terms: (N,); unary: (N, K) with no more states than the model; log_table: (n_cells,); fields: the others
     fields = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
     if isinstance(model, FactorGraph):
         return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **fields)

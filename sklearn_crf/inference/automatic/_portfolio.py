@@ -203,14 +203,14 @@ def best_of_portfolio(
     return candidates.labeling(PortfolioState(candidates.best[1], bounding))
 
 
-def _affords_cycles(model: PairwiseModel) -> bool:
+def _affords_cycles(model) -> bool:
     """Whether linear programs over cycles are few and small."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     is_small = model.n_columns == 2 and n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
     return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
 
 
-def _rounds(model: PairwiseModel) -> int:
+def _rounds(model) -> int:
     """Linear programs that are worth their time."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:

@@ -98,7 +98,7 @@ class BruteForce(Inference):
                 states = np.stack([component.column[node] for node in _scope(graph, f)] or [factors[:0]], axis=1)
                 cells = graph.cells(factors, states.reshape(len(factors), -1))
                 add_cells(graph, factors, cells, probability, log_table, table_default)
-        return marginals_by_factors(model, unary, log_table, table_default, terms, bound="exact")
+        return marginals_by_factors(model, terms, unary, log_table, table_default, bound="exact")
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)

@@ -251,8 +251,7 @@ class JunctionTree(EdgeMarginals, Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "conditional")
         terms = buckets.sum_out()
-        unary, log_table, table_default = buckets.marginals()
-        return marginals_by_factors(model, unary, log_table, table_default, terms, bound="exact", state=buckets.plan)
+        return marginals_by_factors(model, terms, *buckets.marginals(), bound="exact", state=buckets.plan)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         rng = check_random_state(random_state)

@@ -177,7 +177,7 @@ def marginals_of(layered, beliefs, leaves, values, **fields):
     # beliefs: (N, K), probabilities of the states of places
     unary = layered.in_order_of_nodes(beliefs)
     terms = layered.terms(values)
-    return marginals_by_factors(layered.source, unary, *layered.statistics(unary, leaves), terms, **fields)
+    return marginals_by_factors(layered.source, terms, unary, *layered.statistics(unary, leaves), **fields)
 
 
 def _cross_places(layers, conditional):
