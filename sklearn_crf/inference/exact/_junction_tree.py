@@ -13,6 +13,7 @@ from sklearn_crf._options import options
 from sklearn_crf.inference._base import Inference, at_least
 from sklearn_crf.inference._results import Infeasible, Labeling, marginals_by_factors
 from sklearn_crf.inference.exact import _tuning
+from sklearn_crf.inference.exact._copies import marginals_by_enumeration
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_numbers
 from sklearn_crf.inference.exact._elimination import EliminationPlan, Limits, index_type
 from sklearn_crf.inference.exact._reduction import Reduction
@@ -242,6 +243,12 @@ class JunctionTree(EdgeMarginals, Inference):
         problem = Reduction(factor_graph_of(model))
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
+    def _cells_of(self, graph, n_states):
+        """Table cells that elimination takes for a graph."""
+        tables = np.zeros((1, n_states, n_states))
+        buckets = self._buckets(PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), tables), None, "conditional")
+        return buckets.plan.n_cells.sum()
+
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")
         labels = buckets.best()
@@ -249,6 +256,10 @@ class JunctionTree(EdgeMarginals, Inference):
         return Labeling(labels, total, bound=total, state=buckets.plan)
 
     def _marginals(self, model, *, init=None, n_threads=1):
+        if isinstance(model, PairwiseModel):
+            found = marginals_by_enumeration(model, self._cells_of)
+            if found is not None:
+                return found
         buckets = self._buckets(model, init, "conditional")
         terms = buckets.sum_out()
         return marginals_by_factors(model, terms, *buckets.marginals(), bound="exact", state=buckets.plan)

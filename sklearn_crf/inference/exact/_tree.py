@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from sklearn_crf._threads import out_of_turn, own_workspace, range_runner
+from sklearn_crf._threads import out_of_turn, range_runner
 from sklearn_crf.inference import _field
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._results import Labeling, Marginals
+from sklearn_crf.inference._results import Labeling
 from sklearn_crf.inference.exact import _chains, _tuning
+from sklearn_crf.inference.exact._copies import marginals_of_forests, node_marginals_of_forests
 from sklearn_crf.inference.exact._edge_marginals import EdgeMarginals, edge_marginals_of
-from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
 from sklearn_crf.kernels.exact.forests import decode, sample_forest
 from sklearn_crf.kernels.messages.edge_messages import READS_ALL_ABOVE, send
 from sklearn_crf.models import score
@@ -87,7 +87,7 @@ class TreeInference(EdgeMarginals, Inference):
         return Labeling(labels, best, bound=best)
 
     def _node_marginals(self, model, n_threads):
-        for found in (quick(model) for quick in (_chains.node_marginals_of_chains, node_marginals_of_copies)):
+        for found in (quick(model) for quick in (_chains.node_marginals_of_chains, node_marginals_of_forests)):
             if found is not None:
                 return found
         with range_runner(n_threads) as run:
@@ -96,7 +96,7 @@ class TreeInference(EdgeMarginals, Inference):
             )
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        for found in (quick(model) for quick in (_chains.marginals_of_chains, all_marginals_of_copies)):
+        for found in (quick(model) for quick in (_chains.marginals_of_chains, marginals_of_forests)):
             if found is not None:
                 return found
         # Where a message is 0, the rest of what a node knows cannot be told from its belief.
@@ -220,74 +220,3 @@ def _subtree_scores(field, messages, run):
         return beliefs
     with np.errstate(divide="ignore"):
         return np.log(beliefs)
-
-
-class _Copies:
-    """A forest of two states of which a model holds copies, as the kernel takes it."""
-
-    def __init__(self, graph, tables):
-        # tables: (E, 2, 2) float64, those of each edge of the forest
-        self.graph = graph
-        self.parent, to_parent = graph.parents
-        self.child = np.flatnonzero(self.parent >= 0)
-        #: Edge of each child to its parent, and whether the child is its head.
-        self.edge, self.turned = np.divmod(to_parent[self.child], 2)
-        towards = np.where(self.turned[:, None, None] == 1, tables[self.edge].swapaxes(1, 2), tables[self.edge])
-        self.best, self.factors = np.zeros(graph.n_nodes), np.ones((graph.n_nodes, 4))
-        self.best[self.child] = towards.max(axis=(1, 2))
-        self.factors[self.child] = np.exp(towards - self.best[self.child, None, None]).reshape(-1, 4)
-        spread = (tables.max(axis=(1, 2)) - tables.min(axis=(1, 2))).max(initial=0.0)
-        self.widest = _chains.WIDEST_RANGE - (graph.largest_degree + 1) * spread
-
-    def marginals(self, unary, with_pairs):
-        """Marginals of nodes, of each child and its parent, and terms of log-partitions; None if out of range."""
-        n_nodes = self.graph.n_nodes
-        posterior = np.empty_like(unary)
-        pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
-        work = own_workspace(ROWS_OF_A_NODE * n_nodes * SIDE_BY_SIDE)
-        order = self.graph.forest.order
-        with out_of_turn():
-            fits = marginals_of_copies(
-                unary, order, self.parent, self.factors, self.best, self.widest, posterior, pairs, terms, work
-            )
-        return (posterior, pairs, terms) if fits else None
-
-    def by_edge(self, pairs):
-        """Marginals (E, 2, 2) of the ends of each edge, from those of children and parents."""
-        sums = np.empty((self.graph.n_edges, 2, 2))
-        towards = pairs[self.child].reshape(-1, 2, 2)
-        sums[self.edge] = np.where(self.turned[:, None, None] == 1, towards.swapaxes(1, 2), towards)
-        return sums
-
-
-def _copies_of(model):
-    """The forest that a model of two states has copies of, and the types of its edges; None of anything else."""
-    part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
-    if part is None or not part.n_edges or not is_plain or model.unary.shape[1] != 2 or model.tables.shape[1] != 1:
-        return None
-    kind = model.edge_type.reshape(-1, part.n_edges)
-    tables = model.tables[kind[0], 0].astype(np.float64)
-    if np.any(kind != kind[0]) or not np.all(np.isfinite(tables)):
-        return None
-    copies = _Copies(part, tables)
-    return (copies, kind[0]) if copies.widest > 0 else None
-
-
-def node_marginals_of_copies(model):
-    """Marginals of the nodes of copies of a forest; None of anything else and where scores range too widely."""
-    found = _copies_of(model)
-    found = None if found is None else found[0].marginals(model.unary, False)
-    return None if found is None else found[0]
-
-
-def all_marginals_of_copies(model):
-    """The same with those of edges and the log-partition."""
-    copied = _copies_of(model)
-    found = None if copied is None else copied[0].marginals(model.unary, True)
-    if copied is None or found is None:
-        return None
-    copies, kind = copied
-    posterior, pairs, terms = found
-    tables = np.zeros(model.tables.shape)
-    np.add.at(tables[:, 0], kind, copies.by_edge(pairs))
-    return Marginals(posterior, tables, float(terms.sum()), terms, bound="exact", n_iter=1)

@@ -26,3 +26,7 @@ COST_BITS = (40, 10)
 
 # Most random numbers drawn at once for samples (8 MB).
 UNIFORM_BUDGET = 2**20
+
+# Joint states of a graph whose copies are enumerated at most, and numbers of such states held for all copies at once.
+# More take memory; fewer cost calls.
+MOST_ENUMERATED = 2**20

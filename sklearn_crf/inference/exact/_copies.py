@@ -1,0 +1,188 @@
+"""Exact marginals of many copies of one graph under the same tables, such as the labels of each row."""
+
+import numpy as np
+
+from sklearn_crf._numbers import n_joint_states
+from sklearn_crf._threads import out_of_turn, own_workspace, single_threaded_blas
+from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference.exact import _tuning
+from sklearn_crf.inference.exact._chains import WIDEST_RANGE
+from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
+
+
+def _tables_of_copies(model):
+    """The graph that a model has copies of, the types of its edges, and their tables; None of anything else."""
+    # tables: (E, K, K) float64, finite
+    part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
+    if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
+        return None
+    kind = model.edge_type.reshape(-1, part.n_edges)
+    tables = model.tables[kind[0], 0].astype(np.float64)
+    if np.any(kind != kind[0]) or not np.all(np.isfinite(tables)):
+        return None
+    return part, kind[0], tables
+
+
+class _Forest:
+    """A forest of two states of which a model holds copies, as the kernel takes it."""
+
+    def __init__(self, graph, tables):
+        # tables: (E, 2, 2) float64, those of each edge of the forest
+        self.graph = graph
+        self.parent, to_parent = graph.parents
+        self.child = np.flatnonzero(self.parent >= 0)
+        #: Edge of each child to its parent, and whether the child is its head.
+        self.edge, self.turned = np.divmod(to_parent[self.child], 2)
+        towards = np.where(self.turned[:, None, None] == 1, tables[self.edge].swapaxes(1, 2), tables[self.edge])
+        self.best, self.factors = np.zeros(graph.n_nodes), np.ones((graph.n_nodes, 4))
+        self.best[self.child] = towards.max(axis=(1, 2))
+        self.factors[self.child] = np.exp(towards - self.best[self.child, None, None]).reshape(-1, 4)
+        spread = (tables.max(axis=(1, 2)) - tables.min(axis=(1, 2))).max(initial=0.0)
+        self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
+
+    def marginals(self, unary, with_pairs):
+        """Marginals of nodes, of each child and its parent, and terms of log-partitions; None if out of range."""
+        n_nodes = self.graph.n_nodes
+        posterior = np.empty_like(unary)
+        pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
+        work = own_workspace(ROWS_OF_A_NODE * n_nodes * SIDE_BY_SIDE)
+        order = self.graph.forest.order
+        with out_of_turn():
+            fits = self.widest > 0 and marginals_of_copies(
+                unary, order, self.parent, self.factors, self.best, self.widest, posterior, pairs, terms, work
+            )
+        return (posterior, pairs, terms) if fits else None
+
+    def by_edge(self, pairs):
+        """Marginals (E, 2, 2) of the ends of each edge, from those of children and parents."""
+        sums = np.empty((self.graph.n_edges, 2, 2))
+        towards = pairs[self.child].reshape(-1, 2, 2)
+        sums[self.edge] = np.where(self.turned[:, None, None] == 1, towards.swapaxes(1, 2), towards)
+        return sums
+
+
+def node_marginals_of_forests(model):
+    """Marginals of the nodes of copies of a forest; None of anything else and where scores range too widely."""
+    copied = _tables_of_copies(model) if model.n_columns == 2 else None
+    found = None if copied is None else _Forest(copied[0], copied[2]).marginals(model.unary, False)
+    return None if found is None else found[0]
+
+
+def marginals_of_forests(model):
+    """The same with those of edges and the log-partition."""
+    copied = _tables_of_copies(model) if model.n_columns == 2 else None
+    if copied is None:
+        return None
+    part, kind, tables = copied
+    forest = _Forest(part, tables)
+    found = forest.marginals(model.unary, True)
+    if found is None:
+        return None
+    posterior, pairs, terms = found
+    return _as_marginals(model, posterior, kind, forest.by_edge(pairs), terms)
+
+
+def _as_marginals(model, unary, kind, pairs, terms):
+    # kind: (E,) types of the edges of one copy; pairs: (E, K, K), sums over copies
+    tables = np.zeros(model.tables.shape)
+    np.add.at(tables[:, 0], kind, pairs)
+    return Marginals(unary, tables, float(terms.sum()), terms, bound="exact", n_iter=1)
+
+
+def marginals_by_enumeration(model, n_cells_of):
+    r"""Return marginals of copies of a small dense graph, or None where elimination takes less or sums may vanish.
+
+    All copies share the scores S of edges, so that the joint states (a, b) of the first and the second half of the
+    nodes are summed by products of matrices. With w and v the exponentials of the scores of the nodes of each half,
+
+    .. math:: Z_r = w_r^\top e^S v_r, \qquad \sum_r P_r(a, b) = e^{S(a, b)} \sum_r \frac{w_r(a) v_r(b)}{Z_r}.
+    """
+    # n_cells_of: gives the table cells that elimination takes for a graph
+    copied = _tables_of_copies(model)
+    if copied is None:
+        return None
+    part, kind, tables = copied
+    n_states = np.full(part.n_nodes, model.n_columns)
+    size = n_joint_states(n_states)
+    if size > _tuning.MOST_ENUMERATED or size > _tuning.PRODUCTS_OF_A_CELL * n_cells_of(part, model.n_columns):
+        return None
+    joint = _Enumeration(part, tables)
+    if joint.range > WIDEST_RANGE:
+        return None
+    with single_threaded_blas():
+        unary, terms, pairs = joint.marginals(model.unary.reshape(-1, part.n_nodes, model.n_columns))
+    return _as_marginals(model, unary.astype(model.dtype), kind, pairs, terms)
+
+
+class _Enumeration:
+    """Joint states of the nodes of a graph in two halves, and what its edges score in each of them."""
+
+    def __init__(self, graph, tables):
+        # tables: (E, K, K)
+        n_nodes, n_states = graph.n_nodes, tables.shape[1]
+        self.edges, self.n_states, self.middle = graph.edges, n_states, n_nodes // 2
+        of_edges = np.zeros((n_nodes, n_states, n_nodes, n_states))
+        of_edges[graph.edges[:, 0], :, graph.edges[:, 1]] = tables
+        of_edges = of_edges.reshape(n_nodes * n_states, -1)
+        of_edges = np.triu(of_edges + of_edges.T)
+        #: Which states (n_joint, nodes * K) each joint state of a half has.
+        self.halves = [_states_of_joint(n, n_states) for n in (self.middle, n_nodes - self.middle)]
+        first, second = self.halves
+        cut = self.middle * n_states
+        scores = first @ of_edges[:cut, cut:] @ second.T
+        scores += ((first @ of_edges[:cut, :cut]) * first).sum(axis=1)[:, None]
+        scores += ((second @ of_edges[cut:, cut:]) * second).sum(axis=1)
+        self.best, self.range = float(scores.max()), float(np.ptp(scores))
+        self.factor = np.exp(scores - self.best)
+
+    def marginals(self, unary):
+        """Marginals (copies * N, K) of nodes, terms of log-partitions, and sums (E, K, K) of those of edges."""
+        # unary: (copies, N, K)
+        n_copies, n_nodes, _ = unary.shape
+        found, terms, both = np.empty(unary.shape), np.zeros((n_copies, n_nodes)), np.zeros(self.factor.shape)
+        step = max(1, _tuning.MOST_ENUMERATED // sum(self.factor.shape))
+        for start in range(0, n_copies, step):
+            rows = slice(start, start + step)
+            own = unary[rows].astype(np.float64)
+            highest = own.max(axis=2, keepdims=True)
+            shares = np.exp(own - highest)
+            first, second = _products(shares[:, : self.middle]), _products(shares[:, self.middle :])
+            total = first @ self.factor
+            total *= second
+            sums = total.sum(axis=1)
+            terms[rows, 0] = np.log(sums) + self.best + highest.sum(axis=(1, 2))
+            first /= sums[:, None]
+            both += first.T @ second
+            first *= second @ self.factor.T
+            total /= sums[:, None]
+            nodes = np.concatenate((first @ self.halves[0], total @ self.halves[1]), axis=1)
+            found[rows] = nodes.reshape(own.shape)
+        both *= self.factor
+        return found.reshape(-1, self.n_states), terms.ravel(), self._of_edges(both)
+
+    def _of_edges(self, both):
+        """Sums (E, K, K) over joint states by the states of each edge."""
+        first, second = self.halves
+        across = first.T @ both @ second
+        in_first, in_second = (
+            (first * both.sum(axis=1)[:, None]).T @ first,
+            (second * both.sum(axis=0)[:, None]).T @ second,
+        )
+        pairs = np.block([[in_first, across], [across.T, in_second]])
+        tails, heads = self.edges.T
+        n_nodes = len(pairs) // self.n_states
+        return pairs.reshape(n_nodes, self.n_states, n_nodes, self.n_states)[tails, :, heads]
+
+
+def _products(shares):
+    """Products (copies, K^n) of the shares (copies, n, K) of the nodes of each joint state, the last node fastest."""
+    found = np.ones((len(shares), 1))
+    for node in range(shares.shape[1]):
+        found = (found[:, :, None] * shares[:, node, None, :]).reshape(len(shares), -1)
+    return found
+
+
+def _states_of_joint(n_nodes, n_states):
+    """Which states nodes have in each of their joint states, (K^n, n * K) of zeros and ones."""
+    states = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
+    return (states[:, :, None] == np.arange(n_states)).reshape(len(states), -1).astype(np.float64)
