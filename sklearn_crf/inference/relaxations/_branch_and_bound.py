@@ -30,8 +30,6 @@ def searched(
     ):
         return labels, np.inf, False
     costs = _Costs(problem, sizes)
-    if not len(costs.start):
-        return labels, np.inf, False
     place = np.full(len(problem.n_states), -1, dtype=np.int32)
     upper, proof = costs.forbidden, Proof(model)
     margin = 0.5 * proof.rounding
@@ -93,7 +91,25 @@ class _Costs:
         inside = inside + np.arange(lengths[single].sum())
         np.add.at(unary, of_single + inside, own[inside])
         self.unary = unary[np.repeat(problem.is_free, problem.n_states)]
-        joint = arity > 1
+        joint = (arity > 1) & ~self._add_to_equal_pairs(own, begin, ptr, scope, problem.n_states)
         self.ptr = np.concatenate(([0], np.cumsum(arity[joint])))
         self.scope = number[scope[np.repeat(joint, arity)]].astype(np.int32)
         self.start, self.values = begin[joint], own
+
+    def _add_to_equal_pairs(self, own, begin, ptr, scope, n_states):
+        """Add the costs of pairs of the same nodes up in the first of them; which factors are no longer needed."""
+        # Costs would go round between two nodes along two edges, and come to no end.
+        pairs = np.flatnonzero(np.diff(ptr) == 2)
+        ends = scope[ptr[pairs][:, None] + np.arange(2)]
+        _, first, inverse = np.unique(np.sort(ends, axis=1), axis=0, return_index=True, return_inverse=True)
+        first = first[inverse.ravel()]
+        again = np.flatnonzero(first != np.arange(len(pairs)))
+        for k in again.tolist():
+            size = int(n_states[ends[k]].prod())
+            table = own[begin[pairs[k]] :][:size].reshape(n_states[ends[k]])
+            table = table if ends[k, 0] == ends[first[k], 0] else table.T
+            at = begin[pairs[first[k]]]
+            own[at : at + size] = np.minimum(own[at : at + size] + table.ravel(), self.forbidden)
+        is_added = np.zeros(len(ptr) - 1, dtype=bool)
+        is_added[pairs[again]] = True
+        return is_added

@@ -1,7 +1,5 @@
 """Proofs of optimality: a relaxation tightened by clusters, elimination of what is left, branch and bound."""
 
-import heapq
-from itertools import count
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +18,7 @@ from sklearn_crf.inference.exact._junction_tree import Buckets
 from sklearn_crf.inference.exact._reduction import Reduction
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
 from sklearn_crf.inference.relaxations import _tuning
+from sklearn_crf.inference.relaxations._branch_and_bound import searched
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.inference.relaxations._regions import Regions
 
@@ -202,7 +201,7 @@ class _Proof:
             before, bound = bound, min(bound, self._lower(regions))
             if before - bound < _tuning.SLOW_ROUND * (bound - self.best):
                 break
-        return bound if bound <= self.target or self.work <= 0 else self._branch(regions, bound)
+        return bound if bound <= self.target or self.work <= 0 else self._branch(bound)
 
     def _lower(self, regions):
         """Sweeps until they hardly lower the bound; the bound, the target if no better labeling is left."""
@@ -245,26 +244,11 @@ class _Proof:
         if found > self.best:
             self.labels, self.best = labels, found
 
-    def _branch(self, regions, bound):
-        """Best-first branch and bound over the states of single nodes; the bound of what is left."""
-        number = count()
-        waiting = [(-bound, next(number), regions.values.copy())]
-        most = max(2, _tuning.MOST_WAITING // regions.values.nbytes)
-        while waiting and self.work > 0 and -waiting[0][0] > self.target and len(waiting) < most:
-            negative, _, values = waiting[0]
-            regions.values[:] = values
-            heapq.heappop(waiting)
-            node = regions.undecided()
-            if node < 0:
-                self._offer(np.array([regions.states(s)[0] for s in range(self.model.n_nodes)], dtype=np.int32))
-                continue
-            for state in regions.states(node):
-                regions.values[:] = values
-                regions.fix(node, state)
-                bound = min(-negative, self._lower(regions))
-                if bound > self.target:
-                    heapq.heappush(waiting, (-bound, next(number), regions.values.copy()))
-        return max(self.target, -waiting[0][0] if waiting else -np.inf)
+    def _branch(self, bound):
+        """Upper bound after branch and bound over all labelings."""
+        labels, reached, is_complete = searched(self.model, self.labels, self.work)
+        self._offer(labels)
+        return self.target if is_complete else min(bound, reached)
 
 
 def _restricted(model, regions):

@@ -136,20 +136,6 @@ class Regions:
         order = np.argsort(-table, kind="stable")
         return order[table[order] > -np.inf].tolist()
 
-    def fix(self, node: int, state: int) -> None:
-        """Forbid all other states of a node."""
-        table = self.table(node)
-        table[np.arange(len(table)) != state] = -np.inf
-
-    def undecided(self) -> int:
-        """The node of several states with the least difference between its two best, or -1."""
-        found, least = -1, np.inf
-        for node in range(len(self.n_states)):
-            table = np.sort(self.table(node))[::-1]
-            if len(table) > 1 and table[1] > -np.inf and table[0] - table[1] < least:
-                found, least = node, table[0] - table[1]
-        return found
-
     def add_clusters(self) -> int:
         """Triplets along the cycles that are sure to lower the bound, the surest first; how many regions they are."""
         n_before = len(self.scopes)

@@ -34,9 +34,6 @@ SLOW_ROUND = 3e-3
 # So few nodes are worth a plan of elimination at any time; of more, a fifth must have gone since the last plan.
 FEW_NODES = 30
 
-# Bytes of the subproblems of branch and bound that wait: what does not fit is left without a proof.
-MOST_WAITING = 2**28
-
 # Nodes from which distances to all others are held at once: more take memory, fewer cost calls.
 SOURCES = 200
 
