@@ -268,7 +268,7 @@ def test_values_go_from_disk_to_disk(tmp_path, monkeypatch):
 
 def test_eigenvalues_of_factors_bound_those_of_the_field():
     field, image = restored(2)
-    model, certain = FittedField.of(vars(field)).model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
+    model, certain = FittedField(vars(field)).model_and_eigenvalues(image[:9, :11].astype(np.float32), 1)
     whole = np.column_stack([model.product(row.reshape(model.h.shape)).ravel() for row in np.eye(model.h.size)])
     lower = whole - np.diag(np.repeat(certain.ravel(), 2))
     assert np.linalg.eigvalsh(whole)[0] >= certain.min() > 0

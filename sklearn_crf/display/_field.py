@@ -355,39 +355,26 @@ def _new_axes(plt, canvas, n_panels):
 
 
 class _GridCanvas:
-    """Nodes of a 2-D lattice, a pixel each."""
-
-    stacked = False
+    """Nodes of a 2-D lattice, a pixel each, or of a chain, from left to right."""
 
     def __init__(self, shape):
         self.shape = shape
+        self.stacked = len(shape) == 1
 
     def draw(self, ax, colours):
         """Draw one colour per node."""
         # colours: (N, 4)
-        ax.imshow(colours.reshape(*self.shape, 4), interpolation="nearest")
+        aspect = "auto" if self.stacked else None
+        ax.imshow(colours.reshape(-1, self.shape[-1], 4), interpolation="nearest", aspect=aspect)
         _bare(ax)
 
     @property
     def size(self):
         """Inches of one panel, (width, height)."""
+        if self.stacked:
+            return 8.0, 0.55
         height, width = self.shape
         return 2.6, min(max(2.6 * height / width, 0.6), 5.2)
-
-
-class _ChainCanvas:
-    """Nodes of a chain, from left to right."""
-
-    stacked = True
-    size = (8.0, 0.55)
-
-    def __init__(self, shape):
-        self.shape = shape
-
-    def draw(self, ax, colours):
-        """Draw one colour per node: as :meth:`_GridCanvas.draw`."""
-        ax.imshow(colours[np.newaxis], interpolation="nearest", aspect="auto")
-        _bare(ax)
 
 
 class _GraphCanvas:
@@ -399,7 +386,6 @@ class _GraphCanvas:
     size = (3.2, 3.2)
 
     def __init__(self, positions, edges):
-        self.shape = (len(positions),)
         self.positions = positions
         self.edges = edges
 
@@ -421,7 +407,7 @@ def _make_canvas(shape, positions=None, edges=None):
     if positions is None:
         if len(shape) not in (1, 2):
             raise ValueError(f"Labels of shape {shape} cannot be drawn: pass one slice, of one or two axes.")
-        return _GridCanvas(shape) if len(shape) == 2 else _ChainCanvas(shape)
+        return _GridCanvas(shape)
     n_nodes = int(np.prod(shape))
     positions = np.asarray(positions, dtype=np.float64)
     if positions.shape != (n_nodes, 2):

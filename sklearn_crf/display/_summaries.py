@@ -1,5 +1,6 @@
 """Displays of a fitted field: pairwise tables, reliability of probabilities, entropy of marginals."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.model_selection import coupling_audit
 
 
+@dataclass(eq=False, repr=False)
 class PairwiseTablesDisplay:
     """Learned pairwise tables as coloured matrices.
 
@@ -44,10 +46,9 @@ class PairwiseTablesDisplay:
     (1,)
     """
 
-    def __init__(self, tables: np.ndarray, classes: np.ndarray, titles: list[str]) -> None:
-        self.tables = tables
-        self.classes = classes
-        self.titles = titles
+    tables: np.ndarray
+    classes: np.ndarray
+    titles: list[str]
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> "PairwiseTablesDisplay":
@@ -105,6 +106,7 @@ class PairwiseTablesDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class CouplingAuditDisplay:
     """Scores of ways of learning under inferences as a heat map, the pairs that match framed.
 
@@ -132,8 +134,7 @@ class CouplingAuditDisplay:
     ... )  # doctest: +SKIP
     """
 
-    def __init__(self, results: dict) -> None:
-        self.results = results
+    results: dict
 
     @classmethod
     def from_results(cls, results: dict, *, ax: Any = None) -> "CouplingAuditDisplay":
@@ -215,6 +216,7 @@ class CouplingAuditDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class ReliabilityDisplay:
     """Reliability diagram over labelled nodes: frequency of correct labels by predicted probability.
 
@@ -243,10 +245,9 @@ class ReliabilityDisplay:
     ... ).plot()  # doctest: +SKIP
     """
 
-    def __init__(self, observed: np.ndarray, predicted: np.ndarray, label: object) -> None:
-        self.observed = observed
-        self.predicted = predicted
-        self.label = label
+    observed: np.ndarray
+    predicted: np.ndarray
+    label: object
 
     @classmethod
     def from_estimator(
@@ -348,6 +349,7 @@ class ReliabilityDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class MarginalEntropyDisplay:
     r"""Entropy of the marginals over an image.
 
@@ -370,8 +372,7 @@ class MarginalEntropyDisplay:
     >>> MarginalEntropyDisplay(np.zeros((4, 5))).plot()  # doctest: +SKIP
     """
 
-    def __init__(self, entropy: np.ndarray) -> None:
-        self.entropy = entropy
+    entropy: np.ndarray
 
     @classmethod
     def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":

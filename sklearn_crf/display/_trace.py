@@ -1,5 +1,6 @@
 """TrainingTraceDisplay: the path of the weights during training (Kumar et al. 2005, Figure 1)."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
 
 
+@dataclass(eq=False, repr=False)
 class TrainingTraceDisplay:
     """Weights, gradients and training errors at every iteration, a column per estimator.
 
@@ -49,9 +51,9 @@ class TrainingTraceDisplay:
     (3, 1)
     """
 
-    def __init__(self, traces: Any, *, names: Any) -> None:
-        self.traces = traces
-        self.names = names
+    traces: Any
+    _: KW_ONLY
+    names: Any
 
     @classmethod
     def from_estimator(

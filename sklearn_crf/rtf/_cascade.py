@@ -143,7 +143,7 @@ def seen_by_last(readings: list[Reading], solver, n_jobs, X, degradations):
 def values_of(reading: Reading, solver, n_jobs, X, degradations):
     """The prediction of one field for images on the lattice of y."""
     planes, observations = observed_planes(reading, X, degradations)
-    means = FittedField.of(reading.known).means(planes, solver, n_jobs, None, observations)[0]
+    means = FittedField(reading.known).means(planes, solver, n_jobs, None, observations)[0]
     return restored_values(reading.known, None, planes, means)
 
 
@@ -169,7 +169,7 @@ def _redrawn(corruption, X, degradations, seeds):
         if of_clean:
             own = degradations.choices[i]
             used.append(own[rng.integers(len(own))])
-            drawn.append(degraded_image(used[-1], np.asarray(x), rng, kind))
+            drawn.append(degraded_image(np.asarray(x), used[-1], rng, kind))
         else:
             drawn.append(corrupted_image(corruption, np.asarray(x), rng, kind))
     return _in_layout_of(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
@@ -378,9 +378,9 @@ class JointTraining:
         for fitted, (_, own) in zip(self.fitted, data, strict=True):
             rounds = own.images.rounds(choice, most, None, self.seed, self.n_jobs)
             rounds.bank = fitted["filter_bank_"]
-            n_pixels = sum(map(prod, rounds.pairs.shapes))
+            n_pixels = sum(map(prod, rounds.images.shapes))
             if most is not None and n_pixels > most and is_training:
-                cuts = cuts or random_rectangles(rounds.pairs.shapes, most, rounds.pairs.step, rng)
+                cuts = cuts or random_rectangles(rounds.images.shapes, most, rounds.images.step, rng)
                 made.append(rounds.rectangles(cuts, 0))
             else:
                 made.append(rounds.whole_images(0))
@@ -398,7 +398,7 @@ class JointTraining:
         mean, scale = plan.common.mean, plan.common.scale
         n_values = len(mean)
         for fitted, data in zip(self.fitted, made, strict=True):
-            types = FittedField.of(fitted).types
+            types = FittedField(fitted).types
             white = whitening_of_types(data, types, rng, self.n_jobs)
             field = TreeField.restored(types, white, n_values, fitted)
             images = field.images(data, self.n_jobs)

@@ -513,7 +513,7 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         check_is_fitted(self)
         planes = self._reading.planes_to_predict(X)
         if evidence is None:
-            means = FittedField.of(vars(self)).means(planes, solver_of(self.inference), self.n_jobs)[0]
+            means = FittedField(vars(self)).means(planes, solver_of(self.inference), self.n_jobs)[0]
             return planes, unscaled(vars(self), means), None
         values = [solver_of(self.inference).solve(model, model.h).x for model in self._models_of(planes, evidence)]
         return planes, values, self._known_columns(planes, evidence)

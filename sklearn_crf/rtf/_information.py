@@ -1,6 +1,6 @@
 """Structural similarity over scales, weighted by information (Wang and Li 2011), and its derivative."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,29 @@ def similarity(prediction, target):
     return score, _of_pyramid(slopes, prediction.shape)
 
 
+class Windows:
+    """Moments of two images in windows, and the derivative by the first image of what depends on its moments."""
+
+    def __init__(self, p, t, means, adjoint):
+        # means: from an image to the means of its windows; adjoint: of that map
+        self.p, self.t, self._adjoint = p, t, adjoint
+        self.mean_p, self.mean_t = means(p), means(t)
+        self.variance_p, self.variance_t = means(p**2) - self.mean_p**2, means(t**2) - self.mean_t**2
+        self.covariance = means(p * t) - self.mean_p * self.mean_t
+
+    def pulled_back(self, by_mean, by_variance, by_covariance):
+        """The derivative by the first image from those by the mean and variance of it, and by the covariance."""
+        by_mean = by_mean - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
+        own, cross = 2 * self.p * self._adjoint(by_variance), self.t * self._adjoint(by_covariance)
+        return self._adjoint(by_mean) + own + cross
+
+    @classmethod
+    def of_filter(cls, p, t, matrix):
+        """Those of windows that a matrix of the length of an axis filters along each axis."""
+        matrices = [matrix(length) for length in p.shape]
+        return cls(p, t, partial(_on_axes, matrices), partial(_back, matrices))
+
+
 class _Scale(NamedTuple):
     value: float
     gradient: np.ndarray  # of the band of the prediction
@@ -49,12 +72,10 @@ class _Scale(NamedTuple):
 
 def _scale(p, t, parent, is_last):
     """Weighted similarity of a band, and its derivative by that of the prediction."""
-    window = tuple(_window(length) for length in p.shape)
-    mean_p, mean_t = (_on_axes(window, x) for x in (p, t))
-    variance_p, variance_t = (_on_axes(window, x**2) - m**2 for x, m in ((p, mean_p), (t, mean_t)))
-    covariance = _on_axes(window, p * t) - mean_p * mean_t
-    scale = variance_p + variance_t + _C2
-    structure = (2 * covariance + _C2) / scale
+    windows = Windows.of_filter(p, t, _window)
+    mean_p, mean_t = windows.mean_p, windows.mean_t
+    scale = windows.variance_p + windows.variance_t + _C2
+    structure = (2 * windows.covariance + _C2) / scale
     light = np.ones_like(structure)
     by_light = np.zeros_like(structure)
     if is_last:
@@ -70,10 +91,7 @@ def _scale(p, t, parent, is_last):
     share = weight / total if weight.any() else np.full(weight.shape, 1 / weight.size)
     quality = light * structure
     value = float(np.sum(share * quality))
-    by_covariance = share * light * 2 / scale
-    by_variance = -share * quality / scale
-    by_mean = share * structure * by_light - by_covariance * mean_t - 2 * by_variance * mean_p
-    gradient = _back(window, by_mean) + 2 * p * _back(window, by_variance) + t * _back(window, by_covariance)
+    gradient = windows.pulled_back(share * structure * by_light, -share * quality / scale, share * light * 2 / scale)
     if pulled_back is not None and weight.any():
         border = (WINDOW - 1) // 2
         gradient = gradient + pulled_back(np.pad((quality - value) / total, border))
@@ -86,11 +104,9 @@ def _information(p, t, parent):
     The target's neighbourhoods are a Gaussian scale mixture, the prediction is a gain times the target plus noise, and
     both are perceived with noise.
     """
-    box = tuple(_box(length) for length in p.shape)
-    mean_p, mean_t = (_on_axes(box, x) for x in (p, t))
-    variance_t = np.maximum(_on_axes(box, t**2) - mean_t**2, 0)
-    free = _on_axes(box, p**2) - mean_p**2
-    variance_p, covariance = np.maximum(free, 0), _on_axes(box, p * t) - mean_p * mean_t
+    boxes = Windows.of_filter(p, t, _box)
+    covariance = boxes.covariance
+    variance_p, variance_t = np.maximum(boxes.variance_p, 0), np.maximum(boxes.variance_t, 0)
     has_gain = (variance_t >= _FLAT) & (variance_p >= _FLAT)
     gain = np.where(has_gain, covariance / (variance_t + _FLAT), 0)
     noise = np.where(variance_p >= _FLAT, variance_p - gain * covariance, 0)
@@ -105,9 +121,7 @@ def _information(p, t, parent):
     def pulled_back(by_information):
         at_noise, at_gain = by_information * by_noise, by_information * by_gain
         by_covariance = np.where(has_gain, at_gain / (variance_t + _FLAT) - 2 * gain * at_noise, 0)
-        by_variance = at_noise * (free > 0)
-        by_mean = -by_covariance * mean_t - 2 * by_variance * mean_p
-        return _back(box, by_mean) + 2 * p * _back(box, by_variance) + t * _back(box, by_covariance)
+        return boxes.pulled_back(0.0, at_noise * (boxes.variance_p > 0), by_covariance)
 
     return information, pulled_back
 

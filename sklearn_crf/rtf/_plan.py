@@ -24,11 +24,11 @@ from sklearn_crf.rtf._codes import SCORES, ClassCodes, checked_cost
 from sklearn_crf.rtf._deviations import scores_of_classes
 from sklearn_crf.rtf._objectives import GaussianLikelihood, GaussianPseudolikelihood, PredictionLoss, solver_of
 from sklearn_crf.rtf._options import FieldSolver, Splits, Window
-from sklearn_crf.rtf._rounds import ImagesHere, Pairs
+from sklearn_crf.rtf._rounds import ImagesHere
 from sklearn_crf.rtf._trees import factor_templates
 from sklearn_crf.rtf.images import _degradation
 from sklearn_crf.rtf.images._channels import ChannelUnits, are_kept
-from sklearn_crf.rtf.images._corruption import corrupting
+from sklearn_crf.rtf.images._corruption import DrawnAnew, corrupting
 from sklearn_crf.rtf.images._input import (
     Planes,
     Reading,
@@ -167,9 +167,8 @@ class _Targets:
             choices = read.degradations.choices
         elif attributes.get("keeps_known_", False):
             observe = _degradation.KnownValues(read.missing, mean, scale, units).observation
-        return ImagesHere(
-            Pairs(read.planes.features, scaled, weights, choices), read.planes.graph_of, read.corrupted, observe
-        )
+        given = read.planes.features, scaled, weights, read.planes.graph_of
+        return ImagesHere(*given, choices, read.corrupted, observe)
 
     def objective(self, common: Common) -> Any:
         """Return what is minimised."""
@@ -218,6 +217,8 @@ class ValueTargets(_Targets):
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
         """Read images as they are given, and their values."""
+        if not self.are_drawn:
+            return self.read(reading, X, y, sample_weight)
         X, y, is_grey, degradations = _degradation.read_clean(X, y, self.corruption, self.degradation)
         return self.read(reading, X, y, sample_weight, is_grey, degradations)
 
@@ -240,19 +241,22 @@ class ValueTargets(_Targets):
             require_one_reading(X, y)
         is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
         planes = reading.planes(X, is_clean=is_clean)
-        ndim, found = planes.encoded.lattice_ndim, planes.missing
-        corrupted = tried = None
+        ndim = planes.encoded.lattice_ndim
+        drawn = DrawnAnew(None, planes, planes.missing, planes.features)
         describe = partial(reading.described_channels, ndim=ndim)
         if self.corruption is not None:
-            corrupted, found, tried, planes = corrupting(self.corruption, planes, is_grey, describe, self.gaps)
+            drawn = DrawnAnew.of(planes, corrupting(self.corruption, planes, is_grey), describe, missing=self.gaps)
         targets, has_channels = read_targets(planes, y, missing=ndim > 0)
         if degradations is not None:
-            corrupted, planes = _degradation.degrading(planes, degradations, targets[0].shape[1], describe)
+            _degradation.check_degraded(planes, degradations, targets[0].shape[1])
+        if degradations is not None and is_clean:
+            drawn = DrawnAnew.of(planes, _degradation.degraded_image, describe, degradations.choices)
+        planes = drawn.planes
         dtype = np.asarray(y[0] if planes.encoded.layout == "list" else y).dtype.str
         layout = {"target_dtype_": dtype, "_has_channels": has_channels, "_is_grey": is_grey} | planes.channels
         weights = self.weights(planes, sample_weight)
-        kept = are_kept(tried or planes.features, targets, found, planes.units)
-        return ReadImages(planes, targets, weights, layout, corrupted, found, degradations, kept)
+        kept = are_kept(drawn.tried, targets, drawn.missing, planes.units)
+        return ReadImages(planes, targets, weights, layout, drawn.make, drawn.missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
         """Description of the images of one part, which :meth:`common` joins with those of the others."""

@@ -80,37 +80,28 @@ def _check_tree(arrays, n_channels):
 
 
 class FittedField:
-    """A trained field."""
+    """A trained field, of the fitted attributes of an estimator."""
 
-    # precisions, weights, slopes: lists of arrays, as fitted attributes
     # n_axes: axes of the lattices, 1 to 3
     # filter_bank: computes the channels of a plane for trees and leaves
     # known: KnownValues of fields that keep the known pixels of images with gaps
 
-    def __init__(self, types, trees, precisions, weights, slopes, n_axes, filter_bank, known=None):
-        self.trees = [RegressionTree(**tree) for tree in trees]
-        self.types = types
+    def __init__(self, fitted: Mapping):
+        weights, precisions = fitted["weights_"], fitted["precisions_"]
         n_channels = weights[0].shape[2] - 1
-        inputs = [np.eye(kind.n_inputs(n_channels)) for kind in types]
+        channels = chosen_channels(fitted["pairwise_channels_"], n_channels)
+        self.types = factor_templates(fitted["offsets_"], channels, tuple(fitted["precision_channels_"].tolist()))
+        self.trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
+        inputs = [np.eye(kind.n_inputs(n_channels)) for kind in self.types]
         n_leaves = [tree.n_leaves for tree in self.trees]
-        self.potentials = RegressionTreePotentials(types, n_leaves, inputs, precisions[0].shape[1])
-        self.coef = self.potentials.pack(precisions, weights, slopes)
-        planar = max(n_axes, 2)
-        offsets = [kind.offset[3 - planar :] for kind in types if kind.paired]
+        self.potentials = RegressionTreePotentials(self.types, n_leaves, inputs, precisions[0].shape[1])
+        self.coef = self.potentials.pack(precisions, weights, fitted["slopes_"])
+        self.n_axes = max(fitted["lattice_ndim_"], 1)
+        planar = max(self.n_axes, 2)
+        offsets = [kind.offset[3 - planar :] for kind in self.types if kind.paired]
         self.offsets = np.array(offsets, dtype=np.int64).reshape(-1, planar)
-        self.n_axes = n_axes
-        self.filter_bank = filter_bank
-        self.known = known
-        self._graphs = {}
-
-    @classmethod
-    def of(cls, fitted: Mapping) -> "FittedField":
-        """The field of fitted attributes."""
-        channels = chosen_channels(fitted["pairwise_channels_"], fitted["weights_"][0].shape[2] - 1)
-        multipliers = tuple(fitted["precision_channels_"].tolist())
-        types, n_axes = factor_templates(fitted["offsets_"], channels, multipliers), max(fitted["lattice_ndim_"], 1)
-        leaves = fitted["precisions_"], fitted["weights_"], fitted["slopes_"]
-        return cls(types, fitted["trees_"], *leaves, n_axes, fitted["filter_bank_"], known_pixels(fitted))
+        self.filter_bank, self.known = fitted["filter_bank_"], known_pixels(fitted)
+        self._graphs: dict = {}
 
     @property
     def reach(self):
@@ -273,7 +264,7 @@ def in_units(model, mean, scale):
 def models_of(fitted: Mapping, planes: Planes, known=None, observations=None) -> list[GaussianModel]:
     """The fields of planes under fitted attributes, in the units of the target, given values that are known."""
     # known: list of (N, D), NaN where not known; observations: list of Observation
-    field, found = FittedField.of(fitted), []
+    field, found = FittedField(fitted), []
     for i, plane in enumerate(planes.features):
         observation = None if observations is None else observations[i]
         model = in_units(field.model(plane, 1, observation), fitted["target_mean_"], fitted["target_scale_"])
@@ -437,7 +428,7 @@ class _Planes:
 
     def __init__(self, task, image, shape, file):
         self.task, self.image, self.shape, self.file = task, image, shape, file
-        self.field, self.units = FittedField.of(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
+        self.field, self.units = FittedField(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
         # Bounds on the least eigenvalue, one of each window
         self.least = []
 

@@ -344,7 +344,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             return channels.predicted(self._predicted, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
-            field = _prediction.FittedField.of(vars(self))
+            field = _prediction.FittedField(vars(self))
             of_model = _prediction.deviation if is_exact else None
             means, deviations = field.means(planes, solver_of(self.inference), self.n_jobs, of_model, observations)
             predicted = _prediction.restored_values(vars(self), self.clip, planes, means)

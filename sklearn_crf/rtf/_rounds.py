@@ -17,13 +17,17 @@ from sklearn_crf.rtf.images._channels import filtered, slices_of
 from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 
 
-class Pairs(NamedTuple):
-    """Inputs without channels of filters, and targets, image by image."""
+class ImagesHere(NamedTuple):
+    """Training images in memory: inputs without channels of filters, and targets, image by image."""
 
     inputs: list  # (H, W, C) each, or (D, H, W, C), before corruption
     targets: list  # (N, D) float32 each, scaled
     weights: list | None  # (N,) each
+    graph_of: Callable  # from the shape of a plane to its lattice
     choices: list | None = None  # degradations of each, to draw from
+    corrupted: Callable | None = None  # ``corrupted(image, degradation, rng)`` of an input
+    # ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
+    observe: Callable | None = None
 
     @property
     def shapes(self):
@@ -31,9 +35,14 @@ class Pairs(NamedTuple):
         return [plane.shape[:-1] for plane in self.inputs]
 
     @property
-    def has_targets(self):
-        """Whether the target of a pixel counts."""
-        return self.weights is None or any(bool(weight.any()) for weight in self.weights)
+    def step(self):
+        """Sides of parts of images are multiples of this."""
+        return 1 if not self.choices else self.choices[0][0].step
+
+    def has_targets(self, choice):
+        """Whether the target of a pixel of the chosen images counts."""
+        weights = self.chosen(choice).weights
+        return weights is None or any(bool(weight.any()) for weight in weights)
 
     def square_differences(self, kind):
         """Sum of squared differences of the targets at the two pixels of the factors of a type, and their number."""
@@ -49,63 +58,49 @@ class Pairs(NamedTuple):
             count += int(known.sum())
         return total, count
 
+    def chosen(self, choice):
+        """The images of a choice, which is the name of one of the next methods and its arguments; None is all."""
+        return self if choice is None else getattr(self, choice[0])(*choice[1:])
+
     def taken(self, members):
         """Some of the images."""
-        return Pairs._make(None if part is None else [part[i] for i in members] for part in self)
+        lists = self.inputs, self.targets, self.weights, self.choices
+        found: list[Any] = [None if own is None else [own[i] for i in members] for own in lists]
+        return self._replace(inputs=found[0], targets=found[1], weights=found[2], choices=found[3])
 
     def rows(self, members):
         """Some rows of a table, which is a plane of one row."""
         weights = None if self.weights is None else [self.weights[0][members]]
-        return Pairs([np.ascontiguousarray(self.inputs[0][:, members])], [self.targets[0][members]], weights)
-
-    @property
-    def step(self):
-        """Sides of parts of images are multiples of this."""
-        return 1 if not self.choices else self.choices[0][0].step
+        inputs = [np.ascontiguousarray(self.inputs[0][:, members])]
+        return self._replace(inputs=inputs, targets=[self.targets[0][members]], weights=weights)
 
     def columns(self, start, stop):
         """Columns of all images, from start to stop as shares of their width."""
-        parts, step = [], self.step
-        for i, plane in enumerate(self.inputs):
-            *others, width = plane.shape[:-1]
-            own = slice(*(int(share * width) // step * step for share in (start, stop)))
-            rest = [None if part is None else part[i] for part in (self.targets, self.weights)]
-            cut = [None if p is None else p.reshape(prod(others), width, *p.shape[1:])[:, own] for p in rest]
-            flat = [None if c is None else c.reshape(-1, *c.shape[2:]) for c in cut]
-            parts.append((np.ascontiguousarray(plane[..., own, :]), *flat))
-        inputs, targets, weights = ([part[k] for part in parts] for k in range(3))
-        return Pairs(inputs, targets, None if self.weights is None else weights, self.choices)
+        ends = ends_of_columns(self.shapes, self.step, start, stop)
+        places = [
+            (slice(None),) * (len(own) - 1) + (slice(*columns),) for own, columns in zip(self.shapes, ends, strict=True)
+        ]
 
+        def cut(values):
+            return [cut_values(*own) for own in zip(values, self.shapes, places, strict=True)]
 
-class ImagesHere(NamedTuple):
-    """The training images of a fit, in memory."""
-
-    pairs: Pairs
-    graph_of: Callable  # from the shape of a plane to its lattice
-    corrupted: Callable | None  # as of Rounds
-    observe: Callable | None
-
-    @property
-    def shapes(self):
-        """Shape of each image, without channels."""
-        return self.pairs.shapes
-
-    def has_targets(self, choice):
-        """Whether the target of a pixel of the chosen images counts."""
-        return self._chosen(choice).has_targets
-
-    def _chosen(self, choice):
-        return self.pairs if choice is None else getattr(self.pairs, choice[0])(*choice[1:])
+        inputs = [np.ascontiguousarray(plane[place]) for plane, place in zip(self.inputs, places, strict=True)]
+        weights = None if self.weights is None else cut(self.weights)
+        return self._replace(inputs=inputs, targets=cut(self.targets), weights=weights)
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Data of each round of some of the images; a choice of None is all."""
-        pairs = self._chosen(choice)
-        return Rounds(pairs, self.graph_of, self.corrupted, self.observe, max_samples, sampled, seed, n_jobs)
+        """Data of each round of some of the images."""
+        return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
+
+
+def ends_of_columns(shapes, step, start, stop):
+    """First column of images and the one behind the last, from shares of their width to multiples of a step."""
+    return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
 
 def split_off(shapes, fraction, rng):
     """Choices of images to train on, and of those held out: whole images, or strips where there are few images."""
-    # returns two tuples of the name of a method of Pairs and its arguments
+    # returns two tuples of the name of a method of ImagesHere and its arguments
     n = len(shapes)
     width = min(shape[-1] for shape in shapes)
     if n == 1 and width < tuned.NARROW:
@@ -150,11 +145,7 @@ def round_of(level, seed):
 class Rounds:
     """Data of each round."""
 
-    pairs: Pairs
-    graph_of: Callable  # from the shape of a plane to its lattice
-    corrupted: Callable | None  # ``corrupted(image, degradation, rng)`` of an input
-    # ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
-    observe: Callable | None
+    images: ImagesHere
     max_samples: int | None  # pixels of a round
     # How a round's pixels are chosen where they are not rectangles of images: from TrainingData and a RandomState
     sampled: Callable | None
@@ -171,16 +162,16 @@ class Rounds:
 
     def mean_square_differences(self, types):
         """Of the targets at the two pixels of the factors of each type."""
-        return [total / max(count, 1) for total, count in map(self.pairs.square_differences, types)]
+        return [total / max(count, 1) for total, count in map(self.images.square_differences, types)]
 
     def first_pairs(self, n):
         """Inputs, targets and weights of the first images, and the noise of their degradations."""
-        pairs = self.pairs
-        members = range(min(len(pairs.inputs), n))
-        noise = None if pairs.choices is None else [pairs.choices[i][0].noise for i in members]
+        images = self.images
+        members = range(min(len(images.inputs), n))
+        noise = None if images.choices is None else [images.choices[i][0].noise for i in members]
         # Pixels that are not known have no weight.
-        weight = None if pairs.weights is None else [float(own.max(initial=0.0)) for own in pairs.weights[:n]]
-        return [self.input_of(i, 0) for i in members], pairs.targets[:n], weight, noise
+        weight = None if images.weights is None else [float(own.max(initial=0.0)) for own in images.weights[:n]]
+        return [self.input_of(i, 0) for i in members], images.targets[:n], weight, noise
 
     def __call__(self, level):
         """Data of a round; rounds that do not differ share one object."""
@@ -189,7 +180,7 @@ class Rounds:
         return self._last[1]
 
     def _made(self, level):
-        shapes = self.pairs.shapes
+        shapes = self.images.shapes
         is_part = self.max_samples is not None and sum(map(prod, shapes)) > self.max_samples
         if not is_part:
             return self.whole_images(level)
@@ -201,34 +192,36 @@ class Rounds:
     def _drawn(self, shapes, rng):
         """Random rectangles of a round: others where no target counts in the first that are drawn."""
         for _ in range(tuned.MOST_DRAWS):
-            cuts = random_rectangles(shapes, self.max_samples, self.pairs.step, rng)
-            weights, shapes = self.pairs.weights, self.pairs.shapes
+            cuts = random_rectangles(shapes, self.max_samples, self.images.step, rng)
+            weights, shapes = self.images.weights, self.images.shapes
             if weights is None or any(cut_values(weights[i], shapes[i], sides).any() for i, *sides in cuts):
                 break
         return cuts
 
     def whole_images(self, level):
         """All images as a round sees them."""
-        if self._whole is None or self.corrupted is not None:
-            members = range(len(self.pairs.inputs))
+        if self._whole is None or self.images.corrupted is not None:
+            members = range(len(self.images.inputs))
             inputs = [self.input_of(i, level) for i in members]
             features = inputs if self.bank is None else filtered(self.bank, inputs, self.n_jobs)
-            graphs = [self.graph_of(plane.shape[:-1]) for plane in features]
+            graphs = [self.images.graph_of(plane.shape[:-1]) for plane in features]
             observations = self._observations(members, inputs, level)
-            self._whole = TrainingData(features, graphs, self.pairs.targets, self.pairs.weights, observations)
+            self._whole = TrainingData(features, graphs, self.images.targets, self.images.weights, observations)
         return self._whole
 
     def _observations(self, members, inputs, level):
-        if self.observe is None:
+        if self.images.observe is None:
             return None
-        if self.pairs.choices is None:
-            return [self.observe(plane) for plane in inputs]
-        return [self.observe(self._degradation_of(i, level), plane) for i, plane in zip(members, inputs, strict=True)]
+        if self.images.choices is None:
+            return [self.images.observe(plane) for plane in inputs]
+        return [
+            self.images.observe(self._degradation_of(i, level), plane) for i, plane in zip(members, inputs, strict=True)
+        ]
 
     def _degradation_of(self, i, level):
-        if self.pairs.choices is None:
+        if self.images.choices is None:
             return None
-        own = self.pairs.choices[i]
+        own = self.images.choices[i]
         if len(own) == 1:
             return own[0]
         return own[np.random.default_rng([self.seed, level, self.first + i, 1]).integers(len(own))]
@@ -236,11 +229,11 @@ class Rounds:
     def input_of(self, i, level):
         """An input as the round sees it, before filters."""
         # returns (H, W, C) or (D, H, W, C)
-        plane = self.pairs.inputs[i]
-        if self.corrupted is None:
+        plane = self.images.inputs[i]
+        if self.images.corrupted is None:
             return plane
         rng = np.random.default_rng([self.seed, level, self.first + i])
-        return self.corrupted(plane, self._degradation_of(i, level), rng)
+        return self.images.corrupted(plane, self._degradation_of(i, level), rng)
 
     def rectangles(self, cuts, level):
         """Rectangles of images, filtered as parts of the whole images."""
@@ -268,9 +261,9 @@ class Rounds:
             slice(own.start - outer.start, own.stop - outer.start) for own, outer in zip(sides, around, strict=True)
         )
         features = np.ascontiguousarray(features[inner])
-        weights = None if self.pairs.weights is None else [cut_values(self.pairs.weights[i], shape, sides)]
-        targets = [cut_values(self.pairs.targets[i], shape, sides)]
-        graph = self.graph_of(features.shape[:-1])
+        weights = None if self.images.weights is None else [cut_values(self.images.weights[i], shape, sides)]
+        targets = [cut_values(self.images.targets[i], shape, sides)]
+        graph = self.images.graph_of(features.shape[:-1])
         observations = self._observations([i], [plane[tuple(sides)]], level)
         return TrainingData([features], [graph], targets, weights, observations)
 

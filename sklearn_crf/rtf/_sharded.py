@@ -15,7 +15,7 @@ from sklearn_crf.encoding import Outline
 from sklearn_crf.kernels import VECTOR_LEVEL
 from sklearn_crf.rtf._objectives import FieldRisk, Whole
 from sklearn_crf.rtf._plan import Common, FieldOptions, Targets, TreeData
-from sklearn_crf.rtf._rounds import random_rectangles, round_of
+from sklearn_crf.rtf._rounds import ends_of_columns, random_rectangles, round_of
 from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample
 from sklearn_crf.rtf.images._input import Reading, TrainingData
 
@@ -168,10 +168,8 @@ class ShardedImages:
         if choice is None or choice[0] == "columns":
             shapes = self.shapes
             if choice is not None:
-                start, stop = choice[1:]
-                sides = [[int(share * own[-1]) // self._step for share in (start, stop)] for own in shapes]
-                widths = [self._step * (last - first) for first, last in sides]
-                shapes = [(*own[:-1], width) for own, width in zip(shapes, widths, strict=True)]
+                ends = ends_of_columns(shapes, self._step, *choice[1:])
+                shapes = [(*own[:-1], last - first) for own, (first, last) in zip(shapes, ends, strict=True)]
             return shapes, [0, *ends.tolist()], [choice] * len(ends)
         members = choice[1]
         bounds = np.searchsorted(members, [0, *ends])
@@ -257,7 +255,7 @@ def _first_pairs(shard, request):
 
 def _square_differences(shard, request):
     making, types = request
-    return [_rounds(shard, making).pairs.square_differences(kind) for kind in types]
+    return [_rounds(shard, making).images.square_differences(kind) for kind in types]
 
 
 class _Data(NamedTuple):

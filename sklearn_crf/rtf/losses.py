@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from sklearn_crf.kernels.rtf.prediction_losses import multinomial_of_mean, multinomial_sum
-from sklearn_crf.rtf._information import WINDOW, similarity
+from sklearn_crf.rtf._information import WINDOW, Windows, similarity
 from sklearn_crf.rtf.images._channels import decimal_unit, is_held
 
 __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
@@ -161,9 +161,25 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     >>> round(abs(float(ssim(image, image)[0])), 6), bool(ssim(image, image[::-1])[0] > 0.5)
     (0.0, True)
     """
-    windows = _Windows(prediction, target, data_range, window)
-    similarity = windows.similarity()
-    return float(1 - similarity.mean()), windows.pulled_back(np.full(similarity.shape, -1 / similarity.size))
+    _check_range(data_range)
+    prediction, target = _same_shape(prediction, target)
+    _require_windows(prediction, window)
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    # Structure does not depend on a common shift, and small numbers lose less when squared means are taken off.
+    shift = target.mean()
+    windows = Windows(
+        prediction - shift, target - shift, partial(_means, window=window), partial(_spread, window=window)
+    )
+    light_p, light_t = windows.mean_p + shift, windows.mean_t + shift
+    light_scale = light_p**2 + light_t**2 + c1
+    light = (2 * light_p * light_t + c1) / light_scale
+    scale = np.maximum(windows.variance_p, 0) + np.maximum(windows.variance_t, 0) + c2
+    structure = (2 * windows.covariance + c2) / scale
+    similarity = light * structure
+    slope = np.full(similarity.shape, -1 / similarity.size)
+    by_light = slope * structure * 2 * (light_t - light * light_p) / light_scale
+    gradient = windows.pulled_back(by_light, -slope * similarity / scale, slope * light * 2 / scale)
+    return float(1 - similarity.mean()), gradient
 
 
 def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, np.ndarray]:
@@ -215,11 +231,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     """
     _check_range(data_range)
     prediction, target = _same_shape(prediction, target)
-    if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < WINDOW:
-        raise ValueError(
-            f"prediction must be an image of at least {WINDOW} x {WINDOW} pixels, the window, got shape "
-            f"{prediction.shape}."
-        )
+    _require_windows(prediction, WINDOW)
     unit = 255 / data_range
     planes = [np.atleast_3d(values) * unit for values in (prediction, target)]
     n_channels = planes[0].shape[2]
@@ -445,51 +457,6 @@ class OfMeanSquare(NamedTuple):
         return _decibels(error, self.data_range) if self.in_decibels else (error, 1.0)
 
 
-class _Windows:
-    """Moments of two images in all windows of a size, and how they depend on the first."""
-
-    def __init__(self, prediction, target, data_range, window):
-        _check_range(data_range)
-        prediction, target = _same_shape(prediction, target)
-        if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
-            raise ValueError(
-                f"prediction must be an image of at least {window} x {window} pixels, the window, got shape "
-                f"{prediction.shape}."
-            )
-        self.window = window
-        # Structure does not depend on a common shift, and small numbers lose less when squared means are taken off.
-        self.shift = target.mean()
-        self.p, self.t = prediction - self.shift, target - self.shift
-        self.mean_p, self.mean_t = (_means(x, window) for x in (self.p, self.t))
-        self.variance_p = np.maximum(_means(self.p**2, window) - self.mean_p**2, 0)
-        self.variance_t = np.maximum(_means(self.t**2, window) - self.mean_t**2, 0)
-        self.covariance = _means(self.p * self.t, window) - self.mean_p * self.mean_t
-        light_p, light_t = self.mean_p + self.shift, self.mean_t + self.shift
-        c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
-        self.light = light_p, light_t
-        self.luminance = (2 * light_p * light_t + c1) / (light_p**2 + light_t**2 + c1)
-        self.light_scale = light_p**2 + light_t**2 + c1
-        self.structure_scale = self.variance_p + self.variance_t + c2
-        self.structure = (2 * self.covariance + c2) / self.structure_scale
-
-    def similarity(self):
-        """S of each window."""
-        return self.luminance * self.structure
-
-    def pulled_back(self, by_similarity):
-        """Derivative by the prediction of what has these derivatives by S."""
-        light_p, light_t = self.light
-        by_light = by_similarity * self.structure * 2 * (light_t - self.luminance * light_p) / self.light_scale
-        by_covariance = by_similarity * self.luminance * 2 / self.structure_scale
-        by_variance = -by_similarity * self.similarity() / self.structure_scale
-        by_mean = by_light - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
-        return (
-            _spread(by_mean, self.window)
-            + 2 * self.p * _spread(by_variance, self.window)
-            + self.t * _spread(by_covariance, self.window)
-        )
-
-
 def _means(image, window):
     """Mean of each window that lies in the image, (H - window + 1, W - window + 1, ...)."""
     for axis in (0, 1):
@@ -503,6 +470,15 @@ def _spread(values, window):
     """The adjoint of :func:`_means`: each pixel gets the share of all windows it lies in."""
     padding = [(window - 1, window - 1)] * 2 + [(0, 0)] * (values.ndim - 2)
     return _means(np.pad(values, padding), window)
+
+
+def _require_windows(prediction, window):
+    """Raise ValueError unless a prediction is an image that some window lies in."""
+    if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
+        raise ValueError(
+            f"prediction must be an image of at least {window} x {window} pixels, the window, got shape "
+            f"{prediction.shape}."
+        )
 
 
 def _same_shape(prediction, target):

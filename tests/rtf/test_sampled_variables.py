@@ -11,7 +11,7 @@ from sklearn_crf.graphs import lattice
 from sklearn_crf.rtf import FieldSolver, Splits, Window
 from sklearn_crf.rtf._objectives import FieldRisk, GaussianPseudolikelihood
 from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials
-from sklearn_crf.rtf._rounds import Pairs, Rounds, sampled_variables, squares_of, with_surroundings
+from sklearn_crf.rtf._rounds import ImagesHere, Rounds, sampled_variables, squares_of, with_surroundings
 from sklearn_crf.rtf._trees import factor_templates
 from sklearn_crf.rtf.images._input import TrainingData
 
@@ -96,10 +96,10 @@ def test_the_mean_over_samples_is_the_whole():
 
 def test_all_pixels_are_no_sample():
     data = random_data([(17, 12)], False)
-    pairs = Pairs(data.features, data.targets, data.weights)
+    images = ImagesHere(data.features, data.targets, data.weights, lambda shape: data.graphs[0])
     for most, are_all in ((None, True), (17 * 12, True), (17 * 12 - 1, False)):
         sampled = partial(sampled_variables, max_samples=most, margin=MARGIN)
-        rounds = Rounds(pairs, lambda shape: data.graphs[0], None, None, most, sampled, 0, 1)
+        rounds = Rounds(images, most, sampled, 0, 1)
         assert (rounds(0).targets is data.targets) == are_all
 
 

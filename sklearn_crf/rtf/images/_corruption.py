@@ -1,7 +1,9 @@
 """Corruptions of clean images that training draws again in every round."""
 
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -14,16 +16,16 @@ from sklearn_crf.rtf._options import Options
 from sklearn_crf.rtf.images._channels import InputSample, missing_values, with_masks, without_gaps
 
 
+@dataclass(eq=False, repr=False)
 class _Range(Options):
     """A number, or the bounds of one that is drawn uniformly for every image."""
 
-    _least: float = 0.0
-    _largest: float = np.inf
-    _example: float = 25
+    _least: ClassVar[float] = 0.0
+    _largest: ClassVar[float] = np.inf
+    _example: ClassVar[float] = 25
 
-    def __init__(self, low: float | None = None, high: float | None = None):
-        self.low = low
-        self.high = high
+    low: float | None = None
+    high: float | None = None
 
     def check(self) -> None:
         """Raise InvalidParameterError if the bounds are not valid."""
@@ -43,6 +45,7 @@ class _Range(Options):
         return self.low if self.high is None else rng.uniform(self.low, self.high)
 
 
+@dataclass(eq=False, repr=False)
 class GaussianNoise(_Range):
     r"""White noise, :math:`x + \sigma \epsilon` with :math:`\epsilon \sim N(0, 1)`, not clipped.
 
@@ -65,9 +68,8 @@ class GaussianNoise(_Range):
     True
     """
 
-    def __init__(self, low: float | None = None, high: float | None = None, *, level_channel: bool = False):
-        super().__init__(low, high)
-        self.level_channel = level_channel
+    _: KW_ONLY
+    level_channel: bool = False
 
     def check(self) -> None:
         """Raise InvalidParameterError for the first parameter that is not valid."""
@@ -319,17 +321,47 @@ def _require_units(corruption, sample):
             )
 
 
-def corrupting(corruption, planes, is_grey, describe, missing=None):
-    """A function (plane, i, rng) of inputs, channels that have gaps, inputs that were tried, and planes that say so."""
-    # planes: Planes of clean images in the units of the user
+class DrawnAnew(NamedTuple):
+    """Inputs of fields that are made worse in every round, and what is known of them."""
+
+    make: Callable | None  # ``make(plane, degradation, rng)`` of a clean plane; None where nothing is drawn
+    planes: Any  # Planes, described as the inputs are
+    missing: tuple  # channels of inputs that have gaps
+    tried: list  # some inputs
+
+    @classmethod
+    def of(cls, planes, draw, describe, choices=None, missing=None):
+        """Try what is drawn, and prepare it for fields."""
+        # planes: Planes of clean images in the units of the user
+        # draw: from a plane, its degradation and random numbers to the input in these units
+        # describe: from a sample of the inputs to what describes their channels, and the units that fields see
+        # choices: degradations of each image to draw from; missing: channels with gaps, where they are known
+        some = planes.features[: tuned.IMAGES_TRIED]
+        first = [None if choices is None else choices[i][0] for i in range(len(some))]
+        tried = [draw(x, own, np.random.default_rng(i)) for i, (x, own) in enumerate(zip(some, first, strict=True))]
+        sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
+        channels, units = describe(sample)
+        if missing is None:
+            gaps = [own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(missing_values, tried) if own is not None]
+            missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
+
+        def prepared(found):
+            where, found = missing_values(found), units.seen(found)
+            found = found if where is None else without_gaps(found)
+            return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
+
+        planes = planes._replace(sample=sample, channels=channels, units=units)
+        return cls(lambda *given: prepared(draw(*given)), planes, missing, list(map(prepared, tried)))
+
+
+def corrupting(corruption, planes, is_grey):
+    """A function (plane, degradation, rng) that makes clean planes worse by a corruption alone."""
     # is_grey: the corruption is given images without an axis of channels
-    # describe: from a sample of the inputs to what describes their channels, and the units that fields see
-    # missing: channels with gaps, where they are known
     if planes.encoded.lattice_ndim < 2 or planes.missing:
         raise ValueError("corruption needs images without missing pixels as X.")
     _require_units(corruption, planes.sample)
 
-    def drawn(plane, rng):
+    def drawn(plane, degradation, rng):
         found = corrupted_image(corruption, plane[..., 0] if is_grey else plane, rng, plane.dtype)
         found = found[..., None] if found.ndim == plane.ndim - 1 else found
         if found.shape[:-1] != plane.shape[:-1] or np.isinf(found).any():
@@ -340,20 +372,4 @@ def corrupting(corruption, planes, is_grey, describe, missing=None):
             )
         return found
 
-    tried = [drawn(plane, np.random.default_rng(i)) for i, plane in enumerate(planes.features[: tuned.IMAGES_TRIED])]
-    sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
-    channels, units = describe(sample)
-    if missing is None:
-        gaps = [own.reshape(-1, own.shape[-1]).any(axis=0) for own in map(missing_values, tried) if own is not None]
-        missing = tuple(np.flatnonzero(np.any(gaps, axis=0)).tolist()) if gaps else ()
-
-    def prepared(found):
-        where, found = missing_values(found), units.seen(found)
-        found = found if where is None else without_gaps(found)
-        return np.ascontiguousarray(with_masks(found, where, missing) if missing else found)
-
-    def corrupted(plane, i, rng):
-        return prepared(drawn(plane, rng))
-
-    planes = planes._replace(sample=sample, channels=channels, units=units)
-    return corrupted, missing, [prepared(found) for found in tried], planes
+    return drawn

@@ -470,9 +470,10 @@ def lifted(X, degradations):
     return object_array(found) if isinstance(X, list | tuple) or np.asarray(X).dtype == object else np.stack(found)
 
 
-def degraded_image(degradation, image, rng, kind):
+def degraded_image(image, degradation, rng, kind=None):
     """A clean image made worse and on its own lattice again, in the units of the user."""
-    # image: (H, W, D); kind: float64 where float32 does not hold it
+    # image: (H, W, D); kind: that of the result, float64 where float32 does not hold it; None is that of the image
+    kind = image.dtype if kind is None else kind
     if kind == np.float32:
         return degradation.lifted(degradation(image, rng))
     units = ChannelUnits.of(InputSample.of([image]).attributes(), image.shape[-1])
@@ -481,9 +482,8 @@ def degraded_image(degradation, image, rng, kind):
     return units.given(found + units.shift(degradation.gain))
 
 
-def degrading(planes, degradations, n_values, describe):
-    """A function (plane, degradation, rng) of inputs where images are clean, and planes that describe the inputs."""
-    # describe: from a sample of the inputs to what describes their channels, and the units that fields see
+def check_degraded(planes, degradations, n_values):
+    """Raise ValueError where planes cannot be degraded images, or images to degrade."""
     if planes.encoded.lattice_ndim != 2 or planes.missing:
         raise ValueError("degradation needs images without missing pixels as X.")
     for i, plane in enumerate(planes.features):
@@ -503,16 +503,3 @@ def degrading(planes, degradations, n_values, describe):
             require_noise_within(
                 f"degradation={type(own).__name__}(noise={own.noise!r})", own.noise, None, planes.sample
             )
-
-    if not degradations.of_clean:
-        return None, planes
-
-    def drawn(plane, degradation, rng):
-        return degraded_image(degradation, plane, rng, plane.dtype)
-
-    some = zip(planes.features[: tuned.IMAGES_TRIED], degradations.choices, strict=False)
-    tried = [drawn(plane, own[0], np.random.default_rng(i)) for i, (plane, own) in enumerate(some)]
-    sample = InputSample.of(tried)._replace(dtype=planes.sample.dtype)
-    channels, units = describe(sample)
-    planes = planes._replace(sample=sample, channels=channels, units=units)
-    return lambda plane, own, rng: np.ascontiguousarray(units.seen(drawn(plane, own, rng))), planes
