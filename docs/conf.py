@@ -23,7 +23,8 @@ DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
 sys.path.insert(0, str(DOCS))
 
-from result_tables import plain_tables, quality_tables, result_tables, thread_table  # noqa: E402
+from capability_table import capability_rows, reason_rows  # noqa: E402
+from result_tables import list_table, plain_tables, quality_tables, result_tables, thread_table  # noqa: E402
 
 project = "sklearn_crf"
 author = "the sklearn_crf developers"
@@ -233,48 +234,16 @@ write_result_tables()
 
 # -- What each estimator offers -------------------------------------------------------------------
 
-CAPABILITIES = [
-    "predict_proba", "predict_log_proba", "predict_edge_proba", "predict_topk", "log_likelihood", "sample", "certify",
-    "models", "energy", "decision_function",
-]  # fmt: skip
-PREDICTIONS = [
-    "predict",
-    "predict_proba",
-    "predict_edge_proba",
-    "predict_topk",
-    "sample",
-    "certify",
-    "decision_function",
-]
-OPTIONS = ["missing_label", "class_weight", "cost", "warm_start", "early_stopping", "classes"]
-
-
-def offers(kind, name):
-    """Whether a class has a method, a parameter of its constructor, or of one of its methods."""
-    if name in CAPABILITIES:
-        # Methods that some estimators lack are seen to be missing on an object only.
-        return hasattr(kind(), name)
-    method, _, argument = name.rpartition(".")
-    if method and not hasattr(kind(), method):
-        return False
-    function = getattr(kind, method or "__init__", None)
-    return function is not None and argument in inspect.signature(function).parameters
-
 
 def write_capabilities():
-    """The table of estimators by what they offer, read from the classes."""
-    kinds = [getattr(sklearn_crf, name) for name in sorted(sklearn_crf.__all__)]
-    kinds = [kind for kind in kinds if inspect.isclass(kind) and hasattr(kind, "fit")]
-    arguments = [f"{method}.evidence" for method in PREDICTIONS] + [f"{method}.inference" for method in PREDICTIONS]
-    arguments += ["models.evidence", "fit.sample_weight", "fit.node_weight"]
-    lines = [".. list-table::", "   :header-rows: 1", "   :class: capabilities", "", "   * -"]
-    lines += [f"     - :class:`~sklearn_crf.{kind.__name__}`" for kind in kinds]
-    for name in [*CAPABILITIES, *arguments, *OPTIONS]:
-        lines.append(f"   * - ``{name}``")
-        lines += ["     - yes" if offers(kind, name) else "     -" for kind in kinds]
+    """The table of estimators by what they offer, and that of the reasons why some do not."""
     folder = DOCS / "generated" / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    write_if_changed(folder / "capabilities.inc", "\n".join(lines) + "\n")
+    for name, rows, options in (
+        ("capabilities", capability_rows(), ["class: capabilities"]),
+        ("why_not", reason_rows(), []),
+    ):
+        write_if_changed(folder / f"{name}.inc", list_table(rows, *options))
 
 
 write_capabilities()

@@ -116,8 +116,8 @@ def thread_table(rows):
     return list_table(table)
 
 
-def list_table(rows):
-    lines = [".. list-table::", "   :header-rows: 1", ""]
+def list_table(rows, *options):
+    lines = [".. list-table::", "   :header-rows: 1", *(f"   :{option}" for option in options), ""]
     for row in rows:
         for number, cell in enumerate(row):
             lines.append(f"   {'* -' if number == 0 else '  -'} {cell}".rstrip())

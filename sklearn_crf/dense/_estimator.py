@@ -401,6 +401,27 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data, marginals = self._marginals(X, evidence, inference)
         return data.decode(marginals)
 
+    def predict_log_proba(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
+        """Logarithm of the marginal probability of each class at every pixel.
+
+        Parameters
+        ----------
+        X : list of DenseExample or array-like
+            As in ``fit``.
+        evidence : array-like, optional
+            As in ``predict``.
+        inference : DenseMeanField, optional
+            As in ``predict``.
+
+        Returns
+        -------
+        ndarray
+            As ``predict_proba`` gives; -inf for a class of probability 0.
+        """
+        data, marginals = self._marginals(X, evidence, inference)
+        with np.errstate(divide="ignore"):
+            return data.decode([np.log(q) for q in marginals])
+
     def models(self, X: Any, evidence: Any = None) -> list[DenseModel]:
         """Return the model of every example under the fitted weights.
 

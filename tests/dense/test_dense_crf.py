@@ -142,6 +142,7 @@ def test_one_array_gives_one_array():
     assert field.predict(stacked).shape == y.shape
     assert field.predict_proba(stacked).shape == (*y.shape, 3)
     assert_allclose(field.predict_proba(stacked).sum(axis=-1), 1.0)
+    assert_allclose(np.exp(field.predict_log_proba(stacked)), field.predict_proba(stacked))
     assert field.predict(list(stacked)).dtype == object
 
 

@@ -1,6 +1,8 @@
-"""What the table of learnings says they take is what they take, and they give the reasons that it gives."""
+"""What the tables of estimators and learnings say they offer and take is so, and what is missing has a reason."""
 
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -43,3 +45,30 @@ def test_missing_labels(learning):
     else:
         with pytest.raises(ValueError, match=re.escape(kind.why_not["missing labels"])):
             field.fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def table():
+    folder = str(Path(__file__).resolve().parents[2] / "docs")
+    sys.path.insert(0, folder)
+    try:
+        import capability_table
+    finally:
+        sys.path.remove(folder)
+    return capability_table
+
+
+def test_what_an_estimator_lacks_has_a_reason(table):
+    kinds = table.estimators()
+    assert len(kinds) >= 9
+    assert {kind.__name__ for kind in kinds} == table.WHY_NOT.keys()
+    for kind in kinds:
+        lacking = {name for name in table.ROWS if not table.offers(kind, name)}
+        assert [name for name in table.ROWS if name in lacking and not table.reason(kind, name)] == [], kind.__name__
+        assert table.WHY_NOT[kind.__name__].keys() <= lacking, kind.__name__
+
+
+def test_every_reason_is_in_the_table(table):
+    text = "\n".join(" ".join(row) for row in table.reason_rows())
+    for reasons in table.WHY_NOT.values():
+        assert all(f"``{name}``" in text and why in text for name, why in reasons.items())
