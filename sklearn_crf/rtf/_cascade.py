@@ -60,10 +60,8 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
 
         def seen_by_all(number, fitted):
             own, drawn = _redrawn(targets.corruption, X, degradations, [seed, cascade.n_fields, number])
-            inputs = [own]
-            for stage, attributes in zip(stages[:-1], fitted, strict=False):
-                inputs.append(with_channels(own, _predicted(stage, attributes, inputs[-1], drawn)))
-            return inputs, drawn
+            readings = [stage.reading.knowing(found) for stage, found in zip(stages, fitted, strict=True)]
+            return seen_by_fields(readings, solver_of(targets.inference), options.n_jobs, own, drawn), drawn
 
         training = JointTraining(stages, [own.attributes for own in found], seen_by_all, y, sample_weight, seed)
         curve = training.run(cascade.joint)
@@ -132,11 +130,11 @@ def _of_some(degradations, members):
     return None if degradations is None else degradations._replace(choices=[degradations.choices[i] for i in members])
 
 
-def seen_by_last(readings: list[Reading], solver, n_jobs, X, degradations):
-    """Input of the last field of a cascade, from the readings of the fields before it."""
-    seen = X
-    for reading in readings:
-        seen = with_channels(X, values_of(reading, solver, n_jobs, seen, degradations))
+def seen_by_fields(readings: list[Reading], solver, n_jobs, X, degradations) -> list:
+    """Input of each field of a cascade, of which all but the first see the prediction of the one before."""
+    seen = [X]
+    for reading in readings[:-1]:
+        seen.append(with_channels(X, values_of(reading, solver, n_jobs, seen[-1], degradations)))
     return seen
 
 

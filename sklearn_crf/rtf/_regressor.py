@@ -21,7 +21,7 @@ from sklearn_crf.models import GaussianModel
 from sklearn_crf.rtf import _prediction
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._base import FieldEstimator
-from sklearn_crf.rtf._cascade import observed_planes, seen_by_last, train_cascade
+from sklearn_crf.rtf._cascade import observed_planes, seen_by_fields, train_cascade
 from sklearn_crf.rtf._deviations import require_held_out
 from sklearn_crf.rtf._objectives import solver_of
 from sklearn_crf.rtf._options import Cascade, as_options, check_clip
@@ -328,10 +328,17 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
             return of_each_shard(self, "predict", X, evidence, **options)
         check_is_fitted(self)
+        predicted, of_images = self._predicted, degradation
         if noise is not None:
-            return self._predicted_at_levels(X, noise, return_std, evidence)
-        found = self._predicted(X, return_std, evidence, degradation)
-        _corruption.warn_of_other_noise(self.corruption, X)
+            least = tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption)
+            predicted, of_images = self._at_levels, _corruption.levels_of_images(noise, X, least)
+        channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
+        if channels is None or channels.n_colours is None:
+            found = predicted(X, return_std, evidence, of_images)
+        else:
+            found = channels.predicted(predicted, X, return_std, evidence, of_images)
+        if noise is None:
+            _corruption.warn_of_other_noise(self.corruption, X)
         return found
 
     def _predicted(self, X, return_std, evidence, degradation=None):
@@ -339,9 +346,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
             require_held_out(self.held_out_errors_, self.loss, evidence)
-        channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
-        if channels is not None and channels.n_colours is not None:
-            return channels.predicted(self._predicted, X, return_std, evidence, degradation)
         planes, observations = self._observed_planes(X, degradation)
         if evidence is None:
             field = _prediction.FittedField(vars(self))
@@ -359,14 +363,6 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         if not return_std:
             return predicted
         return predicted, _input.put_back(planes, deviations, self._has_channels)
-
-    def _predicted_at_levels(self, X, noise, return_std, evidence):
-        """Predictions for images of other levels of noise than that of training."""
-        levels = _corruption.levels_of_images(noise, X, tuned.LEAST_NOISE * _corruption.level_of_noise(self.corruption))
-        channels = Channels.of(X, self.n_features_in_) if self._is_grey else None
-        if channels is not None and channels.n_colours is not None:
-            return channels.predicted(self._at_levels, X, return_std, evidence, levels)
-        return self._at_levels(X, return_std, evidence, levels)
 
     def _at_levels(self, X, return_std, evidence, levels):
         """Predictions image by image, for one level of noise each."""
@@ -495,8 +491,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         stages = getattr(self, "stages_", [self])
         window = as_options(self.window, "window")
         readings = [_input.Reading(stage, window, known=vars(stage)) for stage in stages]
-        seen = seen_by_last(readings[:-1], solver_of(self.inference), self.n_jobs, X, degradations)
-        return observed_planes(readings[-1], seen, degradations)
+        seen = seen_by_fields(readings, solver_of(self.inference), self.n_jobs, X, degradations)
+        return observed_planes(readings[-1], seen[-1], degradations)
 
 
 def tiles_of_values(regressor: RegressionTreeField) -> _prediction.TiledTask:

@@ -45,10 +45,6 @@ class TrainingData(NamedTuple):
         """Sum over all parts of what a function gives."""
         return function(self, None, *arguments)
 
-    def taken(self, members):
-        """Some of the images."""
-        return TrainingData._make(None if part is None else [part[i] for i in members] for part in self)
-
     def cut(self, number, *sides):
         """A rectangle of one image, or a box of a volume, given as slices."""
         features, graph = self.features[number], self.graphs[number]
