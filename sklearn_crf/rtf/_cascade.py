@@ -14,7 +14,7 @@ from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk, solver_of, statistics_of_mean
 from sklearn_crf.rtf._options import Cascade
 from sklearn_crf.rtf._plan import FieldOptions, FieldPlan, TreeData
-from sklearn_crf.rtf._potentials import FieldImage, RegressionTreePotentials, at_ends
+from sklearn_crf.rtf._potentials import FieldImage, at_ends
 from sklearn_crf.rtf._prediction import FittedField, restored_values
 from sklearn_crf.rtf._rounds import random_rectangles
 from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
@@ -210,11 +210,17 @@ def channel_gradient(potentials, coef, image, linear, channels):
 class Stage(NamedTuple):
     """One field of a cascade on some images."""
 
-    potentials: RegressionTreePotentials
+    field: TreeField
     images: list  # FieldImage each
     channels: list | None  # channels of the prediction of the field before; None for the first
     mean: np.ndarray  # (D,), what that prediction is shifted by and multiplied with to be these channels
     scale: np.ndarray  # (D,)
+    whitening: list | None = None  # of the inputs of each type, in training
+
+    @property
+    def potentials(self):
+        """Those of the field."""
+        return self.field.potentials
 
 
 class CascadeRisk:
@@ -235,10 +241,16 @@ class CascadeRisk:
 
     def __init__(self, objective, stages, targets, weights, n_jobs=None):
         self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
+        self.targets, self.weights = targets, weights
         # Weights of pixels, targets and starts of the solves are those of the last field.
         self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
         self._starts: list[list] = [[(None, None)] * len(targets) for _ in stages[:-1]]
         self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
+
+    @property
+    def coef(self):
+        """The present parameters of all fields."""
+        return np.concatenate([stage.field.coef for stage in self.stages])
 
     def parts(self, coef):
         """The parameters of each field."""
@@ -301,21 +313,6 @@ class CascadeRisk:
         return replace(image, features=features, chosen={key: kind.seen(features) for key, kind in chosen.items()})
 
 
-class _Data(NamedTuple):
-    """A cascade on the data of one round."""
-
-    risk: CascadeRisk
-    fields: list  # TreeField of each stage
-    whitening: list  # of each stage
-    targets: list
-    weights: list | None
-
-    @property
-    def coef(self):
-        """Parameters of all fields."""
-        return np.concatenate([field.coef for field in self.fields])
-
-
 class JointTraining:
     """Fields of a cascade, and the images that they are trained on together."""
 
@@ -342,25 +339,25 @@ class JointTraining:
         return np.array(curve)
 
     def _judged(self):
-        data, _ = self._data(0, is_training=False)
-        return data.risk.objective.reported * data.risk.value(data.coef)
+        risk, _ = self._risk(0, is_training=False)
+        return risk.objective.reported * risk.value(risk.coef)
 
     def _round(self, number):
-        data, plan = self._data(1 + number, is_training=True)
+        risk, plan = self._risk(1 + number, is_training=True)
         rng = np.random.RandomState((self.seed + number) % 2**32)
         risks, strengths = [], []
-        for stage, field in zip(data.risk.stages, data.fields, strict=True):
-            of_data = stage.images, data.targets, data.weights, self.n_jobs
-            risks.append(FieldRisk(data.risk.objective, field.potentials, *of_data))
-            strengths.append(plan.solver.shrinkage if max(field.potentials.n_leaves) > 1 else 0.0)
-        loss = ScaledLoss(data.risk.value_grad, risks, [field.coef for field in data.fields], strengths, rng)
-        coefs = loss.coefs(loss.minimised(plan, data.risk.objective.unit).x, plan.bounds)
-        found = []
-        for fitted, field, coef, white in zip(self.fitted, data.fields, coefs, data.whitening, strict=True):
-            found.append(fitted | field._replace(coef=coef).attributes(white))
-        self.fitted = found
+        for stage in risk.stages:
+            of_data = stage.images, risk.targets, risk.weights, self.n_jobs
+            risks.append(FieldRisk(risk.objective, stage.potentials, *of_data))
+            strengths.append(plan.solver.shrinkage if max(stage.potentials.n_leaves) > 1 else 0.0)
+        loss = ScaledLoss(risk.value_grad, risks, [stage.field.coef for stage in risk.stages], strengths, rng)
+        coefs = loss.coefs(loss.minimised(plan, risk.objective.unit).x, plan.bounds)
+        self.fitted = [
+            fitted | stage.field._replace(coef=coef).attributes(stage.whitening)
+            for fitted, stage, coef in zip(self.fitted, risk.stages, coefs, strict=True)
+        ]
 
-    def _data(self, number, *, is_training):
+    def _risk(self, number, *, is_training):
         """The cascade on images of a round, on parts of those to train on or on those held out, and the last plan."""
         inputs, degradations = self.seen(number, self.fitted)
         data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
@@ -392,7 +389,7 @@ class JointTraining:
         return options, TreeData.of(targets, read)
 
     def _on(self, made, plan, rng):
-        fields, whitening, stages = [], [], list[Stage]()
+        stages = list[Stage]()
         mean, scale = plan.common.mean, plan.common.scale
         n_values = len(mean)
         for fitted, data in zip(self.fitted, made, strict=True):
@@ -402,11 +399,7 @@ class JointTraining:
             images = field.images(data, self.n_jobs)
             end = images[0].features.shape[-1] - n_masks(fitted["missing_channels_"])
             channels = None if not stages else list(range(end - n_values, end))
-            fields.append(field)
-            whitening.append(white)
             units = ChannelUnits.of(fitted, fitted["n_features_in_"])
             centre, unit = (part[-n_values:] for part in units)
-            stages.append(Stage(field.potentials, images, channels, (mean - centre) * unit, scale * unit))
-        targets, weights = made[-1].targets, made[-1].weights
-        risk = CascadeRisk(plan.objective, stages, targets, weights, self.n_jobs)
-        return _Data(risk, fields, whitening, targets, weights)
+            stages.append(Stage(field, images, channels, (mean - centre) * unit, scale * unit, white))
+        return CascadeRisk(plan.objective, stages, made[-1].targets, made[-1].weights, self.n_jobs)

@@ -14,6 +14,7 @@ from sklearn_crf.rtf import Blur, Cascade, FieldSolver, GaussianNoise, MissingPi
 from sklearn_crf.rtf._cascade import CascadeRisk, Stage, channel_gradient
 from sklearn_crf.rtf._objectives import FieldRisk, PredictionLoss
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
+from sklearn_crf.rtf._training import TreeField
 from sklearn_crf.rtf.images._degradation import Observation
 from sklearn_crf.rtf.losses import loss_function
 
@@ -47,7 +48,8 @@ def random_cascade(shape=(5, 4), n_values=2, n_fields=3, channels=None, known=Fa
                 observation = Observation(sure * values, values, diagonal=sure)
                 observed.append(FieldImage(image.features, image.graph, image.leaves, image.chosen, observation))
             images = observed
-        stages.append(Stage(potentials, images, None if k == 0 else list(range(3, 3 + n_values)), mean, scale))
+        seen = None if k == 0 else list(range(3, 3 + n_values))
+        stages.append(Stage(TreeField([], potentials, coef), images, seen, mean, scale))
         coefs.append(coef)
     objective = PredictionLoss(loss_function("mse"), solver, mean, scale)
     weights = [np.full(len(y), w) for y, w in zip(targets, (1.0, 2.5), strict=True)]
