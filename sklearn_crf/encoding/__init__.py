@@ -2,18 +2,18 @@
 
 from sklearn_crf.encoding._batches import (
     are_pending,
+    chain_features,
     groups_to_join,
     joined_batches,
     made_batch,
     make_batches,
-    nodes_of,
     object_array,
     summable_weight,
     tie_constant_edges,
     union_of,
     validate_sample_weight,
 )
-from sklearn_crf.encoding._compact_lists import RowFields, RowsInPlace
+from sklearn_crf.encoding._compact_lists import RowFields
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
 from sklearn_crf.encoding._encoded import Encoded, Outline, record_input
 from sklearn_crf.encoding._examples import (

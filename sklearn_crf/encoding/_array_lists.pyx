@@ -17,12 +17,16 @@ cnp.import_array()
 
 
 def lengths_of_matrices(list arrays, dtype):
-    """Rows of contiguous matrices of one type and as many columns; None if there are others, or if one is empty."""
+    """Rows of contiguous matrices of one type and as many columns, and where they are; None if there are others.
+
+    Places are addresses, (n, 1), which hold as long as the arrays. An empty matrix is another one, too.
+    """
     cdef:
         cnp.ndarray one
         cnp.npy_intp n_columns = -1
         Py_ssize_t i
         int64_t[::1] lengths = np.empty(len(arrays), dtype=np.int64)
+        int64_t[:, ::1] places = np.empty((len(arrays), 1), dtype=np.int64)
     for i, one in enumerate(arrays):
         if one.ndim != 2 or not cnp.PyArray_IS_C_CONTIGUOUS(one):
             return None
@@ -30,8 +34,8 @@ def lengths_of_matrices(list arrays, dtype):
             n_columns = cnp.PyArray_DIM(one, 1)
         if cnp.PyArray_DIM(one, 1) != n_columns or not cnp.PyArray_SIZE(one) or not is_of(one, dtype):
             return None
-        lengths[i] = cnp.PyArray_DIM(one, 0)
-    return lengths.base
+        lengths[i], places[i, 0] = cnp.PyArray_DIM(one, 0), <Py_ssize_t> cnp.PyArray_DATA(one)
+    return lengths.base, places.base
 
 
 cdef inline bint is_of(cnp.ndarray array, object dtype):
@@ -149,31 +153,19 @@ def joined_rows(
             start += n
 
 
-def are_finite(list arrays):
-    """Whether contiguous arrays of float32 or of float64 hold neither NaN nor infinity."""
+def are_finite(const int64_t[:, ::1] places, const int64_t[::1] sizes, dtype):
+    """Whether arrays of float32 or of float64, by address and size, hold neither NaN nor infinity."""
     cdef:
-        Py_ssize_t n = len(arrays), i
-        cnp.ndarray one
-        bint are_double = arrays[0].dtype == np.float64, found = True
-        const void** sources = <const void**> malloc(n * sizeof(void*))
-        Py_ssize_t* sizes = <Py_ssize_t*> malloc(n * sizeof(Py_ssize_t))
-    if sources == NULL or sizes == NULL:
-        free(sources)
-        free(sizes)
-        raise MemoryError
-    for i in range(n):
-        one = <cnp.ndarray> arrays[i]
-        sources[i], sizes[i] = cnp.PyArray_DATA(one), cnp.PyArray_SIZE(one)
+        Py_ssize_t i
+        bint are_double = dtype == np.float64, found = True
     with nogil:
-        for i in range(n):
+        for i in range(places.shape[0]):
             if are_double:
-                found = is_finite(<const double*> sources[i], sizes[i])
+                found = is_finite(<const double*> <Py_ssize_t> places[i, 0], sizes[i])
             else:
-                found = is_finite(<const float*> sources[i], sizes[i])
+                found = is_finite(<const float*> <Py_ssize_t> places[i, 0], sizes[i])
             if not found:
                 break
-    free(sources)
-    free(sizes)
     return found
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from sklearn_crf._numbers import as_reals, is_sparse_matrix
-from sklearn_crf._threads import map_tasks, out_of_turn, thread_count
+from sklearn_crf._numbers import MAX_INT32, as_reals, is_sparse_matrix
+from sklearn_crf._threads import map_tasks, thread_count
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
 from sklearn_crf.encoding._edge_features import constant
@@ -145,14 +145,13 @@ class _PendingExample:
         """The same chains, joined by another function."""
         return _PendingExample(make, self._encoded, self._start, self._stop)
 
-    def nodes(self, n_chains):
-        """The nodes of so many chains, without edges; None where tables depend on features of edges."""
+    @property
+    def chain_features(self):
+        """Features of the chains where they are; None where tables depend on features of edges."""
         if self._encoded.edge_feature_function is not constant:
             return None
-        with out_of_turn():
-            stop = self._stop if n_chains is None else self._start + n_chains
-            features = self._encoded.items.features(self._start, stop)
-        return trusted_example(features, trusted_graph(len(features), _NO_EDGES))
+        items, part = self._encoded.items, slice(self._start, self._stop)
+        return ChainFeatures(items.dtype, items.is_dense, 0, items.lengths[part], items.places[part], (items,))
 
     def __reduce__(self):
         # Not with all examples of X, to another process.
@@ -181,16 +180,50 @@ def are_pending(batches):
     return bool(batches) and isinstance(batches[0].example, _PendingExample)
 
 
-def nodes_of(batch, n_chains=None):
-    """The nodes of a batch of rows, or of chains that are yet to be joined, in less time than to join them."""
+class ChainFeatures(NamedTuple):
+    """Features of the nodes of chains side by side, where they are: for kernels that read them once."""
+
+    dtype: np.dtype
+    is_dense: bool
+    length: int  # nodes of each chain; 0 where they differ
+    lengths: np.ndarray | None  # (n_chains,) int64, where they differ
+    places: np.ndarray | None  # (n_chains, 1 or 4) int64, addresses of the features of each chain
+    arrays: tuple  # what has to last; without places the rows of all nodes, or values, indices and pointers of them
+
+    def fields(self, first_node: int) -> list[int]:
+        """Return the fields of ChainBatch in C++."""
+        of_chains = [0 if each is None else each.ctypes.data for each in (self.lengths, self.places)]
+        of_nodes = [0 if self.places is not None else each.ctypes.data for each in self.arrays]
+        return [first_node, self.length, *of_chains, *of_nodes, *[0] * (3 - len(of_nodes))]
+
+
+def chain_features(batch):
+    """Return the :class:`ChainFeatures` of a batch of chains of one kind of nodes and edges; None of anything else."""
     example = batch.example
     if isinstance(example, _PendingExample):
-        return example.nodes(n_chains)
-    features = example.node_features
-    are_rows = example.n_nodes == len(batch.members) and isinstance(features, np.ndarray | sp.csr_matrix | sp.csr_array)
-    if not are_rows or example.node_type is not None or example.n_states is not None or example.has_factors:
+        return example.chain_features
+    features, graph = example.node_features, example.graph
+    if example.node_type is not None or example.n_states is not None or example.has_factors:
         return None
-    return example if n_chains is None else trusted_example(features[:n_chains], trusted_graph(n_chains, _NO_EDGES))
+    if graph.n_edges and (example.edge_features is not None or not np.array_equal(graph.chain_ptr, batch.node_ptr)):
+        return None
+    arrays = _arrays_of(features)
+    if arrays is None or (not graph.n_edges and graph.n_nodes != len(batch.members)):
+        return None
+    lengths = np.diff(batch.node_ptr)
+    is_one = not graph.n_edges or bool(np.all(lengths == lengths[0]))
+    length = int(lengths[0]) if is_one else 0
+    kept = None if is_one else lengths.astype(np.int64, copy=False)
+    return ChainFeatures(features.dtype, len(arrays) == 1, length, kept, None, arrays)
+
+
+def _arrays_of(features):
+    """Return the array of dense features, or those of a CSR matrix; None of others."""
+    if isinstance(features, np.ndarray):
+        return (features,) if features.flags.c_contiguous else None
+    if isinstance(features, sp.csr_matrix | sp.csr_array) and features.nnz <= MAX_INT32:
+        return features.data, *(part.astype(np.int32, copy=False) for part in (features.indices, features.indptr))
+    return None
 
 
 def _settled(batch, encoded, prepare, keeps_edges, n_threads):

@@ -16,45 +16,17 @@ from sklearn_crf.graphs import lattice, trusted_graph
 _KINDS = {sp.csr_matrix, sp.csr_array}
 
 
-class RowsInPlace:
-    """Rows of CSR matrices one after the other, where they are: for kernels that read them once."""
-
-    ndim = 2
-
-    def __init__(self, places, lengths, arrays, n_features):
-        self.places, self.lengths = places, lengths
-        self._arrays = arrays
-        self.dtype = arrays[0].dtype
-        self.shape = int(lengths.sum()), n_features
-
-    def __len__(self):
-        return self.shape[0]
-
-    def joined(self):
-        """One CSR matrix."""
-        n_values = int(self.places[:, 3].sum())
-        data, indices = np.empty(n_values, dtype=self.dtype), np.empty(n_values, dtype=np.int32)
-        ptr = np.empty(len(self) + 1, dtype=np.int64)
-        _array_lists.joined_rows(self.places, self.lengths, data, indices, ptr)
-        # The constructor would look once more for what was checked of every chain.
-        joined = sp.csr_matrix(self.shape, dtype=self.dtype)
-        index_type = np.int32 if n_values <= MAX_INT32 else np.int64
-        joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
-        joined.data = data
-        return joined
-
-
 class ChainList(Sequence):
     """Examples of a list of chains, all sparse or all dense, each made when it is asked for.
 
     There may be many thousands, and training and prediction read them joined: :meth:`joined`.
     """
 
-    def __init__(self, chains, lengths, places=None, arrays=None):
-        # places, arrays: of sparse chains, as rows_of_matrices tells
+    def __init__(self, chains, lengths, places, arrays=None):
+        # arrays: of sparse chains, as rows_of_matrices tells
         self._chains = chains
-        self.lengths = lengths
-        self._places, self._arrays = places, arrays
+        self.lengths, self.places = lengths, places
+        self._arrays = arrays
         self._graphs, self._unions = {}, {}
 
     def __reduce__(self):
@@ -71,18 +43,16 @@ class ChainList(Sequence):
         dtype, n_features = chains[0].dtype, chains[0].shape[-1]
         if dtype not in dtypes:
             return None
-        found: Any = (
-            (_array_lists.lengths_of_matrices(chains, dtype),)
-            if are_arrays
-            else _array_lists.rows_of_matrices(chains, dtype)
-        )
-        if found is None or found[0] is None:
+        read = _array_lists.lengths_of_matrices if are_arrays else _array_lists.rows_of_matrices
+        found: Any = read(chains, dtype)
+        if found is None:
             return None
 
         def is_sound(part, n_threads):
+            lengths, places = found[0][part], found[1][part]
             if are_arrays:
-                return _array_lists.are_finite(chains[part])
-            return _array_lists.are_sound_rows(found[1][part], found[0][part], n_features, dtype)
+                return _array_lists.are_finite(places, lengths * n_features, dtype)
+            return _array_lists.are_sound_rows(places, lengths, n_features, dtype)
 
         parts = [slice(k, k + _tuning.CHAINS_TOGETHER) for k in range(0, len(chains), _tuning.CHAINS_TOGETHER)]
         return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
@@ -90,7 +60,12 @@ class ChainList(Sequence):
     @property
     def is_dense(self):
         """Whether features are arrays."""
-        return self._places is None
+        return self._arrays is None
+
+    @property
+    def dtype(self):
+        """Precision of the features."""
+        return self._chains[0].dtype
 
     def __len__(self):
         return len(self._chains)
@@ -118,18 +93,24 @@ class ChainList(Sequence):
             self._unions[key] = graph, np.zeros(graph.n_edges, dtype=np.int32)
         graph, edge_type = self._unions[key]
         with out_of_turn():
-            features = self.features(start, stop)
-            features = features if self.is_dense else features.joined()
+            features = self._features(start, stop)
         return trusted_example(features, graph, edge_type=edge_type)
 
-    def features(self, start, stop):
+    def _features(self, start, stop):
         """Features of the nodes of some of them, one after the other."""
-        # returns: (n_nodes, n_features) or RowsInPlace
         if self.is_dense:
             return _array_lists.joined_arrays(self._chains[start:stop])
-        part = slice(start, stop)
-        arrays = self._arrays[3 * start : 3 * stop]
-        return RowsInPlace(self._places[part], self.lengths[part], arrays, self._chains[0].shape[1])
+        places, lengths, dtype = self.places[start:stop], self.lengths[start:stop], self.dtype
+        n_nodes, n_values = int(lengths.sum()), int(places[:, 3].sum())
+        data, indices = np.empty(n_values, dtype=dtype), np.empty(n_values, dtype=np.int32)
+        ptr = np.empty(n_nodes + 1, dtype=np.int64)
+        _array_lists.joined_rows(places, lengths, data, indices, ptr)
+        # The constructor would look once more for what was checked of every chain.
+        joined = sp.csr_matrix((n_nodes, self._chains[0].shape[1]), dtype=dtype)
+        index_type = np.int32 if n_values <= MAX_INT32 else np.int64
+        joined.indices, joined.indptr = (part.astype(index_type, copy=False) for part in (indices, ptr))
+        joined.data = data
+        return joined
 
 
 def _graph_of_chains(lengths):

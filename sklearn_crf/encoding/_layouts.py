@@ -257,8 +257,13 @@ def validated_rows(estimator, X, **options):
         return validate_data(estimator, X, **options)
     with config_context(assume_finite=True):
         found = validate_data(estimator, X, **options)
-    parts = [[found[slice(*ends)]] for ends in fixed_ranges(len(found), _tuning.PARTS_OF_A_TABLE)]
-    if not all(map_tasks(lambda part, n_threads: are_finite(part), parts, n_threads)):
+    row, n_features = found.strides[0], found.shape[1]
+
+    def is_sound(ends, n_threads):
+        places = np.array([[found.ctypes.data + ends[0] * row]])
+        return are_finite(places, np.array([(ends[1] - ends[0]) * n_features]), found.dtype)
+
+    if not all(map_tasks(is_sound, fixed_ranges(len(found), _tuning.PARTS_OF_A_TABLE), n_threads)):
         # The error says what was found.
         validate_data(estimator, X, **options)
     return found

@@ -243,6 +243,16 @@ class Graph:
         return parent, to_parent
 
     @cached_property
+    def chain_ptr(self) -> np.ndarray | None:
+        """First node of each chain and the number of nodes, where edges lead from each node to the next; else None."""
+        first, second = self.edges[:, 0], self.edges[:, 1]
+        if not self.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
+            return None
+        is_start = np.ones(self.n_nodes + 1, dtype=bool)
+        is_start[second] = False
+        return np.flatnonzero(is_start)
+
+    @cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes to which no edge leads, and nodes from which none leads: the first and the last nodes of chains."""
         heads, tails = (np.bincount(self.edges[:, i], minlength=self.n_nodes) for i in (1, 0))

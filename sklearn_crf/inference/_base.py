@@ -263,21 +263,20 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         return 1
 
-    def labeler_of_chains(self, model: Any, rule: str) -> Any:
-        """Labeler of many chains with the table of a model, without a model of each; None where nothing at hand is one.
+    def transitions_of_chains(self, model: Any, rule: str) -> Any:
+        """Forms of the table of a model by which one kernel call labels many chains, without a model of each.
 
         Parameters
         ----------
         model : PairwiseModel
-            Of some of the chains.
+            One with that table, of some of the chains or of no nodes.
         rule : {"mpm", "map"}
             Whether each node has its likeliest label, or all have the best labeling.
 
         Returns
         -------
-        object or None
-            Its ``labels(unary, ptr)`` are those of this algorithm for chains of nodes ``ptr[i]:ptr[i + 1]``, and its
-            ``node_marginals(unary, ptr)``, if the rule is the first one, their marginals; None of some scores.
+        tuple of arrays and floats, or None
+            None where the algorithm labels chains in another way, and where scores of the table range too widely.
         """
         return None
 

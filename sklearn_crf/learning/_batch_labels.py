@@ -1,10 +1,9 @@
-"""Labels of the nodes of a batch: by its model, by scores of some rows at a time, or of chains without a model."""
+"""Labels of the nodes of a batch: by its model, or by scores of some rows at a time."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from sklearn_crf.encoding import nodes_of
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import AlphaBetaSwap, AlphaExpansion, AutoMap, GraphCut, TreeInference
 from sklearn_crf.inference.cuts._lattice_rows import LatticeRows
@@ -17,7 +16,6 @@ from sklearn_crf.models import (
     union_of_factors,
 )
 from sklearn_crf.models._row_models import MadeRows
-from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 # Of two states whose edges prefer equal labels, all of these find a minimum cut.
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
@@ -89,7 +87,7 @@ def labels_of_most_gain(model, gain, n_threads=1):
         gain = np.where(np.isneginf(model.unary), -np.inf, gain[:, : model.n_columns])
     elif model is not None and not is_pairwise:
         gain = np.where(np.arange(gain.shape[1]) < model.n_states[:, None], gain, -np.inf)
-    labels = _of_largest(gain)
+    labels = of_largest(gain)
     if model is None or not _forbids_tuples(model):
         return labels
     topology = model.graph if is_pairwise else model
@@ -116,7 +114,8 @@ def _forbids_tuples(model):
     return bool(min(model.log_table.min(initial=0.0), model.table_default.min(initial=0.0)) == -np.inf)
 
 
-def _of_largest(gain):
+def of_largest(gain):
+    """Return the first state of the largest gain of each node."""
     if gain.shape[1] == 2:
         # Many times faster than argmax, whose choice of equal ones is the first as well.
         return (gain[:, 1] > gain[:, 0]).astype(np.int32)
@@ -136,50 +135,6 @@ def _with_gains(model, gain):
     n_columns, no_edges = gain.shape[1], Graph(len(gain), np.zeros((0, 2), dtype=np.int32))
     tables, n_states = np.zeros((1, n_columns, n_columns)), model.n_states
     return union_of_factors(factor_graph_of(PairwiseModel(no_edges, gain, tables, n_states=n_states)), constraints)
-
-
-def labels_of_chains(labeler, batches, potentials, voters, inference, rule, gain_of=None):
-    """Return a fast labeller for batches of chains that share a table, or None if these are no such chains.
-
-    To make their models takes as long as to look for labels, and is Python, which one thread runs at a time.
-    """
-    # rule: "mpm" gives labels of the most gain, "map" best labelings, "marginals" the marginals themselves
-    # gain_of: gains of labels by node marginals and the first nodes of chains; None where marginals are the gains
-    # returns: callable(Batch) -> ndarray, or None for a batch that is to be labelled by its model
-    is_linear = type(potentials) in (LinearPotentials, SparsePotentials)
-    if not (is_linear and batches) or len(voters) > 1 or labeler.temperature != 1 or batches[0].labels is not None:
-        return None
-    first = nodes_of(batches[0], 1)
-    of_chains = None
-    if first is not None:
-        of = "map" if rule == "map" else "mpm"
-        of_chains = inference.labeler_of_chains(potentials.inference_model(voters[0], first), of)
-    if of_chains is None:
-        return None
-
-    def use(marginals, ptr):
-        return marginals if rule == "marginals" else _of_largest(gain_of(marginals, ptr))
-
-    def label(batch):
-        nodes = nodes_of(batch)
-        if nodes is None:
-            return None
-        ptr = batch.node_ptr
-        # What is not finite has no labels, and is an error of the model.
-        with np.errstate(over="ignore", invalid="ignore"):
-            unary = potentials.forbid_ends(potentials.unary(voters[0], nodes), ptr[:-1], ptr[1:] - 1)
-            if rule == "map":
-                return of_chains.labels(unary, ptr)
-            if rule == "mpm" and gain_of is None:
-                labels = of_chains.labels(unary, ptr)
-            else:
-                marginals = of_chains.node_marginals(unary, ptr)
-                labels = None if marginals is None else use(marginals.astype(np.float64, copy=False), ptr)
-        if labels is None or rule == "marginals" or potentials.forbidden is None:
-            return labels
-        return of_chains.allowed_labels(unary, ptr, labels, gain_of)
-
-    return label
 
 
 def given(model, labels):

@@ -11,12 +11,13 @@ from sklearn_crf.inference import AutoMarginals, Inference, NamedInference
 from sklearn_crf.learning._batch_labels import (
     given,
     labels_of,
-    labels_of_chains,
     labels_of_most_gain,
     marginals_of,
     weighed_marginals,
 )
+from sklearn_crf.learning._chain_labels import PREDICTION_PATHS
 from sklearn_crf.objectives import at_temperature
+from sklearn_crf.objectives.fast_paths import applying
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +79,7 @@ class Labeler:
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
 
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "map")
-        return self._mapped(run, quick, batches, chosen)
+        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "map"), batches, chosen)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
         """Return the node marginals of every batch, averaged over the voters."""
@@ -88,21 +88,18 @@ class Labeler:
         def run(batch, n_threads):
             return self._mean_of_voters(potentials, voters, batch, chosen, n_threads)[1]
 
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "marginals")
-        return self._mapped(run, quick, batches, chosen)
+        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "marginals"), batches, chosen)
 
     def _labels_by_marginals(self, batches, potentials, voters):
         """Return the labels of every batch by its node marginals, which are never all in memory."""
         chosen = self.able("marginals")
-        gain_of = None if self.cost is None and self.class_weight is None else self._gain
 
         def run(batch, n_threads):
             model, marginals = self._mean_of_voters(potentials, voters, batch, chosen, n_threads)
             with batch.named_in_errors():
-                return labels_of_most_gain(model, self._gain(marginals, batch.node_ptr), n_threads)
+                return labels_of_most_gain(model, self.gain(marginals, batch.node_ptr), n_threads)
 
-        quick = labels_of_chains(self, batches, potentials, voters, chosen, "mpm", gain_of)
-        return self._mapped(run, quick, batches, chosen)
+        return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "mpm"), batches, chosen)
 
     def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
         """Return a model of a batch, and its node marginals averaged over the voters."""
@@ -110,18 +107,33 @@ class Labeler:
         model, marginals = found[0]
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
-    def _mapped(self, run, quick, batches, inference):
-        """Map a function over batches, or a quicker one that is not None where it finds something."""
+    def _found_at_once(self, batches, potentials, voters, inference, rule):
+        """Return what the first fast path that applies finds of each batch, None where it finds nothing."""
+        for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
+            return path(self, batches, potentials, voters[0], inference, rule).found(self.n_jobs)
+        return [None] * len(batches)
 
-        def either(batch, n_threads):
-            found = None if quick is None else quick(batch)
-            return run(made_batch(batch), n_threads) if found is None else found
+    def _mapped(self, run, found, batches, inference):
+        """Map a function over the batches of which nothing is found."""
+        missing = [i for i, part in enumerate(found) if part is None]
 
-        takes_turns = quick is None and are_pending(batches) and inference.takes_turns_on_forests
-        with single_threaded_blas():
-            return map_coarse(either, batches, self.n_jobs, takes_turns=takes_turns)
+        def run_pending(i, n_threads):
+            return run(made_batch(batches[i]), n_threads)
 
-    def _gain(self, probability, node_ptr):
+        if missing:
+            takes_turns = are_pending(batches) and inference.takes_turns_on_forests
+            with single_threaded_blas():
+                made = map_coarse(run_pending, missing, self.n_jobs, takes_turns=takes_turns)
+            for i, part in zip(missing, made, strict=True):
+                found[i] = part
+        return found
+
+    @property
+    def weighs_marginals(self) -> bool:
+        """Whether labels are of the most gain, not of the largest marginals."""
+        return self.cost is not None or self.class_weight is not None
+
+    def gain(self, probability, node_ptr):
         """Return what each label of a node is worth: its weighed probability, or less its expected cost."""
         probability = weighed_marginals(probability, self.class_weight, np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self.cost.T)

@@ -6,11 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from sklearn_crf._threads import map_tasks, out_of_turn, own_workspace
-from sklearn_crf.encoding import RowsInPlace, tie_constant_edges, with_fields
+from sklearn_crf.encoding import tie_constant_edges, with_fields
 from sklearn_crf.kernels.learning.feature_pairs import (
     pair_gradient,
     pair_scores,
-    pair_scores_of_places,
     pair_scores_of_rows,
 )
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
@@ -54,9 +53,6 @@ class SparsePotentials(LinearPotentials):
         return np.concatenate([pairs, np.arange(len(self.pairs), self.n_coef)])
 
     def _columns_of_scores(self, weights, example):
-        if isinstance(example.node_features, RowsInPlace):
-            intercept = weights.intercept[0] if self.fit_intercept else np.zeros(self.n_columns)
-            return _scores_in_place(example.node_features, self.pairs, weights.coef, intercept)
         scores = np.zeros((example.n_nodes, self.n_columns))
         if self.fit_intercept:
             for node_type, nodes in self._nodes_by_type(example):
@@ -170,17 +166,6 @@ def _add_scores_of_rows(features, pairs, weights, scores):
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     with out_of_turn():
         pair_scores_of_rows(ptr, feature, features.data, pairs.ptr, pairs.column, weights, scores)
-
-
-def _scores_in_place(features, pairs, weights, intercept):
-    """Scores of rows that are where they are, (n_rows, n_columns) float64."""
-    weights, intercept = (np.ascontiguousarray(part, dtype=np.float64) for part in (weights, intercept))
-    scores, value = np.empty((len(features), pairs.n_columns)), np.zeros(1, dtype=features.dtype)
-    with out_of_turn():
-        pair_scores_of_places(
-            features.places, features.lengths, value, pairs.ptr, pairs.column, weights, intercept, scores
-        )
-    return scores
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):

@@ -38,15 +38,22 @@ def test_read_only_arrays_are_read():
     for x in arrays:
         x.flags.writeable = False
     assert_array_equal(joined_arrays(arrays), np.concatenate(arrays))
-    assert are_finite(arrays)
+    assert are_all_finite(arrays)
 
 
 def test_lengths_of_matrices_of_one_kind():
     arrays, kind = matrices(), np.dtype(np.float64)
-    assert lengths_of_matrices(arrays, kind).tolist() == [1, 4, 2, 30]
+    lengths, places = lengths_of_matrices(arrays, kind)
+    assert lengths.tolist() == [1, 4, 2, 30]
+    assert places[:, 0].tolist() == [x.ctypes.data for x in arrays]
     others = np.zeros((2, 4)), np.zeros((2, 3), np.float32), np.zeros(3), np.zeros((0, 3)), np.zeros((2, 6))[:, ::2]
     for other in others:
         assert lengths_of_matrices([*arrays, other], kind) is None
+
+
+def are_all_finite(arrays):
+    places = np.array([[x.ctypes.data] for x in arrays])
+    return are_finite(places, np.array([x.size for x in arrays]), arrays[0].dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -54,12 +61,12 @@ def test_lengths_of_matrices_of_one_kind():
 def test_what_is_not_finite_is_found_anywhere(dtype, value):
     extreme = np.finfo(dtype)
     arrays = [*matrices(dtype), np.full((2, 3), extreme.max), np.full((2, 3), extreme.smallest_subnormal)]
-    assert are_finite(arrays)
+    assert are_all_finite(arrays)
     for i, x in enumerate(arrays):
         for k in range(x.size):
             damaged = x.copy()
             damaged.reshape(-1)[k] = value
-            assert not are_finite([*arrays[:i], damaged, *arrays[i + 1 :]])
+            assert not are_all_finite([*arrays[:i], damaged, *arrays[i + 1 :]])
 
 
 @pytest.mark.parametrize("values", [np.arange(7), np.array(list("abcdefg")), np.arange(7.0)[::-1].copy()])

@@ -12,15 +12,14 @@ from numpy.testing import assert_array_equal
 
 from sklearn_crf import Example
 from sklearn_crf.encoding import (
-    RowsInPlace,
     _edge_features,
     are_pending,
+    chain_features,
     decode,
     encode_X,
     encode_y,
     made_batch,
     make_batches,
-    nodes_of,
 )
 from sklearn_crf.encoding._examples import stacked
 from sklearn_crf.potentials import with_feature_columns
@@ -290,7 +289,6 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
     assert not are_pending(made)
     for one, other in zip(made, pending, strict=True):
         assert made_batch(one) is one
-        assert nodes_of(one) is None
         # To another process goes the example alone.
         for found in (made_batch(other), made_batch(pickle.loads(pickle.dumps(other)))):
             assert_array_equal(dense(found.example.node_features), dense(one.example.node_features))
@@ -298,17 +296,16 @@ def test_pending_batches_are_made_when_they_are_used(kind, edge_features):
             assert_array_equal(dense(found.example.edge_features), dense(one.example.edge_features))
             assert_array_equal(found.node_ptr, one.node_ptr)
         # Edges of different features are looked at.
-        nodes = nodes_of(other)
-        assert (nodes is None) == (edge_features == "difference")
-        if nodes is not None:
-            assert_array_equal(dense(nodes.node_features), dense(one.example.node_features))
-            assert nodes.n_nodes == one.example.n_nodes
-            assert_array_equal(dense(nodes_of(other, 1).node_features), dense(sequences[other.members[0]]))
+        features = chain_features(other)
+        assert (features is None) == (edge_features == "difference")
+        if features is not None:
+            assert_array_equal(features.lengths, np.diff(one.node_ptr))
+            assert len(features.places) == len(one.members)
+            assert features.fields(7)[:2] == [7, 0]
     # Others are not put off.
     assert not are_pending(make_batches(encode_X(rng.normal(size=(3, 4, 2))), is_pending=True))
 
 
 def dense(features):
     """Features as an array."""
-    features = features.joined() if isinstance(features, RowsInPlace) else features
     return features.toarray() if sp.issparse(features) else features

@@ -48,9 +48,9 @@ class Automatic(Inference):
         super()._check_model(model)
         Budget.of(self.budget)
 
-    def labeler_of_chains(self, model: Any, rule: str) -> Any:
+    def transitions_of_chains(self, model: Any, rule: str) -> Any:
         self._require("map" if "map" in self.tasks else "marginals", model)
-        return TreeInference().labeler_of_chains(model, rule)
+        return TreeInference().transitions_of_chains(model, rule)
 
     def _split(
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable

@@ -6,7 +6,7 @@ import numpy as np
 
 from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._results import Marginals
-from sklearn_crf.kernels.chains.inference import best_labels, chain_marginals
+from sklearn_crf.kernels.chains.inference import chain_marginals
 
 # Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with some to spare for their products.
 WIDEST_RANGE = 600.0
@@ -56,29 +56,6 @@ class Transitions(NamedTuple):
         predicted = self._pass_over(unary, ptr, posterior, self.factor[:0].copy(), np.empty(0))
         return None if predicted is None else posterior
 
-    def labels(self, unary, ptr):
-        """Likeliest state of each node, (N,) int32; None where scores range too widely."""
-        return self._pass_over(unary, ptr, unary[:0].copy(), self.factor[:0].copy(), np.empty(0))
-
-    def allowed_labels(self, unary, ptr, labels, gain_of):
-        """Labels of the most gain among those that the table allows; chains whose labels it allows keep them."""
-        # labels: (N,) int32
-        # gain_of: from marginals (N, K) of nodes, and the first nodes of chains, to gains, or None
-        pairs = self.scores[labels[:-1], labels[1:]]
-        pairs[ptr[1:-1] - 1] = 0.0
-        if pairs.min(initial=0.0) > -np.inf:
-            return labels
-        lengths, is_broken = np.diff(ptr), np.zeros(len(ptr) - 1, dtype=bool)
-        is_broken[np.searchsorted(ptr, np.flatnonzero(pairs == -np.inf), side="right") - 1] = True
-        nodes, ends = np.repeat(is_broken, lengths), np.cumsum([0, *lengths[is_broken]])
-        unary = unary[nodes]
-        gain = self.node_marginals(unary, ends).astype(np.float64, copy=False)
-        gain = gain if gain_of is None else gain_of(gain, ends)
-        gain = np.where(np.isneginf(unary), -np.inf, gain)
-        constraints = BestTransitions.of(np.where(np.isneginf(self.scores), -np.inf, 0.0))
-        labels[nodes] = constraints.labels(gain, ends)
-        return labels
-
     def _pass_over(self, unary, ptr, posterior, pairs, terms):
         """Return likeliest states of nodes, (N,) int32; None where scores range too widely."""
         # posterior, pairs, terms: written to, without rows where they are not asked for
@@ -104,13 +81,6 @@ class BestTransitions(NamedTuple):
         factor[:, :n_states] = table.T - best
         return cls(table, factor)
 
-    def labels(self, unary, ptr):
-        """The best labeling, (N,) int32; None where there is none."""
-        labels = np.empty(len(unary), dtype=np.int32)
-        with out_of_turn():
-            fits = best_labels(unary, ptr, *self, labels)
-        return labels if fits else None
-
 
 def padded(n_states):
     """Return the least number of entries of whole vectors."""
@@ -121,12 +91,12 @@ def chains_of(model):
     """Bounds of the chains of a pairwise model and their table; None and None where it is anything else."""
     if not _shares_a_table(model):
         return None, None
-    ptr = chain_ptr(model.graph)
+    ptr = model.graph.chain_ptr
     return ptr, None if ptr is None else Transitions.of(model.tables[0, 0].astype(np.float64))
 
 
-def labeler_of_chains(model, rule):
-    """Labeler of chains with the table of a model by a rule; None where that is no single table."""
+def transitions_of(model, rule):
+    """Return the forms of the table of a model that the kernel of a rule reads, or None if it has no single table."""
     if not _shares_a_table(model):
         return None
     table = model.tables[0, 0]
@@ -135,16 +105,6 @@ def labeler_of_chains(model, rule):
 
 def _shares_a_table(model):
     return model.edge_weight is None and model.n_states is None and model.tables.shape[:2] == (1, 1)
-
-
-def chain_ptr(graph):
-    """First node of each chain and the number of nodes, where edges lead from each node to the next one; else None."""
-    first, second = graph.edges[:, 0], graph.edges[:, 1]
-    if not graph.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
-        return None
-    is_start = np.ones(graph.n_nodes + 1, dtype=bool)
-    is_start[second] = False
-    return np.flatnonzero(is_start)
 
 
 def node_marginals_of_chains(model):

@@ -70,9 +70,9 @@ class TreeInference(EdgeMarginals, Inference):
                 "LoopyBP takes any graph."
             )
 
-    def labeler_of_chains(self, model: Any, rule: str) -> Any:
+    def transitions_of_chains(self, model: Any, rule: str) -> Any:
         self._require("map" if rule == "map" else "marginals", model)
-        return _chains.labeler_of_chains(model, rule)
+        return _chains.transitions_of(model, rule)
 
     def _map(self, model, *, init=None, n_threads=1):
         field, _ = _field.make_field(model, maximum=True)

@@ -11,15 +11,10 @@
 #include <cstdint>
 #include <limits>
 
-#ifndef restrict
-#define restrict __restrict
-#endif
+#include "core/types.hpp"
 #include "rows.h"
 
 namespace crf {
-
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 

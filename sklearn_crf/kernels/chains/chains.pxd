@@ -29,10 +29,6 @@ cdef extern from "chains.hpp" namespace "crf" nogil:
         ChainPass(const Transitions&, const Chains[Real]&, int64_t, double*)
         bool_t run()
 
-    cdef cppclass BestLabels[Real]:
-        BestLabels(const Chains[Real]&, int64_t, const Real*, const Real*, Real*)
-        bool_t run()
-
     int64_t pass_workspace(int64_t longest, int64_t width)
 
 

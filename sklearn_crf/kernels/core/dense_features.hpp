@@ -6,9 +6,9 @@
 #include <memory>
 #include <type_traits>
 
-namespace crf {
+#include "core/types.hpp"
 
-using i64 = std::int64_t;
+namespace crf {
 
 template <class Real>
 using Gemm = void (*)(char*, char*, int*, int*, int*, Real*, Real*, int*, Real*, int*, Real*, Real*, int*);

@@ -1,9 +1,7 @@
 // The functions of rows.h under one name for both precisions, by an explicit parameter: row_sum<Real>(row, width).
 #pragma once
 
-#ifndef restrict
-#define restrict __restrict
-#endif
+#include "core/types.hpp"
 #include "rows.h"
 
 #include <type_traits>

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "core/types.hpp"
+
 namespace crf {
 
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 using u8 = std::uint8_t;
 
 // An array that checks its indices when the suite is run with SKLEARN_CRF_BOUNDSCHECK=1.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/types.hpp"
 #include "vector_level.h"
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -21,9 +22,6 @@
 #endif
 
 namespace crf {
-
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 
 inline bool has_wide_vectors() { return use_avx2(); }
 

@@ -1,3 +1,4 @@
+# distutils: language = c++
 """Sparse features times weights that belong to pairs of a feature and a column of scores, and the adjoint of that.
 
 Features are kept by column, those that occur among some nodes alone: weights are then read in their order, and what
@@ -6,6 +7,8 @@ belongs to these nodes stays in the cache.
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
+
+from sklearn_crf.kernels.core.pair_weights cimport PairWeights
 
 
 def pair_scores(
@@ -36,70 +39,14 @@ def pair_scores_of_rows(
     """The same for features that are kept by node, which is quicker where they are read once."""
     cdef:
         Py_ssize_t s
-        Pairs pairs
+        PairWeights[floating] pairs
     pairs.n_columns, pairs.ptr = scores.shape[1], &pair_ptr[0]
     pairs.column = &pair_column[0] if weights.shape[0] else NULL
     pairs.weights = &weights[0] if weights.shape[0] else NULL
     with nogil:
         for s in range(scores.shape[0]):
             if ptr[s] < ptr[s + 1]:
-                add_scores_of_row(&pairs, &feature[ptr[s]], &value[ptr[s]], ptr[s + 1] - ptr[s], &scores[s, 0])
-
-
-def pair_scores_of_places(
-    const int64_t[:, ::1] places,  # IN (n, 4) addresses of values, features and pointers of sound matrices
-    const int64_t[::1] lengths,  # IN (n,) rows of each
-    const floating[::1] value,  # IN values of one of them
-    const int64_t[::1] pair_ptr,  # IN (F + 1,) pairs of each feature
-    const int32_t[::1] pair_column,  # IN (P,) ascending for each feature
-    const double[::1] weights,  # IN (P,)
-    const double[::1] intercept,  # IN (n_columns,)
-    double[:, ::1] scores,  # OUT (N, n_columns)
-):
-    """Scores of the nodes of many matrices, where these are."""
-    cdef:
-        Py_ssize_t n_columns = scores.shape[1], i, t, k, s = 0
-        Pairs pairs
-        const int32_t* ptr
-        const int32_t* feature
-        const floating* own
-    pairs.n_columns, pairs.ptr = n_columns, &pair_ptr[0]
-    pairs.column = &pair_column[0] if weights.shape[0] else NULL
-    pairs.weights = &weights[0] if weights.shape[0] else NULL
-    with nogil:
-        for i in range(places.shape[0]):
-            own = <const floating*> <Py_ssize_t> places[i, 0]
-            feature, ptr = <const int32_t*> <Py_ssize_t> places[i, 1], <const int32_t*> <Py_ssize_t> places[i, 2]
-            for t in range(lengths[i]):
-                for k in range(n_columns):
-                    scores[s, k] = intercept[k]
-                add_scores_of_row(&pairs, feature + ptr[t], own + ptr[t], ptr[t + 1] - ptr[t], &scores[s, 0])
-                s += 1
-
-
-cdef struct Pairs:
-    Py_ssize_t n_columns
-    const int64_t* ptr
-    const int32_t* column
-    const double* weights
-
-
-cdef inline void add_scores_of_row(
-    const Pairs* pairs, const int32_t* feature, const floating* value, Py_ssize_t n, double* row
-) noexcept nogil:
-    cdef:
-        Py_ssize_t q, k
-        int64_t p, first, last
-        double x
-    for q in range(n):
-        first, last = pairs.ptr[feature[q]], pairs.ptr[feature[q] + 1]
-        x = value[q]
-        if last - first == pairs.n_columns:
-            for k in range(pairs.n_columns):
-                row[k] += x * pairs.weights[first + k]
-        else:
-            for p in range(first, last):
-                row[pairs.column[p]] += x * pairs.weights[p]
+                pairs.add_scores(&feature[ptr[s]], &value[ptr[s]], ptr[s + 1] - ptr[s], &scores[s, 0])
 
 
 def pair_gradient(

@@ -10,10 +10,10 @@
 #include <limits>
 #include <vector>
 
+#include "core/types.hpp"
+
 namespace crf {
 
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 using u64 = std::uint64_t;
 
 enum TableKind : std::int8_t { DENSE_TABLE = 0, SPARSE_TABLE = 1, COUNT_TABLE = 2 };

@@ -16,12 +16,10 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/types.hpp"
 #include "core/rows.hpp"
 
 namespace crf {
-
-using i32 = std::int32_t;
-using i64 = std::int64_t;
 
 constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 

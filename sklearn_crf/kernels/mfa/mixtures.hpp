@@ -9,15 +9,12 @@
 #include <cstdint>
 #include <vector>
 
-#ifndef restrict
-#define restrict __restrict
-#endif
+#include "core/types.hpp"
 #include "core/pool.hpp"
 #include "mixtures.h"
 
 namespace crf {
 
-using i64 = std::int64_t;
 using Gemm = void (*)(char*, char*, int*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
 
 // Numbers of a tile, which stay in the second cache, and its most samples: products are long enough to be fast.

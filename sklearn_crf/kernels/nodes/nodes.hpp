@@ -9,16 +9,12 @@
 #include <cstdint>
 #include <vector>
 
-#ifndef restrict
-#define restrict __restrict
-#endif
+#include "core/types.hpp"
 #include "core/dense_features.hpp"
 #include "core/pool.hpp"
 #include "rows.h"
 
 namespace crf {
-
-using i32 = std::int32_t;
 
 constexpr i64 kRows = 64;  // that are exponentiated at once; a multiple of the numbers in a vector
 // Numbers of a node up to which rows are multiplied one by one: products of matrices are quicker on longer ones.

@@ -8,7 +8,7 @@ import numpy as np
 
 from sklearn_crf._threads import cached_property, thread_count
 from sklearn_crf.encoding import tie_constant_edges
-from sklearn_crf.inference.exact._chains import Transitions, chain_ptr, padded
+from sklearn_crf.inference.exact._chains import Transitions, padded
 from sklearn_crf.kernels.chains.risk import risk_of_chains
 from sklearn_crf.objectives._risk import RiskValue, weight_of_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
@@ -46,8 +46,8 @@ class PassOverChains:
 
     def __init__(self, risk):
         potentials, batches = risk.potentials, risk.batches
-        pointers = [chain_ptr(batch.example.graph) for batch in batches]
-        cuts = _cuts_of_blocks(pointers, potentials.n_classes)
+        pointers = [batch.example.graph.chain_ptr for batch in batches]
+        cuts = cuts_of_blocks(pointers, potentials.n_classes)
         self._potentials = potentials
         self._ptr = _joined(pointers)
         self._labels = np.concatenate([batch.labels for batch in batches]).astype(np.int32, copy=False)
@@ -230,10 +230,10 @@ def _are_labelled_chains(batch, by_columns):
         return False
     if not isinstance(example.node_features, np.ndarray) and not by_columns:
         return False
-    return chain_ptr(example.graph) is not None and tie_constant_edges(example).edge_features is None
+    return example.graph.chain_ptr is not None and tie_constant_edges(example).edge_features is None
 
 
-def _cuts_of_blocks(pointers, n_classes):
+def cuts_of_blocks(pointers, n_classes):
     """Return the chains of each batch where blocks begin, and the number of chains."""
     n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
     least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes**2)

@@ -173,7 +173,7 @@ def test_an_interrupt_ends_an_evaluation(n_jobs):
 
 
 def test_blocks_of_many_classes_hold_many_nodes():
-    cuts = _pass_over_chains._cuts_of_blocks([np.arange(0, 20_001, 10)], n_classes=100)
+    cuts = _pass_over_chains.cuts_of_blocks([np.arange(0, 20_001, 10)], n_classes=100)
     n_nodes = 10 * np.diff(cuts[0])
     assert n_nodes.sum() == 20_000
     assert len(n_nodes) > 40
