@@ -27,6 +27,7 @@ class ChainLabels:
     """
 
     name = "chains"
+    objectives = None
 
     def __init__(
         self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str

@@ -31,13 +31,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import cached_property, map_tasks, thread_count
-from sklearn_crf.inference import TRWMessagePassing
+from sklearn_crf.inference import LoopyBP, TRWMessagePassing
+from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference.messages._labelled_graphs import LabelledGraphs, LinearScores, are_settled_together
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
 from sklearn_crf.objectives._base import Loss
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue, tables_by_weight, total_of, weighted_loss
 from sklearn_crf.objectives.contrastive._contrastive_sets import SetsOfBatches
-from sklearn_crf.objectives.likelihood._likelihood import RelaxedLikelihood
+from sklearn_crf.objectives.likelihood._likelihood import Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.likelihood._pass_over_chains import PassOverChains
 from sklearn_crf.objectives.likelihood._pass_over_nodes import (
     NodePass,
@@ -88,57 +89,84 @@ class PooledPullback:
         return total_of(parts, gradient)
 
 
-# Messages, the state of their fallback, and whether they are damped.
-_NO_STATE = None, None, False
-
-
 class PassOverGraphs:
-    """Risk and gradient of the relaxed likelihood of labelled graphs with dense features, by one call of a kernel.
+    """Risk and gradient of likelihoods by messages of labelled graphs with dense features, by one call of a kernel.
 
     Messages that do not settle without damping, or whose scores range too widely, are left to the general way, batch by
     batch, and so is a batch of another kind.
     """
 
     name = "graphs"
-    objectives = (RelaxedLikelihood,)
+    objectives = (Likelihood, RelaxedLikelihood)
 
     def __init__(self, risk: EmpiricalRisk) -> None:
-        algorithm = risk.objective.inference.messages
+        algorithm = _messages_of(risk.objective)
         is_chosen = [are_settled_together(batch, algorithm) for batch in risk.batches]
         edges = [risk.edges_of(i) if chosen else None for i, chosen in enumerate(is_chosen)]
         self._graphs = LabelledGraphs(risk.batches, edges, algorithm)
 
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
-        """Return whether tree-reweighted messages between labelled nodes with dense features settle most batches."""
-        if type(objective.inference) is not MarginalsWithFallback:
-            return False
+        """Return whether undamped messages between labelled nodes with dense features may settle a batch."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
-        algorithm = objective.inference.messages
-        if type(algorithm) is not TRWMessagePassing or algorithm.damping or not potentials.n_features:
+        algorithm = _messages_of(objective)
+        if type(algorithm) not in (LoopyBP, TRWMessagePassing) or algorithm.damping or not potentials.n_features:
             return False
         return any(are_settled_together(batch, algorithm) for batch in batches)
 
     def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
         """Return the risk of all batches or of some."""
         members = range(len(risk.batches)) if members is None else members
-        # Labels are all known: there is no second state.
-        states = {i: (risk.carried[i] or (_NO_STATE, None))[0] for i in members if i in self._graphs.batches}
-        chosen = [i for i, (_, _, is_damped) in states.items() if not is_damped]
+        states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
+        chosen = [i for i, start in states.items() if not start.is_damped]
         parts, gradients = [], []
         if chosen:
-            inference = risk.objective.inference.undamped
+            algorithm = _messages_of(risk.objective)
             scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
-            limits = inference.tol, inference.max_iter, thread_count(risk.n_jobs)
-            sums, chosen, settled = self._graphs.excess(chosen, [states[i][0] for i in chosen], scores, *limits)
+            # Messages that oscillate would go on to the last sweep.
+            limits = algorithm.tol, -(-algorithm.max_iter // 4), thread_count(risk.n_jobs)
+            sums, chosen, settled = self._graphs.excess(chosen, [states[i].messages for i in chosen], scores, *limits)
             part, gradient = _pulled_back(risk.potentials, sums)
             parts, gradients = [part], [gradient]
             for i, messages in zip(chosen, settled, strict=True):
-                risk.carried[i] = (messages, states[i][1], False), None
+                risk.carried[i] = states[i].kept(risk.objective, messages)
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
+        for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
+            # What has not settled once is spared the sweeps of the kernel. The general way starts anew each time.
+            risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
+
+
+class _Start(NamedTuple):
+    """What the messages of a batch start from: those of its last evaluation, where the objective keeps any."""
+
+    messages: Messages | None = None
+    fallback: Any = None  # the state of the algorithm that takes their place
+    is_damped: bool = False
+
+    @classmethod
+    def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
+        """Return the start that a risk carries for a batch."""
+        # Labels are all known: there is no second state.
+        free = (risk.carried[i] or (None, None))[0]
+        return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
+
+    def kept(self, objective: Any, messages: Messages) -> tuple | None:
+        """Return what the risk carries after messages settled."""
+        if type(objective) is Likelihood:
+            return None
+        return (_Start(messages, self.fallback) if _has_fallback(objective) else messages), None
+
+
+def _has_fallback(objective: Any) -> bool:
+    return type(objective.inference) is MarginalsWithFallback
+
+
+def _messages_of(objective: Any) -> Any:
+    """Return the message passing of an objective, if it is one."""
+    return objective.inference.messages if _has_fallback(objective) else objective.inference
 
 
 def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
@@ -284,7 +312,7 @@ _ALL_ARE_OFF: ContextVar[bool] = ContextVar("general_path_only", default=False)
 
 @contextmanager
 def general_path_only() -> Iterator[None]:
-    """Switch all fast paths off for the risks that this thread makes inside."""
+    """Switch all fast paths off for the risks and the predictions that this thread makes inside."""
     token = _ALL_ARE_OFF.set(True)
     try:
         yield
@@ -292,12 +320,12 @@ def general_path_only() -> Iterator[None]:
         _ALL_ARE_OFF.reset(token)
 
 
-def applying(paths: tuple[Any, ...], objective: Any, potentials: Any, batches: list) -> list[Any]:
-    """Return the paths that apply, the best one first."""
+def applying(paths: tuple[Any, ...], objective: Any, *data: Any) -> list[Any]:
+    """Return the paths that apply to an objective, or to what labels nodes, and data, the best one first."""
     if _ALL_ARE_OFF.get():
         return []
     for_it = [path for path in paths if path.objectives is None or type(objective) in path.objectives]
-    return [path for path in for_it if path.applies(objective, potentials, batches)]
+    return [path for path in for_it if path.applies(objective, *data)]
 
 
 class FastRisk(EmpiricalRisk):

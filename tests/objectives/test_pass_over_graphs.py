@@ -1,6 +1,7 @@
-"""The relaxed likelihood of graphs with cycles in one call of a kernel."""
+"""Likelihoods of graphs with cycles by messages, in one call of a kernel."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from sklearn_crf import TRWCRF, Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import TightenBound, TRWMessagePassing
+from sklearn_crf.inference import LoopyBP, TightenBound, TRWMessagePassing
 from sklearn_crf.inference.messages._with_fallback import MarginalsWithFallback
-from sklearn_crf.objectives import EmpiricalRisk, FastRisk, RelaxedLikelihood
+from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood, RelaxedLikelihood
 from sklearn_crf.objectives.fast_paths import PassOverGraphs, general_path_only
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -30,7 +31,7 @@ def graphs(n_graphs, n_classes, seed):
     return X, y
 
 
-def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, joined=100):
+def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, joined=100, objective=None):
     """Risk of twelve graphs whose weights differ."""
     X, y = graphs(12, n_classes, seed)
     encoded = encode_X(X)
@@ -39,7 +40,8 @@ def risk_of(kind, n_classes, form="full", seed=0, n_jobs=1, algorithm=None, join
     batches = make_batches(encoded, labels, weight, max_cyclic_nodes=joined)
     potentials = LinearPotentials(3, n_classes, pairwise_form(form, n_classes), n_edge_features=2)
     algorithm = TRWMessagePassing("covering", tol=1e-6) if algorithm is None else algorithm
-    objective = RelaxedLikelihood(MarginalsWithFallback(algorithm, TightenBound(max_iter=20)))
+    if objective is None:
+        objective = RelaxedLikelihood(MarginalsWithFallback(algorithm, TightenBound(max_iter=20)))
     return kind(objective, potentials, batches, n_jobs=n_jobs)
 
 
@@ -63,6 +65,45 @@ def test_it_equals_the_general_way_from_warm_starts_too(n_classes, form, joined)
         for own, other in zip(quick.carried, general.carried, strict=True):
             assert_allclose(own[0][0].values, other[0][0].values, atol=1e-10)
             assert own[0][1:] == other[0][1:]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        lambda: RelaxedLikelihood(TRWMessagePassing("covering", tol=1e-6)),
+        lambda: Likelihood(TRWMessagePassing("covering", tol=1e-6)),
+        lambda: Likelihood(LoopyBP(tol=1e-6, max_iter=400)),
+    ],
+    ids=["relaxed", "reweighted", "belief propagation"],
+)
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_messages_without_a_fallback(objective, n_classes):
+    quick, general = (risk_of(kind, n_classes, objective=objective()) for kind in (FastRisk, EmpiricalRisk))
+    assert quick.path == "graphs"
+    for size in (0.3, 0.32):
+        found, expected = (risk.value_grad(weights(risk, size)) for risk in (quick, general))
+        assert found.value == pytest.approx(expected.value, rel=1e-9)
+        assert_allclose(found.gradient, expected.gradient, rtol=1e-6, atol=1e-6)
+        assert found.n_errors == pytest.approx(expected.n_errors)
+    is_warm = isinstance(quick.objective, RelaxedLikelihood)
+    assert all((state is not None) == is_warm for state in quick.carried)
+
+
+def test_propagation_that_did_not_settle_is_left_alone():
+    hopeless = Likelihood(LoopyBP(tol=1e-12, max_iter=8))
+    quick, general = (risk_of(kind, 3, objective=hopeless, joined=1) for kind in (FastRisk, EmpiricalRisk))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            found, expected = quick.value_grad(weights(quick)), general.value_grad(weights(quick))
+            assert found.value == expected.value
+            assert found.converged == expected.converged
+            assert all(state[0].is_damped for state in quick.carried)
+
+
+def test_a_convergent_schedule_is_not_for_it():
+    objective = RelaxedLikelihood(TRWMessagePassing("chains", schedule="convergent"))
+    assert risk_of(FastRisk, 2, objective=objective).path == "general"
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])

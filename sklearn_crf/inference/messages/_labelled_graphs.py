@@ -1,4 +1,4 @@
-"""Labelled graphs whose tree-reweighted messages one kernel call renews until they stand still."""
+"""Labelled graphs whose messages one kernel call renews until they stand still."""
 
 from math import ceil
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import Batch
 from sklearn_crf.inference._field import LARGEST_RANGE, Messages
 from sklearn_crf.inference.messages import _tuning
-from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
+from sklearn_crf.inference.messages._belief_propagation import MessagePassing, TRWMessagePassing
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.inference.messages._extrapolation import is_large, sweep_plan
 from sklearn_crf.inference.messages._schedules import SCHEDULES, choose_schedule, components_in_order
@@ -48,12 +48,11 @@ class ExcessOverLabels(NamedTuple):
 class LabelledGraphs:
     """Batches of labelled graphs with cycles and dense features, as the kernel reads them."""
 
-    def __init__(self, batches: list[Batch], edges: list[EdgeLayout | None], algorithm: TRWMessagePassing) -> None:
+    def __init__(self, batches: list[Batch], edges: list[EdgeLayout | None], algorithm: MessagePassing) -> None:
         self.batches = {}
         for i, (batch, layout) in enumerate(zip(batches, edges, strict=True)):
             if layout is not None:
-                probabilities = edge_probabilities_of(batch.example.graph, algorithm.edge_probabilities)
-                self.batches[i] = _GraphArrays(batch, layout, probabilities)
+                self.batches[i] = _GraphArrays(batch, layout, algorithm)
         self.dtype = next(iter(self.batches.values())).dtype if self.batches else np.dtype(np.float64)
         self._nodes_of_block = ceil(sum(each.n_nodes for each in self.batches.values()) / _tuning.N_PARTS)
 
@@ -97,10 +96,14 @@ class LabelledGraphs:
 class _GraphArrays:
     """What the kernel reads of a batch: arrays, which stay where they are."""
 
-    def __init__(self, batch: Batch, edges: EdgeLayout, probabilities: np.ndarray) -> None:
+    def __init__(self, batch: Batch, edges: EdgeLayout, algorithm: MessagePassing) -> None:
         example, graph = batch.example, batch.example.graph
+        is_reweighted = isinstance(algorithm, TRWMessagePassing)
+        probabilities = np.ones(graph.n_edges)
+        if is_reweighted:
+            probabilities = edge_probabilities_of(graph, algorithm.edge_probabilities)
         self.dtype, self.n_nodes, self.n_edges = example.node_features.dtype, graph.n_nodes, graph.n_edges
-        self._largest_degree, self._is_large = graph.largest_degree, is_large(graph)
+        self._largest_degree, self._is_large = graph.largest_degree, is_reweighted and is_large(graph)
         divided = (1.0 if edges.edge_weight is None else edges.edge_weight) / probabilities[:, None]
         divided = np.ascontiguousarray(divided, dtype=self.dtype)
         order, rank, ranges = components_in_order(graph)
@@ -147,14 +150,14 @@ def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple
     return None, None, None
 
 
-def are_settled_together(batch: Batch, algorithm: TRWMessagePassing) -> bool:
+def are_settled_together(batch: Batch, algorithm: MessagePassing) -> bool:
     """Return whether a batch holds labelled graphs with cycles whose sweeps are sequential."""
     example, graph = batch.example, batch.example.graph
     if example.has_factors or example.n_states is not None or not example.stores_edges or graph.is_forest:
         return False
     if not isinstance(example.node_features, np.ndarray) or batch.labels is None or np.min(batch.labels, initial=0) < 0:
         return False
-    return choose_schedule(algorithm.schedule, graph) is SCHEDULES["sequential"]
+    return algorithm.schedule != "convergent" and choose_schedule(algorithm.schedule, graph) is SCHEDULES["sequential"]
 
 
 def _address(array: np.ndarray | None) -> int:

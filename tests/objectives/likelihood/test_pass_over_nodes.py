@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from sklearn_crf import Example
 from sklearn_crf.encoding import encode_X, encode_y, make_batches
-from sklearn_crf.inference import GibbsSampler, LoopyBP, TreeInference
+from sklearn_crf.inference import GibbsSampler, MeanField, TreeInference
 from sklearn_crf.objectives import EmpiricalRisk, FastRisk, Likelihood, Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials, pairwise_form
 
@@ -54,7 +54,7 @@ def test_scores_far_apart(n_features):
 def test_what_needs_models():
     encoded, batches = batches_of(3)
     potentials = potentials_of(encoded, 3)
-    assert FastRisk(Likelihood(LoopyBP()), potentials, batches).path == "general"
+    assert FastRisk(Likelihood(MeanField()), potentials, batches).path == "general"
     forbidding = potentials_of(encoded, 3, forbidden=np.eye(3, dtype=bool))
     assert FastRisk(Pseudolikelihood(), forbidding, batches).path == "general"
     some = [replace(batch, labels=np.where(np.arange(len(batch.labels)), batch.labels, -1)) for batch in batches]
