@@ -23,10 +23,9 @@ from sklearn_crf.models._row_models import StoredRows, row_ranges
 SCHEDULES = ("sequential", "checkerboard")
 
 
-class LocalArguments(NamedTuple):
-    """A model as the kernels of :mod:`sklearn_crf.kernels.local_scores` take it, in their order."""
+class LocalEdges(NamedTuple):
+    """The edges of a model as kernels take them that look at one node given its neighbours."""
 
-    unary: np.ndarray
     tables: np.ndarray
     agreement: np.ndarray  # (T, R) float64; (0, 0) where tables are not Potts
     edge_type: np.ndarray
@@ -37,12 +36,11 @@ class LocalArguments(NamedTuple):
 
 
 def local_arguments(model):
-    """The arguments of ``model`` for kernels that look at one node given its neighbours."""
+    """Return the unary scores and the :class:`LocalEdges` of a model."""
     ptr, neighbor, half_edge, _ = model.graph.incidence
     edge_weight = np.empty((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
-    return LocalArguments(
-        model.unary, model.tables, _agreement(model), model.edge_type, edge_weight, ptr, neighbor, half_edge
-    )
+    edges = LocalEdges(model.tables, _agreement(model), model.edge_type, edge_weight, ptr, neighbor, half_edge)
+    return model.unary, edges
 
 
 def _agreement(model):

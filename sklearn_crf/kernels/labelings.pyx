@@ -3,7 +3,9 @@
 from cython cimport floating
 from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.local_scores cimport weight_of
+
+cdef inline double weight_of(const floating[:, ::1] edge_weight, Py_ssize_t edge, Py_ssize_t feature) noexcept nogil:
+    return edge_weight[edge, feature] if edge_weight.shape[0] else 1.0
 
 
 cdef inline double edge_score(const floating[:, :, :, ::1] tables, int32_t kind, const floating[:, ::1] edge_weight,

@@ -219,5 +219,5 @@ class _LabelChain:
                 )
 
     def _update(self, nodes, start, stop, key, *totals):
-        scores = np.empty(self._arguments.unary.shape[1])
+        scores = np.empty(self._arguments[0].shape[1])
         gibbs_update(nodes, start, stop, *self._arguments, key, self.values, scores, *(totals or self._no_totals))

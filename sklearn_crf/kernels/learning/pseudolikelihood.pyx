@@ -1,23 +1,18 @@
+# distutils: language = c++
 """Each node's conditional given the true labels of its neighbours, and its derivatives."""
 
 from cython cimport floating
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
-from sklearn_crf.kernels.local_scores cimport FORBIDDEN_PAIR, add_pairs, normalize, scores_given_labels
+from sklearn_crf.kernels.local.local_model cimport FORBIDDEN_PAIR, LocalModel, describe
 
 
 def pseudolikelihood_range(
     Py_ssize_t start,
     Py_ssize_t stop,
-    const floating[:, ::1] unary,
-    const floating[:, :, :, ::1] tables,
-    const double[:, ::1] agreement,
-    const int32_t[::1] edge_type,
-    const floating[:, ::1] edge_weight,
-    const int64_t[::1] ptr,
-    const int32_t[::1] neighbor,
-    const int32_t[::1] half_edge,
+    const floating[:, ::1] unary,  # IN (N, K)
+    edges,  # IN the fields of LocalEdges
     const int32_t[::1] labels,  # IN (N,)
     const double[::1] node_weight,  # IN (N,) or empty for ones
     double[::1] scores,  # workspace (K,)
@@ -29,13 +24,13 @@ def pseudolikelihood_range(
     cdef:
         Py_ssize_t node, k
         double weight = 1, own, log_z
+        LocalModel[floating] model
+    describe(&model, unary, edges)
     with nogil:
         for node in range(start, stop):
-            scores_given_labels(
-                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
-            )
+            model.scores_given_labels(node, &labels[0], &scores[0])
             own = scores[labels[node]]
-            log_z = normalize(scores)
+            log_z = model.normalize(&scores[0])
             # Half of what one violation costs tells it from any finite score.
             terms[node] = log_z - own if own > 0.5 * FORBIDDEN_PAIR else INFINITY
             scores[labels[node]] -= 1
@@ -44,7 +39,7 @@ def pseudolikelihood_range(
             for k in range(scores.shape[0]):
                 unary_gradient[node, k] = <floating> (weight * scores[k])
             if weight != 0:
-                add_pairs(node, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores, weight, pairs)
+                model.add_pairs(node, &labels[0], &scores[0], weight, &pairs[0, 0, 0, 0])
 
 
 def count_neighbours(

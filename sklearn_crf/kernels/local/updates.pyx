@@ -1,16 +1,11 @@
+# distutils: language = c++
 """Updates of nodes given their neighbours: best states, mean fields and samples."""
 
 from cython cimport floating
-from libc.math cimport fabs, log
-from libc.stdint cimport int32_t, int64_t, uint64_t, uint8_t
+from libc.math cimport fabs
+from libc.stdint cimport int32_t, uint64_t, uint8_t
 
-from sklearn_crf.kernels.local_scores cimport (
-    add_pairs,
-    normalize,
-    scores_given_labels,
-    scores_given_marginals,
-    weight_of,
-)
+from sklearn_crf.kernels.local.local_model cimport LocalModel, describe
 from sklearn_crf.kernels.random_streams cimport scrambled, uniform
 
 
@@ -21,14 +16,8 @@ def icm_update(
     const int32_t[::1] nodes,  # IN in the order of the updates
     Py_ssize_t start,
     Py_ssize_t stop,
-    const floating[:, ::1] unary,
-    const floating[:, :, :, ::1] tables,
-    const double[:, ::1] agreement,
-    const int32_t[::1] edge_type,
-    const floating[:, ::1] edge_weight,
-    const int64_t[::1] ptr,
-    const int32_t[::1] neighbor,
-    const int32_t[::1] half_edge,
+    const floating[:, ::1] unary,  # IN (N, K)
+    edges,  # IN the fields of LocalEdges
     int32_t[::1] labels,  # IN OUT (N,)
     uint8_t[::1] pending,  # IN OUT (N,) whether a node may change: it was not visited since a neighbour did
     double[::1] scores,  # workspace (K,)
@@ -42,15 +31,15 @@ def icm_update(
         int32_t node
         Py_ssize_t n_changed = 0
         double highest
+        LocalModel[floating] model
+    describe(&model, unary, edges)
     with nogil:
         for position in range(start, stop):
             node = nodes[position]
             if not pending[node]:
                 continue
             pending[node] = False
-            scores_given_labels(
-                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
-            )
+            model.scores_given_labels(node, &labels[0], &scores[0])
             best = labels[node]
             highest = scores[best]
             for k in range(scores.shape[0]):
@@ -60,8 +49,8 @@ def icm_update(
             if best != labels[node]:
                 labels[node] = <int32_t> best
                 n_changed += 1
-                for slot in range(ptr[node], ptr[node + 1]):
-                    pending[neighbor[slot]] = True
+                for slot in range(model.ptr[node], model.ptr[node + 1]):
+                    pending[model.neighbor[slot]] = True
     return n_changed
 
 
@@ -72,14 +61,8 @@ def mean_field_update(
     const int32_t[::1] nodes,  # IN in the order of the updates
     Py_ssize_t start,
     Py_ssize_t stop,
-    const floating[:, ::1] unary,
-    const floating[:, :, :, ::1] tables,
-    const double[:, ::1] agreement,
-    const int32_t[::1] edge_type,
-    const floating[:, ::1] edge_weight,
-    const int64_t[::1] ptr,
-    const int32_t[::1] neighbor,
-    const int32_t[::1] half_edge,
+    const floating[:, ::1] unary,  # IN (N, K)
+    edges,  # IN the fields of LocalEdges
     double damping,
     double[:, ::1] marginals,  # IN OUT (N, K)
     double[::1] scores,  # workspace (K,)
@@ -89,13 +72,13 @@ def mean_field_update(
         Py_ssize_t position, k
         int32_t node
         double change = 0, moved
+        LocalModel[floating] model
+    describe(&model, unary, edges)
     with nogil:
         for position in range(start, stop):
             node = nodes[position]
-            scores_given_marginals(
-                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, marginals, scores
-            )
-            normalize(scores)
+            model.scores_given_marginals(node, &marginals[0, 0], &scores[0])
+            model.normalize(&scores[0])
             for k in range(scores.shape[0]):
                 moved = (1 - damping) * (scores[k] - marginals[node, k])
                 change = max(change, fabs(moved))
@@ -106,47 +89,20 @@ def mean_field_update(
 def mean_field_bound(
     Py_ssize_t start,
     Py_ssize_t stop,
-    const floating[:, ::1] unary,
-    const floating[:, :, :, ::1] tables,
-    const double[:, ::1] agreement,
-    const int32_t[::1] edge_type,
-    const floating[:, ::1] edge_weight,
-    const int64_t[::1] ptr,
-    const int32_t[::1] neighbor,
-    const int32_t[::1] half_edge,
+    const floating[:, ::1] unary,  # IN (N, K)
+    edges,  # IN the fields of LocalEdges
     const double[:, ::1] marginals,  # IN (N, K)
     double[::1] terms,  # OUT (N,) expected score plus entropy, an edge at its first end
     double[:, :, :, ::1] pairs,  # IN OUT (T, R, K, K) products of marginals times edge weights are added
 ):
     """Nodes start to stop."""
     cdef:
-        Py_ssize_t node, k, j, feature
-        Py_ssize_t n_columns = unary.shape[1]
-        int64_t slot, edge
-        int32_t kind, other
-        double probability, weight, joint, total
+        Py_ssize_t node
+        LocalModel[floating] model
+    describe(&model, unary, edges)
     with nogil:
         for node in range(start, stop):
-            total = 0
-            for k in range(n_columns):
-                probability = marginals[node, k]
-                if probability > 0:
-                    total += probability * (unary[node, k] - log(probability))
-            for slot in range(ptr[node], ptr[node + 1]):
-                if half_edge[slot] & 1:
-                    continue
-                edge = half_edge[slot] >> 1
-                kind = edge_type[edge]
-                other = neighbor[slot]
-                for feature in range(tables.shape[1]):
-                    weight = weight_of(edge_weight, edge, feature)
-                    for k in range(n_columns):
-                        for j in range(n_columns):
-                            joint = marginals[node, k] * marginals[other, j]
-                            if joint > 0:
-                                total += joint * weight * tables[kind, feature, k, j]
-                                pairs[kind, feature, k, j] += weight * joint
-            terms[node] = total
+            terms[node] = model.bound(node, &marginals[0, 0], &pairs[0, 0, 0, 0])
 
 
 # One sweep of Gibbs sampling over some nodes, with random numbers that belong to a node and not to a thread ----------
@@ -183,14 +139,8 @@ def gibbs_update(
     const int32_t[::1] nodes,  # IN in the order of the updates
     Py_ssize_t start,
     Py_ssize_t stop,
-    const floating[:, ::1] unary,
-    const floating[:, :, :, ::1] tables,
-    const double[:, ::1] agreement,
-    const int32_t[::1] edge_type,
-    const floating[:, ::1] edge_weight,
-    const int64_t[::1] ptr,
-    const int32_t[::1] neighbor,
-    const int32_t[::1] half_edge,
+    const floating[:, ::1] unary,  # IN (N, K)
+    edges,  # IN the fields of LocalEdges
     uint64_t key,
     int32_t[::1] labels,  # IN OUT (N,)
     double[::1] scores,  # workspace (K,)
@@ -201,15 +151,15 @@ def gibbs_update(
     cdef:
         Py_ssize_t position, k
         int32_t node
+        LocalModel[floating] model
+    describe(&model, unary, edges)
     with nogil:
         for position in range(start, stop):
             node = nodes[position]
-            scores_given_labels(
-                node, unary, tables, agreement, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores
-            )
-            normalize(scores)
+            model.scores_given_labels(node, &labels[0], &scores[0])
+            model.normalize(&scores[0])
             labels[node] = <int32_t> drawn(scores, uniform(key, node))
             if totals.shape[0]:
                 for k in range(scores.shape[0]):
                     totals[node, k] += scores[k]
-                add_pairs(node, edge_type, edge_weight, ptr, neighbor, half_edge, labels, scores, 0.5, pairs)
+                model.add_pairs(node, &labels[0], &scores[0], 0.5, &pairs[0, 0, 0, 0])
