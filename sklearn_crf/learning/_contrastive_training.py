@@ -20,8 +20,14 @@ from sklearn_crf.inference import (
     able_inference,
     convergence_left_to_caller,
 )
-from sklearn_crf.learning._contrastive import choose_edge_penalty, extend_sets, train_by_rounds
-from sklearn_crf.learning._growing_sets import PlannedSets, joined_labelings, observed_labelings
+from sklearn_crf.learning._growing_sets import (
+    PlannedSets,
+    choose_edge_penalty,
+    extend_sets,
+    joined_labelings,
+    observed_labelings,
+    train_by_rounds,
+)
 from sklearn_crf.learning._labeler import right_nodes
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._likelihood import require_known_surroundings, trees_of_layout

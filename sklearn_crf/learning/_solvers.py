@@ -275,7 +275,6 @@ class GradientSteps(Solver):
                 # The start is an iterate like any other.
                 max_iter=run.max_iter - 1,
                 tol=run.tol if smooth else 0.0,
-                keep_trajectory=False,
                 callback=callback,
             )
             if record.latest is None or not np.array_equal(record.latest, result.x):

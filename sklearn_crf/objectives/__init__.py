@@ -5,11 +5,10 @@ from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue
 from sklearn_crf.objectives._sharded_risk import ShardedRisk
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 from sklearn_crf.objectives.contrastive._block_likelihood import BlockLikelihood
-from sklearn_crf.objectives.contrastive._contrastive_divergence import ContrastiveDivergence
 from sklearn_crf.objectives.contrastive._contrastive_sets import ContrastiveSets, SetsOfBatches, tangent_sets
 from sklearn_crf.objectives.contrastive._generators import Generator, GibbsGenerator, MapGenerator, MostViolated
 from sklearn_crf.objectives.fast_paths import FastRisk, plane_oracle
-from sklearn_crf.objectives.likelihood._discrete import MaximumMarginal, SaddlePoint
+from sklearn_crf.objectives.likelihood._discrete import ContrastiveDivergence, MaximumMarginal, SaddlePoint
 from sklearn_crf.objectives.likelihood._dual_blocks import DualBlock
 from sklearn_crf.objectives.likelihood._joint_risk import (
     EdgeProbabilityRisk,
@@ -26,13 +25,17 @@ from sklearn_crf.objectives.likelihood._likelihood import (
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings
+from sklearn_crf.objectives.margin._costs import (
+    SoftmaxMargin,
+    at_temperature,
+    completed_labels,
+    loss_augmented,
+    with_likelihood,
+)
 from sklearn_crf.objectives.margin._forest_planes import ForestDual, ForestPlanes
-from sklearn_crf.objectives.margin._hinge import StructuredHinge
-from sklearn_crf.objectives.margin._loss_augmented import at_temperature, completed_labels, loss_augmented
+from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
 from sklearn_crf.objectives.margin._planes import PlaneOracle, ShardPlanes, make_blocks, risk_in_blocks
-from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.objectives.margin._slack_rescaling import SlackRescaledHinge
-from sklearn_crf.objectives.margin._softmax_margin import SoftmaxMargin, with_likelihood
 
 __all__ = [
     "AssignmentSets",

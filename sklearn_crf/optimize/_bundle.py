@@ -9,7 +9,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
-from sklearn_crf.optimize._plane_cache import affordable_planes
+from sklearn_crf.optimize._cutting_plane import affordable_planes
 
 # Violation of optimality that is tolerated, as a share of the largest gradient and of the terms that it is a sum of.
 _PRECISION = 1e-12

@@ -1,4 +1,4 @@
-"""Cutting planes for every term of a sum of maxima: the n-slack method, block by block."""
+"""Cutting planes for every term of a sum of maxima, kept between visits: the n-slack method, block by block."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,149 @@ from numpy.typing import ArrayLike
 from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
-from sklearn_crf.optimize._plane_cache import PlaneCache, affordable_planes
+
+
+def affordable_planes(cache_size, sizes, n):
+    """Number of planes of each term that fit into ``cache_size`` megabytes."""
+    return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
+
+
+class PlaneCache:
+    r"""Dual variables of many maxima, each over the planes found so far.
+
+    .. math::
+        D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
+        s_{ik}, \qquad a_i \in \Delta
+
+    Every term begins with the plane that is zero everywhere. Multipliers :math:`\nu` of entries bounded below are
+    always at their best, so that x is a projection.
+    """
+
+    # sizes: terms of each block; max_planes: planes of one term, at least 2
+    # bounded: (n,) bool, entries of x that must not be negative
+
+    def __init__(self, sizes, bounded, max_planes):
+        n = len(bounded)
+        self.x = np.zeros(n)
+        self.offset = 0.0
+        self._bounded = np.flatnonzero(bounded)
+        self._free = np.zeros(n)
+        self._blocks = [_PlanesOfBlock(size, n, max_planes) for size in sizes]
+
+    @property
+    def dual(self):
+        """D at the current variables."""
+        return self.offset - 0.5 * float(self.x @ self.x)
+
+    def add(self, block, slopes, offsets):
+        """Keep new planes of a block that are above the kept ones, and return its duality gap before."""
+        return self._blocks[block].add(slopes, offsets, self.x)
+
+    def ascend(self, block, precision, max_steps):
+        """Move weight among the planes of a block, to raise D."""
+        part = self._blocks[block]
+        before = part.weight.copy()
+        part.ascend(part.offsets + part.slopes @ self.x, precision, max_steps)
+        change = part.weight - before
+        moved = np.flatnonzero(change)
+        if len(moved):
+            self.offset += float(change[moved] @ part.offsets[moved])
+            self._free -= change[moved] @ part.slopes[moved]
+            self.x = self._free.copy()
+            self.x[self._bounded] = np.maximum(self.x[self._bounded], 0.0)
+
+
+class _PlanesOfBlock:
+    """Planes of the terms of one block, in the order of the terms, and their Gram matrix."""
+
+    def __init__(self, n_terms, n, max_planes):
+        self.max_planes = max(2, max_planes)
+        self.owner = np.arange(n_terms)
+        self.slopes = np.zeros((n_terms, n))
+        self.offsets = np.zeros(n_terms)
+        self.weight = np.ones(n_terms)
+        self._idle = np.zeros(n_terms, dtype=np.int64)  # visits without weight
+        self._gram = np.zeros((n_terms, n_terms))
+        self._start = np.arange(n_terms)
+
+    def add(self, slopes, offsets, x):
+        height = self.offsets + self.slopes @ x
+        found = offsets + slopes @ x
+        slack = found - np.add.reduceat(self.weight * height, self._start)
+        highest = np.maximum.reduceat(height, self._start)
+        new = np.flatnonzero(found > highest + 1e-10 * (1.0 + np.abs(highest)))
+        if len(new):
+            self._evict(new)
+            across = slopes[new] @ self.slopes.T
+            gram = np.block([[self._gram, across.T], [across, slopes[new] @ slopes[new].T]])
+            owner = np.concatenate((self.owner, new))
+            order = np.argsort(owner, kind="stable")
+            self._take(order, owner, np.concatenate((self.slopes, slopes[new])), gram, offsets[new])
+        return float(np.maximum(slack, 0.0).sum())
+
+    def _take(self, order, owner, slopes, gram, new_offsets):
+        n_new = len(new_offsets)
+        self.owner, self.slopes = owner[order], slopes[order]
+        self._gram = gram[np.ix_(order, order)]
+        self.offsets = np.concatenate((self.offsets, new_offsets))[order]
+        self.weight = np.concatenate((self.weight, np.zeros(n_new)))[order]
+        self._idle = np.concatenate((self._idle, np.zeros(n_new, dtype=np.int64)))[order]
+        self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
+
+    def _evict(self, terms):
+        """Drop a plane of each of some terms that are full, and elsewhere planes that long had no weight."""
+        self._idle = np.where(self.weight > 0, 0, self._idle + 1)
+        drop = self._idle > _PATIENCE
+        counts = np.bincount(self.owner[~drop], minlength=len(self._start))
+        for term in terms[counts[terms] >= self.max_planes]:
+            planes = np.flatnonzero((self.owner == term) & ~drop)
+            first, second = planes[np.lexsort((-self._idle[planes], self.weight[planes]))[:2]]
+            drop[first] = True
+            if self.weight[first] > 0:
+                self._merge(first, second)
+        if drop.any():
+            self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
+
+    def _merge(self, first, second):
+        """Add the first of two planes to the second, which keeps the combined plane of their term."""
+        total = self.weight[first] + self.weight[second]
+        share = self.weight[first] / total
+        for values in (self.slopes, self.offsets, self._gram, self._gram.T):
+            values[second] += share * (values[first] - values[second])
+        self.weight[second], self.weight[first] = total, 0.0
+
+    def ascend(self, gradient, precision, max_steps):
+        """Steps between the best and the worst plane of a term, the term of the largest difference first."""
+        start = self._start
+        stop = np.append(start[1:], len(self.weight))
+        for _ in range(max_steps):
+            low = np.minimum.reduceat(np.where(self.weight > 0, gradient, np.inf), start)
+            violation = np.maximum.reduceat(gradient, start) - low
+            term = int(np.argmax(violation))
+            if violation[term] <= precision:
+                break
+            own = slice(start[term], stop[term])
+            up = start[term] + int(np.argmax(gradient[own]))
+            down = self._best_partner(own, gradient, up)
+            row = self._gram[up] - self._gram[down]
+            curvature = max(float(row[up] - row[down]), np.finfo(np.float64).tiny)
+            move = min((gradient[up] - gradient[down]) / curvature, self.weight[down])
+            self.weight[up] += move
+            self.weight[down] = 0.0 if move == self.weight[down] else self.weight[down] - move
+            gradient -= move * row
+
+    def _best_partner(self, own, gradient, up):
+        """Plane with weight from which a step to ``up`` gains most, by second order."""
+        difference = gradient[up] - gradient[own]
+        gram = self._gram
+        curvature = gram[up, up] + gram.diagonal()[own] - 2 * gram[up, own]
+        usable = (self.weight[own] > 0) & (difference > 0)
+        gain = np.where(usable, difference**2 / np.maximum(curvature, 1e-12 * gram[up, up] + 1e-300), -1.0)
+        return own.start + int(np.argmax(gain))
+
+
+# Visits after which a plane without weight is dropped.
+_PATIENCE = 20
 
 
 def cutting_plane(

@@ -1,8 +1,5 @@
 """Limit cycles: when to stop a training that never converges."""
 
-from collections.abc import Iterable
-from typing import Any
-
 
 class CycleDetector:
     r"""Count the cycles of a training that returns to its best level again and again.
@@ -76,12 +73,3 @@ class CycleDetector:
             self.n_completed += 1
             self._is_away = False
             self._n_at_rest = 0
-
-
-def detect_cycle(values: Iterable[float], n_cycles: int = 2, **options: Any) -> int | None:
-    """Find the iteration at which a recorded training had gone through a number of cycles."""
-    detector = CycleDetector(n_cycles, **options)
-    for iteration, value in enumerate(values):
-        if detector.update(value):
-            return iteration
-    return None

@@ -207,6 +207,5 @@ ELSEWHERE = {
     "exponentiated_gradient": "optimize",
     "gradient_ascent": "optimize",
     "adagrad_steps": "optimize",
-    "detect_cycle": "optimize",
     "scaling_by_differences": "optimize",
 }

@@ -11,7 +11,7 @@ from sklearn_crf.inference._field import Messages
 from sklearn_crf.inference._local_search import random_labels
 from sklearn_crf.inference.messages._belief_propagation import MessagePassing
 from sklearn_crf.objectives._base import checked_assignment
-from sklearn_crf.objectives.margin._loss_augmented import loss_augmented
+from sklearn_crf.objectives.margin._costs import loss_augmented
 
 
 class Generator(ChecksOwnMethods, HoldsOptions):

@@ -15,9 +15,8 @@ from sklearn_crf.kernels.learning.forest_hinge import (
     sum_of_planes,
 )
 from sklearn_crf.objectives.margin._forest_examples import forest_examples
-from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge
 from sklearn_crf.objectives.margin._planes import PlaneOracle
-from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 

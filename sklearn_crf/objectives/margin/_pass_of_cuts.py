@@ -15,7 +15,7 @@ from sklearn_crf.kernels.cuts.fusion_moves import capacity_bound
 from sklearn_crf.kernels.cuts.lattice_cut import lattice_cut_loss
 from sklearn_crf.objectives._risk import RiskValue
 from sklearn_crf.objectives.likelihood._discrete import SaddlePoint
-from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._hinges import StructuredHinge
 from sklearn_crf.potentials import LinearPotentials
 
 

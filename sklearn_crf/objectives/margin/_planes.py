@@ -6,9 +6,8 @@ from sklearn_crf.encoding import Example, groups_to_join, union_of
 from sklearn_crf.inference import convergence_left_to_caller, n_labelings
 from sklearn_crf.models import Statistics, difference_of_labelings, labeling_statistics, pair_counts
 from sklearn_crf.objectives.margin._forest_examples import edge_members
-from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._hinges import RelaxedHinge, StructuredHinge, is_whole
 from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
-from sklearn_crf.objectives.margin._relaxed_hinge import RelaxedHinge, is_whole
 from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 
 

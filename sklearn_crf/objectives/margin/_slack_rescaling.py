@@ -7,7 +7,7 @@ import numpy as np
 from sklearn_crf.inference import Labeling, n_labelings, scored_labelings
 from sklearn_crf.models import check_labels, labeling_statistics, score, score_terms
 from sklearn_crf.objectives._base import Loss
-from sklearn_crf.objectives.margin._hinge import StructuredHinge
+from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
 def best_by_cost(model, cost):

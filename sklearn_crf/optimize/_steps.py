@@ -1,0 +1,183 @@
+"""Steps along gradients, exact or approximate: of all examples, of random parts of them, and of adaptive lengths."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import OptimizeResult
+
+from sklearn_crf.optimize import _iterates
+
+
+def gradient_ascent(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    x0: ArrayLike,
+    *,
+    step_size: float,
+    schedule: str = "constant",
+    max_iter: int = 100,
+    tol: float = 0.0,
+    callback: _iterates.Callback | None = None,
+) -> OptimizeResult:
+    r"""Follow a gradient, exact or approximate, with steps of a given size.
+
+    .. math::
+        x_{t+1} = x_t + \eta_t \, g(x_t)
+
+    Saddle point and maximum marginal approximations give such directions without a value to maximise
+    (Kumar, August and Hebert 2005, section 3): there is no line search to be made, and where they are piecewise
+    constant the steps do not converge but cycle. ``callback`` hears of every point, to choose from them. With
+    ``schedule="adaptive"`` every variable has steps of its own, as in :func:`adagrad_steps`,
+
+    .. math::
+        x_{t+1} = x_t + \eta \frac{g_t}{\sqrt{g_1^2 + \dots + g_t^2}},
+
+    which shrink as gradients of both signs add up: less goes to and fro, whatever the units of the variables.
+    """
+    # gradient: callable; x0: (n,); callback: callable
+    x = _iterates.checked_start(x0)
+    _iterates.check_max_iter(max_iter)
+    is_adaptive = schedule == "adaptive"
+    size = _iterates.step_sizes(step_size, "constant" if is_adaptive else schedule, decay_steps=100)
+    squares = np.zeros(len(x))
+    found = OptimizeResult(x=x, fun=None, jac=None, nit=0, success=False, message=_iterates.AT_LIMIT)
+    for t in range(max_iter + 1):
+        direction = np.array(gradient(x), dtype=np.float64)
+        if not np.all(np.isfinite(direction)):
+            if t == 0:
+                raise ValueError("gradient must be finite at x0, found NaN or infinity.")
+            found.message = "ABNORMAL: gradient is not finite, try a smaller step_size"
+            break
+        found.x, found.jac, found.nit = x, direction, t
+        if _iterates.largest(direction) <= tol:
+            found.success, found.message = True, "CONVERGENCE: gradient within tol"
+            break
+        if _iterates.stopped_by(callback, x=x.copy(), jac=direction.copy(), nit=t):
+            found.success, found.message = True, "STOP: by the callback"
+            break
+        step = direction
+        if is_adaptive:
+            squares += direction**2
+            step = direction / np.sqrt(np.where(squares > 0, squares, 1.0))
+        x = x + size(t) * step
+    return found
+
+
+# Of s in the weights (s + 1) / (n + s) of the newest iterate in the average: weights of the iterates grow like t**3.
+_FORGETTING = 3
+
+
+def minimize_sgd(
+    fun: Callable[[np.ndarray, np.ndarray], tuple[float | None, np.ndarray]],
+    x0: ArrayLike,
+    n_examples: int,
+    *,
+    step_size: float,
+    schedule: str = "annealed",
+    n_epochs: int = 10,
+    batch_size: int = 1,
+    random_state: _iterates.RandomSeed = None,
+    project: _iterates.Projection | None = None,
+    callback: _iterates.Callback | None = None,
+) -> OptimizeResult:
+    r"""Minimize a sum over examples by steps along gradients of random parts of it.
+
+    .. math::
+        x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
+        \bar x_t = \Big(1 - \frac{4}{t + 3}\Big) \bar x_{t-1} + \frac{4}{t + 3} x_t
+    """
+    # fun: callable; x0: (n,); project: callable; callback: callable
+    x = _iterates.checked_start(x0)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size!r}.")
+    if n_examples < 1:
+        raise ValueError(f"n_examples must be at least 1, got {n_examples!r}.")
+    size = _iterates.step_sizes(step_size, schedule, decay_steps=-(-n_examples // batch_size))
+    rng = _iterates.random_state_of(random_state)
+    state = OptimizeResult(x=x, last_x=x, fun=None, jac=None, nit=0, n_steps=0, success=True, message="", loss_curve=[])
+    for _ in range(n_epochs):
+        order = rng.permutation(n_examples)
+        batches = [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]
+        if not _epoch(state, fun, batches, size, project):
+            state.success, state.message = False, "ABNORMAL: gradient is not finite, try a smaller step_size"
+            break
+        state.nit += 1
+        if _iterates.stopped_by(callback, x=state.x.copy(), fun=state.fun, nit=state.nit):
+            state.message = "STOP: by the callback"
+            break
+    else:
+        state.message = "STOP: all epochs made"
+    state.loss_curve = None if None in state.loss_curve else np.array(state.loss_curve)
+    return state
+
+
+def _epoch(state, fun, batches, size, project):
+    """One step for each batch, the results in ``state``; False if a gradient is not finite."""
+    total = 0.0
+    for batch in batches:
+        value, gradient = fun(batch, state.last_x)
+        gradient = np.array(gradient, dtype=np.float64)
+        if not np.all(np.isfinite(gradient)):
+            if state.n_steps == 0:
+                raise ValueError("the gradient of fun must be finite at x0, found NaN or infinity.")
+            return False
+        total = None if value is None or total is None else total + len(batch) * float(value)
+        state.last_x = state.last_x - size(state.n_steps) * gradient
+        if project is not None:
+            state.last_x = project(state.last_x)
+        state.n_steps += 1
+        newest = (1 + _FORGETTING) / (state.n_steps + _FORGETTING)
+        state.x = (1 - newest) * state.x + newest * state.last_x
+        state.jac = gradient
+    state.fun = None if total is None else total / sum(map(len, batches))
+    state.loss_curve.append(state.fun)
+    return True
+
+
+class AdaGradState(NamedTuple):
+    """Where adaptive gradient steps have come to, all that is needed to go on."""
+
+    x: np.ndarray  # (n,)
+    average: np.ndarray  # (n,)
+    squares: np.ndarray  # (n,)
+    n_steps: int
+
+    @classmethod
+    def at(cls, x: np.ndarray) -> "AdaGradState":
+        """The state before the first step."""
+        # x: (n,)
+        x = np.array(x, dtype=np.float64)
+        return cls(x, x, np.zeros(len(x)), 0)
+
+
+def adagrad_steps(
+    gradient: Callable[[object, np.ndarray], np.ndarray],
+    state: AdaGradState,
+    batches: Iterable,
+    *,
+    step_size: float = 0.1,
+    project: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> AdaGradState:
+    r"""One step down the gradient of each batch, of a length of its own for each variable.
+
+    .. math::
+        h_{t+1} = h_t + g_t^2, \qquad x_{t+1} = \Pi \Bigl( x_t - \eta \frac{g_t}{\sqrt{h_{t+1}}} \Bigr)
+
+    Features that are rare or small get longer steps, so that no scale has to be known before the data are.
+    """
+    # gradient: callable; project: callable
+    x, average, squares = (np.array(part) for part in state[:3])
+    n_steps = state.n_steps
+    for batch in batches:
+        slope = np.asarray(gradient(batch, x), dtype=np.float64)
+        if not np.all(np.isfinite(slope)):
+            raise ValueError(f"the gradient must be finite, found NaN or infinity at step {n_steps}.")
+        squares += slope**2
+        moving = squares > 0
+        x[moving] -= step_size * slope[moving] / np.sqrt(squares[moving])
+        if project is not None:
+            x = project(x)
+        n_steps += 1
+        average += (1 + _FORGETTING) / (n_steps + _FORGETTING) * (x - average)
+    return AdaGradState(x, average, squares, n_steps)
