@@ -412,8 +412,9 @@ class Interrupts(Watching, LocalExecutor):
 
     def before(self, function, broadcast):
         arguments = getattr(getattr(broadcast, "step", None), "arguments", ())
-        self.n_growths += "extend_sets" in [getattr(argument, "__name__", "") for argument in arguments]
-        if self.n_growths == 2:
+        is_growth = "extend_sets" in [getattr(argument, "__name__", "") for argument in arguments]
+        self.n_growths += is_growth
+        if is_growth and self.n_growths == 2:
             raise KeyboardInterrupt
 
 
