@@ -49,11 +49,8 @@ def maximize_dual(risk, value_grad, setting, run, callback):
     ``risk`` is of a :class:`SoftmaxMargin` over a relaxed likelihood, whose marginals stay within L; ``value_grad`` are
     the relaxed hinges without penalty, at x.
     """
-    weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
     start = np.zeros(len(setting.scale))
-    blocks = [
-        DualBlock(risk, i, run.C * weight, start, setting.scale) for i, weight in enumerate(weights) if weight > 0
-    ]
+    blocks = DualBlock.of_risk(risk, run.C, start, setting.scale)
     best, best_dual, closed = OptimizeResult(x=start, fun=np.inf), -np.inf, False
     curves: tuple[list, list] = [], []
 
@@ -327,7 +324,7 @@ class MarginRecord:
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
     """Minimise half the squared weights plus C times the structured hinges."""
     # start: (n_coef,), for the bundle method; those that go block by block begin at zero
-    train = {"planes": _train_by_planes, "dual": _train_dual}.get(setting.problem, _train_smoothed)
+    train = _train_by_planes if setting.problem in ("planes", "dual") else _train_smoothed
     with progress_reporter(run.verbose, run.max_iter, _name_of(setting)) as show:
         return train(risk, start, setting, run, show)
 
@@ -363,43 +360,38 @@ def _train_smoothed(risk, start, setting, run, show):
     return record
 
 
-def _train_dual(risk, start, setting, run, show):
-    # The relaxed quadratic programme is the dual of the relaxed hinge.
-    record, hinge = MarginRecord(risk.path), risk.having(objective=RelaxedHinge(setting.inference, risk.objective.cost))
-    problem = PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
-
-    def callback(point):
-        record.visit(point, problem.n_inference_calls)
-        show(record.summary)
-        return run.on_iteration(setting.scale * point.x)
-
-    record.found = maximize_dual(risk, problem.value_grad, setting, run, callback)
-    record.coef, record.gap = setting.scale * record.found.x, record.found.gap
-    record.calls_curve, record.n_inference_calls = np.array(record.calls), problem.n_inference_calls
-    return record
-
-
 def _train_by_planes(risk, start, setting, run, show):
     with ordered_map(thread_count(run.n_jobs)) as map_in_threads:
-        if isinstance(risk, ShardedRisk):
-            oracle = ShardPlanes(risk, run.C, setting.scale)
-        else:
-            asks = {"by_blocks": setting.solver.by_blocks, "by_dual": setting.solver.by_dual}
-            oracle = plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
-        record = MarginRecord(oracle.path)
+        oracle = _oracle_of(risk, setting, run, map_in_threads)
+        record = MarginRecord(risk.path if setting.problem == "dual" else oracle.path)
 
         def callback(point):
             record.visit(point, oracle.n_inference_calls)
             show(record.summary)
             return run.on_iteration(oracle.weights_of(point.x))
 
-        limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
-        found = setting.solver._solve(oracle, start, setting, run, limits)
+        if setting.problem == "dual":
+            found = maximize_dual(risk, oracle.value_grad, setting, run, callback)
+        else:
+            limits = {"max_iter": run.max_iter, "tol": run.tol, "callback": callback}
+            found = setting.solver._solve(oracle, start, setting, run, limits)
         record.coef = oracle.weights_of(found.x)
     record.found, record.gap = found, found.gap
     record.n_inference_calls = oracle.n_inference_calls
     record.calls_curve = np.array(record.calls)[found.get("checks", np.arange(1, found.nit + 1)) - 1]
     return record
+
+
+def _oracle_of(risk, setting, run, map_in_threads):
+    """Return what asks for the planes of the losses."""
+    if setting.problem == "dual":
+        # The relaxed quadratic programme is the dual of the relaxed hinge.
+        hinge = risk.having(objective=RelaxedHinge(setting.inference, risk.objective.cost))
+        return PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
+    if isinstance(risk, ShardedRisk):
+        return ShardPlanes(risk, run.C, setting.scale)
+    asks = {"by_blocks": setting.solver.by_blocks, "by_dual": setting.solver.by_dual}
+    return plane_oracle(risk, run.C, setting.scale, map_in_threads, **asks)
 
 
 def _is_all_that_auto_proves(found, inference):

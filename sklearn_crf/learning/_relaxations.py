@@ -436,15 +436,9 @@ class DualAscent(Solver):
     def train(self, problem, start, run, remedy=REMEDY):
         with self._training(problem, run, remedy) as report:
             risk, record = problem.risk, problem.record
-            weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
             # The dual is that of a penalty without factors.
             scale = 1.0 / np.sqrt(problem.penalty)
-            # Examples of weight zero have no say, and no dual variables.
-            blocks = [
-                DualBlock(risk, i, run.C * weight, start / scale, scale)
-                for i, weight in enumerate(weights)
-                if weight > 0
-            ]
+            blocks = DualBlock.of_risk(risk, run.C, start / scale, scale)
 
             def primal(x):
                 value, gradient = problem.evaluate(scale * x)

@@ -80,6 +80,24 @@ class DualBlock:
         augmented = objective.augmented(self._model, batch.labels, batch.node_weight)
         self.costs = np.where(self._allowed, _vector(augmented) * self._temperature, 0.0)
 
+    @classmethod
+    def of_risk(cls, risk, C, start, scale):
+        """Blocks of all batches: one example each, but those of weight zero, which have no say.
+
+        Parameters
+        ----------
+        risk : EmpiricalRisk
+        C : float
+        start : ndarray of shape (n_coef,)
+        scale : ndarray of shape (n_coef,)
+
+        Returns
+        -------
+        list of DualBlock
+        """
+        weights = [1.0 if batch.weight is None else batch.weight[0] for batch in risk.batches]
+        return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
+
     def _truth(self, batch: Any, objective: Objective) -> Statistics:
         """Statistics of the labels, completed by marginals at the first weights."""
         model = objective.augmented(
