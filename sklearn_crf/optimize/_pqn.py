@@ -24,8 +24,6 @@ def minimize_pqn(
     most_left: float = np.inf,
     memory: int = 10,
     inner_iter: int = 10,
-    backtracking: float = 0.5,
-    sufficient_decrease: float = 0.0001,
     precision: float = ROUNDING,
     callback: Callback | None = None,
 ) -> OptimizeResult:
@@ -40,14 +38,13 @@ def minimize_pqn(
     this pays where ``fun`` costs far more than a projection. The value never rises.
     """
     # most_left: share of the value that may be left to fall, as far as the last iterations tell
-    shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
-    check_options(max_iter, tol, counts={"memory": memory, "inner_iter": inner_iter}, shares=shares)
-    run = ProjectedRun(fun, project, x0, 1, callback, precision)
+    check_options(max_iter, tol, memory=memory, inner_iter=inner_iter)
+    run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
     if run.has_converged(tol, most_left):
         return run.result(True, "CONVERGENCE: no iteration was needed")
     model = _QuadraticModel(memory)
     while run.nit < max_iter:
-        if not _step(run, model, inner_iter, backtracking, sufficient_decrease):
+        if not _step(run, model, inner_iter):
             return run.result(False, "ABNORMAL: no better point on the line")
         if run.has_converged(tol, most_left):
             return run.result(True, "CONVERGENCE: projected gradient within tol")
@@ -57,15 +54,15 @@ def minimize_pqn(
     return run.result(False, AT_LIMIT)
 
 
-def _step(run, model, inner_iter, backtracking, sufficient_decrease):
+def _step(run, model, inner_iter):
     """Move towards the minimum of the model, or along the projected gradient if that fails."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
-        if run.gradient @ direction < 0 and run.move_along(direction, backtracking, sufficient_decrease):
+        if run.gradient @ direction < 0 and run.move_along(direction):
             return True
         model.forget()
     direction = run.project(run.x - run.gradient / max(run.residual, 1.0)) - run.x
-    return run.move_along(direction, backtracking, sufficient_decrease)
+    return run.move_along(direction)
 
 
 class _QuadraticModel:

@@ -11,21 +11,21 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Shortest step of a line search.
-_SHORTEST = 1e-14
+# Shortest step of a line search, and the share of the decrease that a slope promises which is enough.
+_SHORTEST, _ENOUGH = 1e-14, 1e-4
+
+# Spectral steps are between these.
+_LEAST_STEP, _MOST_STEP = 1e-10, 1e10
 
 
-def check_options(max_iter, tol, *, counts, shares):
-    """Raise for the first option that is out of range; ``counts`` and ``shares`` are options by name."""
+def check_options(max_iter, tol, **counts):
+    """Raise for the first option that is out of range."""
     _iterates.check_max_iter(max_iter)
     if not tol >= 0:
         raise ValueError(f"tol must not be negative, got {tol!r}.")
     for name, value in counts.items():
         if not value >= 1:
             raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    for name, value in shares.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must lie between 0 and 1, got {value!r}.")
 
 
 class ProjectedRun:
@@ -36,7 +36,11 @@ class ProjectedRun:
     # moved, turned: the last step, and by what the gradient changed along it
     # residual: largest entry of the projected gradient
 
-    def __init__(self, fun, project, x0, history, callback, precision):
+    # history: last values of which a step must be below the largest
+    # shrink: factor of a step that is not good enough
+
+    def __init__(self, fun, project, x0, *, history, shrink, callback, precision):
+        self.shrink = shrink
         self.fun, self.project, self.callback = fun, project, callback
         self.precision = precision
         self.x = project(_iterates.checked_start(x0))
@@ -58,7 +62,7 @@ class ProjectedRun:
     def _residual(self, x, gradient):
         return _iterates.largest(self.project(x - gradient) - x)
 
-    def move_along(self, direction, backtracking, sufficient_decrease):
+    def move_along(self, direction):
         """Take the longest step that is good enough; False if there is none.
 
         Where values differ by less than their error, the decrease is estimated from the slopes at both ends, which have
@@ -75,13 +79,13 @@ class ProjectedRun:
         while length > shortest:
             x = self.x + length * direction
             value, gradient = self._evaluated(x, self.nfev)
-            enough = sufficient_decrease * length * min(slope, 0.0)
+            enough = _ENOUGH * length * min(slope, 0.0)
             rise = 0.5 * length * (slope + float(gradient @ direction))
             is_level = value <= reference + self.precision * size and rise <= enough + ROUNDING * size
             if (value <= reference + enough or is_level) and np.all(np.isfinite(gradient)):
                 self._accept(x, value, gradient)
                 return True
-            length *= backtracking
+            length *= self.shrink
         return False
 
     def _accept(self, x, value, gradient):
@@ -125,9 +129,6 @@ def minimize_spg(
     tol: float = 1e-06,
     history: int = 10,
     first_step: float | None = None,
-    step_range: tuple[float, float] = (1e-10, 10000000000.0),
-    backtracking: float = 0.3,
-    sufficient_decrease: float = 0.0001,
     precision: float = ROUNDING,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
@@ -142,19 +143,16 @@ def minimize_spg(
     taken if it falls enough below the largest of the last values.
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
-    shares = {"backtracking": backtracking, "sufficient_decrease": sufficient_decrease}
-    check_options(max_iter, tol, counts={"history": history}, shares=shares)
-    if not 0 < step_range[0] <= step_range[1] < np.inf:
-        raise ValueError(f"step_range must be two positive numbers in ascending order, got {step_range!r}.")
-    run = ProjectedRun(fun, project, x0, history, callback, precision)
+    check_options(max_iter, tol, history=history)
+    run = ProjectedRun(fun, project, x0, history=history, shrink=0.3, callback=callback, precision=precision)
     if run.residual <= tol:
         return run.result(True, "CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
         # Rounding can make a spectral step far too long; the step of the plain gradient is the fallback.
-        for length in (np.clip(step, *step_range), 1.0):
+        for length in (np.clip(step, _LEAST_STEP, _MOST_STEP), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
-            if run.move_along(direction, backtracking, sufficient_decrease):
+            if run.move_along(direction):
                 break
         else:
             return run.result(False, "ABNORMAL: no better point on the line")
@@ -162,11 +160,7 @@ def minimize_spg(
             return run.result(True, "CONVERGENCE: projected gradient within tol")
         if run.stopped:
             return run.result(True, "STOP: by the callback")
-        step = _spectral_step(run, step_range[1])
+        # The inverse curvature along the last step.
+        curvature = float(run.moved @ run.turned)
+        step = float(run.moved @ run.moved) / curvature if curvature > 0 else _MOST_STEP
     return run.result(False, _iterates.AT_LIMIT)
-
-
-def _spectral_step(run, longest):
-    """Inverse curvature along the last step."""
-    curvature = float(run.moved @ run.turned)
-    return float(run.moved @ run.moved) / curvature if curvature > 0 else longest

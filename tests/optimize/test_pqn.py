@@ -129,8 +129,6 @@ def test_slopes_decide_where_values_are_inexact():
         ({"tol": -1.0}, "tol"),
         ({"memory": 0}, "memory"),
         ({"inner_iter": 0}, "inner_iter"),
-        ({"backtracking": 1.0}, "backtracking"),
-        ({"sufficient_decrease": 0.0}, "sufficient_decrease"),
     ],
 )
 def test_options(options, message):

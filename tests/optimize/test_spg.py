@@ -119,9 +119,6 @@ def test_callback_and_start():
         ({"max_iter": -1}, "max_iter"),
         ({"tol": -1.0}, "tol"),
         ({"history": 0}, "history"),
-        ({"step_range": (1.0, 0.5)}, "step_range"),
-        ({"backtracking": 1.0}, "backtracking"),
-        ({"sufficient_decrease": 0.0}, "sufficient_decrease"),
     ],
 )
 def test_options(options, message):
@@ -143,8 +140,8 @@ def test_steps_within_the_rounding_of_x_are_none():
         calls.append(x)
         return 0.5 * float(x @ x), x
 
-    run = ProjectedRun(fun, np.copy, np.full(2, 1e6), 1, None, ROUNDING)
-    assert not run.move_along(np.full(2, -1e-11), 0.5, 1e-4)
+    run = ProjectedRun(fun, np.copy, np.full(2, 1e6), history=1, shrink=0.5, callback=None, precision=ROUNDING)
+    assert not run.move_along(np.full(2, -1e-11))
     assert len(calls) == 1
-    assert run.move_along(np.full(2, -1e-3), 0.5, 1e-4)
+    assert run.move_along(np.full(2, -1e-3))
     assert run.nit == 1
