@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -151,7 +151,8 @@ class EmpiricalRisk:
         self.batches = batches
         self.n_jobs = n_jobs
         self.seed = seed
-        self._states = [None] * len(batches)
+        #: State of the inferences between passes, an entry for each batch; to be given to a risk of the same.
+        self.carried: list[Any] = [None] * len(batches)
         self._edges, self._by_weight = {}, {}
         self.n_passes = 0
         self._labelled = np.array([weight_of_nodes(batch)[batch.labels >= 0].sum() for batch in batches])
@@ -188,15 +189,6 @@ class EmpiricalRisk:
         return self.n_edges / max(self.n_nodes, 1)
 
     @property
-    def carried(self):
-        """State of the inferences between passes, an entry for each batch; to be given to a risk of the same."""
-        return self._states
-
-    @carried.setter
-    def carried(self, states):
-        self._states = states
-
-    @property
     def curvature(self):
         """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None where none is known."""
         if not isinstance(self.potentials, SparsePotentials):
@@ -209,10 +201,8 @@ class EmpiricalRisk:
         """Whether values and gradients are those of one function on the graphs at hand."""
         if self.objective.exact_on != "forest":
             return self.objective.exact_on == "any"
-        return all(batch.example.is_forest or self._is_exact_for(batch) for batch in self.batches)
-
-    def _is_exact_for(self, batch):
-        return self.objective.is_exact_for(self.potentials.model(np.zeros(self.potentials.n_coef), batch.example))
+        zeros, others = np.zeros(self.potentials.n_coef), [b for b in self.batches if not b.example.is_forest]
+        return all(self.objective.is_exact_for(self.potentials.model(zeros, batch.example)) for batch in others)
 
     @property
     def label_counts(self):
@@ -300,9 +290,9 @@ class EmpiricalRisk:
         options = {"node_weight": batch.node_weight} if weighs else {}
         with convergence_left_to_caller(), batch.named_in_errors():
             loss = objective.loss_statistics(
-                model, batch.labels, state=self._states[i], seed=seed, n_threads=n_threads, **options
+                model, batch.labels, state=self.carried[i], seed=seed, n_threads=n_threads, **options
             )
-        self._states[i] = loss.state
+        self.carried[i] = loss.state
         part = weighted_loss(batch, loss, by_weight)
         if not pulls_back:
             return part
@@ -388,7 +378,7 @@ class EmpiricalRisk:
 
     def forget(self):
         """Drop what inferences carry from call to call: the next pass starts cold."""
-        self._states = [None] * len(self.batches)
+        self.carried = [None] * len(self.batches)
 
 
 # Weights of examples, of whose nodes, edges and factors those of a batch share tables -------------------------------

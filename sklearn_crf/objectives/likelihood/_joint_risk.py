@@ -292,9 +292,9 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         probabilities = self.trees[i].edge_probabilities(coef[self._part(i)])
         inference = TRWMessagePassing(probabilities, **self._limits)
         with convergence_left_to_caller(), batch.named_in_errors():
-            free = inference.marginals_for_learning(model, init=self._states[i], n_threads=n_threads)
+            free = inference.marginals_for_learning(model, init=self.carried[i], n_threads=n_threads)
             if free.converged:
-                self._states[i] = free.state
+                self.carried[i] = free.state
                 pairs = inference.edge_marginals(model, init=free.state, n_threads=n_threads)
             else:
                 free, pairs = self._convergent(model, probabilities)
