@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import fixed_ranges, kept_threads, map_tasks, single_threaded_blas
-from sklearn_crf.encoding import number_of_examples, object_array, validate_sample_weight
+from sklearn_crf.encoding import number_of_examples, validate_sample_weight
 from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._objectives import FieldRisk, solver_of, statistics_of_mean
@@ -19,7 +19,7 @@ from sklearn_crf.rtf._prediction import FittedField, restored_values
 from sklearn_crf.rtf._rounds import random_rectangles
 from sklearn_crf.rtf._scaling import ScaledLoss, whitening_of_types
 from sklearn_crf.rtf._training import Trained, TreeField, held_out_images, train
-from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, n_masks
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, in_layout_of, n_masks
 from sklearn_crf.rtf.images._corruption import corrupted_image
 from sklearn_crf.rtf.images._degradation import Degradations, Observation, degraded_image, read_clean
 from sklearn_crf.rtf.images._input import Reading
@@ -112,7 +112,7 @@ class _Folds(NamedTuple):
             values = _predicted(options, field.attributes, _taken(X, own), _of_some(degradations, own))
             for i, value in zip(own, values, strict=True):
                 found[i] = value
-        return _in_layout_of(X, found)
+        return in_layout_of(X, found)
 
 
 def _predicted(options, fitted, X, degradations):
@@ -170,7 +170,7 @@ def _redrawn(corruption, X, degradations, seeds):
             drawn.append(degraded_image(np.asarray(x), used[-1], rng, kind))
         else:
             drawn.append(corrupted_image(corruption, np.asarray(x), rng, kind))
-    return _in_layout_of(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
+    return in_layout_of(X, drawn), Degradations([(own,) for own in used], of_clean=False) if of_clean else None
 
 
 def with_channels(X, predicted):
@@ -178,13 +178,7 @@ def with_channels(X, predicted):
     values = [p[..., None] if np.ndim(p) < np.ndim(x) else p for x, p in zip(X, predicted, strict=True)]
     kind = np.result_type(InputSample.of(X).kind, InputSample.of(values).kind)
     joined = [np.concatenate([np.asarray(x), own], axis=-1, dtype=kind) for x, own in zip(X, values, strict=True)]
-    return _in_layout_of(X, joined)
-
-
-def _in_layout_of(X, images):
-    """Images as one array, or an array of objects where X is a list."""
-    is_list = isinstance(X, list | tuple) or np.asarray(X).dtype == object
-    return object_array(images) if is_list else np.stack(images)
+    return in_layout_of(X, joined)
 
 
 def channel_gradient(potentials, coef, image, linear, channels):

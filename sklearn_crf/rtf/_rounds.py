@@ -250,22 +250,26 @@ class Rounds:
         reach = 0 if self.bank is None else self.bank.reach_
         # Slices of volumes are filtered one by one.
         reaches = [0] * (len(shape) - 2) + [reach, reach]
-        around = [
-            slice(max(0, own.start - beyond), min(length, own.stop + beyond))
-            for own, length, beyond in zip(sides, shape, reaches, strict=True)
-        ]
-        features = np.ascontiguousarray(plane[tuple(around)])
+        around, inner = _widened(sides, shape, reaches)
+        features = np.ascontiguousarray(plane[around])
         if self.bank is not None:
             features = filtered(self.bank, [features], n_threads)[0]
-        inner = tuple(
-            slice(own.start - outer.start, own.stop - outer.start) for own, outer in zip(sides, around, strict=True)
-        )
         features = np.ascontiguousarray(features[inner])
         weights = None if self.images.weights is None else [cut_values(self.images.weights[i], shape, sides)]
         targets = [cut_values(self.images.targets[i], shape, sides)]
         graph = self.images.graph_of(features.shape[:-1])
         observations = self._observations([i], [plane[tuple(sides)]], level)
         return TrainingData([features], [graph], targets, weights, observations)
+
+
+def _widened(sides, shape, margins):
+    """Slices of an image that go beyond others by margins, and the places of the others within them."""
+    around = tuple(
+        slice(max(0, own.start - beyond), min(length, own.stop + beyond))
+        for own, length, beyond in zip(sides, shape, margins, strict=True)
+    )
+    inner = (slice(own.start - outer.start, own.stop - outer.start) for own, outer in zip(sides, around, strict=True))
+    return around, tuple(inner)
 
 
 def sampled_rows(data, max_samples, rng):
@@ -309,15 +313,9 @@ def with_surroundings(data, squares, margin):
     cuts = []
     for number, *sides in squares:
         shape = data.features[number].shape[:-1]
-        around = [
-            slice(max(part.start - margin, 0), min(part.stop + margin, length))
-            for part, length in zip(sides, shape, strict=True)
-        ]
+        around, inside = _widened(sides, shape, [margin] * len(shape))
         cut = data.cut(number, *around)
         weight = np.zeros(cut.features[0].shape[:-1])
-        inside = tuple(
-            slice(part.start - whole.start, part.stop - whole.start) for part, whole in zip(sides, around, strict=True)
-        )
         # The loss of a cut is a mean over its own pixels: the weights make it one over the pixels of the image.
         weight[inside] = weight.size / np.prod(shape)
         own = np.ones(1) if data.weights is None else cut.weights[0]

@@ -23,22 +23,22 @@ from sklearn_crf.rtf.images._input import Reading, TrainingData
 def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> TreeData:
     """The data of a fit on shards."""
     refuse_labels(y, sample_weight)
-    reader = _Reader(uuid4().hex, options.reading, options.targets, options.n_jobs)
-    found = shards.map(_survey, reader)
+    request = _Request(uuid4().hex, options.reading, options.targets, options.n_jobs)
+    found = shards.map(_survey, request)
     require_one_vector_level(found)
     outline = Outline.joined([part.outline for part in found], [part.name for part in found])
-    reader = reader._replace(reading=_knowing(reader.reading, outline, found))
+    request = request._replace(reading=_knowing(request.reading, outline, found))
     gaps = tuple(sorted({c for part in found for c in part.gaps}))
     labels = [labels for part in found for labels in part.labels]
 
     def counted(targets):
-        return np.sum(shards.map(_count_classes, reader._replace(targets=targets)), axis=0)
+        return np.sum(shards.map(_count_classes, request._replace(targets=targets)), axis=0)
 
-    reader = reader._replace(targets=options.targets.of_shards(gaps, labels, counted))
-    described = shards.map(_describe, reader)
-    common = reader.targets.common([part.targets for part in described])
-    known = reader.reading.known or {}
-    images = ShardedImages(shards, reader._replace(common=common), described)
+    request = request._replace(targets=options.targets.of_shards(gaps, labels, counted))
+    described = shards.map(_describe, request)
+    common = request.targets.common([part.targets for part in described])
+    known = request.reading.known or {}
+    images = ShardedImages(shards, request._replace(common=common), described)
     units = ChannelUnits.of(known, found[0].sample.values.shape[1])
     return TreeData(images, outline, described[0].offsets, units, gaps or tuple(known["missing_channels_"]), common)
 
@@ -72,14 +72,27 @@ class _Survey(NamedTuple):
     sample: InputSample  # of X
 
 
-class _Reader(NamedTuple):
-    """How shards read their images."""
+class _Request(NamedTuple):
+    """What shards are asked for: how to read their images, which of them to take, and what a round sees of these."""
 
-    key: str
+    key: str  # of the images as they are read
     reading: Reading
     targets: Targets
     n_jobs: int | None
     common: Common | None = None  # of the targets of all shards
+    key_of_rounds: str = ""
+    choices: Any = None  # list, of each shard
+    firsts: Any = None  # list, number of the first image of each shard
+    seed: int = 0
+    bank: Any = None
+    key_of_data: str = ""
+    level: int = 0
+    cuts: Any = None  # list of rectangles (image, rows, columns); None for whole images
+
+    @property
+    def is_table(self):
+        """Whether the one plane of a shard is a table of rows."""
+        return self.reading.known["lattice_ndim_"] == 0
 
     def threads_on(self, shard):
         """Threads for the images of a shard: one where workers have a thread for each of their tasks."""
@@ -99,44 +112,44 @@ class _Description(NamedTuple):
     step: int  # sides of parts of images are multiples of this
 
 
-def _survey(shard, reader):
+def _survey(shard, request):
     shard.cache.clear()
     shard.memory.clear()
     with shard.named_in_errors():
-        planes, gaps, labels = reader.targets.survey(reader.reading_on(shard), *shard.load())
+        planes, gaps, labels = request.targets.survey(request.reading_on(shard), *shard.load())
     outline = Outline.of(planes.encoded)
     return _Survey(shard.name, outline, planes.missing, gaps, labels, VECTOR_LEVEL, planes.sample)
 
 
-def _count_classes(shard, reader):
+def _count_classes(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
-        return reader.targets.counts(reader.reading_on(shard), X, y, weight)
+        return request.targets.counts(request.reading_on(shard), X, y, weight)
 
 
-def _read(shard, reader):
+def _read(shard, request):
     """Images of a shard, which are read once as long as memory allows it."""
     key, read = shard.cache.get("read", (None, None))
-    if key != reader.key:
+    if key != request.key:
         X, y, weight = shard.load()
         with shard.named_in_errors():
-            read = reader.targets.read_given(reader.reading_on(shard), X, y, weight)
-        shard.cache["read"] = reader.key, read
+            read = request.targets.read_given(request.reading_on(shard), X, y, weight)
+        shard.cache["read"] = request.key, read
     return read
 
 
-def _describe(shard, reader):
-    read = _read(shard, reader)
+def _describe(shard, request):
+    read = _read(shard, request)
     shapes = [plane.shape[:-1] for plane in read.planes.features]
     step = 1 if read.degradations is None else read.degradations.step
-    return _Description(reader.targets.found(read), shapes, read.planes.offsets, step)
+    return _Description(request.targets.found(read), shapes, read.planes.offsets, step)
 
 
 class ShardedImages:
     """The training images of a fit, in shards."""
 
-    def __init__(self, shards, reader, described):
-        self.shards, self._reader = shards, reader
+    def __init__(self, shards, request, described):
+        self.shards, self._request = shards, request
         self._shapes, self._step = [part.shapes for part in described], described[0].step
 
     @property
@@ -152,13 +165,13 @@ class ShardedImages:
                 "fewer images in each shard."
             )
         shapes, firsts, choices = self._chosen(choice)
-        making = _Making(uuid4().hex, self._reader, choices, firsts, seed)
-        return ShardedRounds(self.shards, making, shapes, firsts, self._step, max_samples, n_jobs)
+        request = self._request._replace(key_of_rounds=uuid4().hex, choices=choices, firsts=firsts, seed=seed)
+        return ShardedRounds(self.shards, request, shapes, self._step, max_samples)
 
     def has_targets(self, choice):
         """Whether the target of a pixel of the chosen images counts."""
-        _, firsts, choices = self._chosen(choice)
-        return any(self.shards.map(_has_targets, _Making("", self._reader, choices, firsts, 0)))
+        choices = self._chosen(choice)[2]
+        return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def _chosen(self, choice):
         """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
@@ -178,33 +191,22 @@ class ShardedImages:
         return [self.shapes[i] for i in members], bounds.tolist(), choices
 
 
-class _Making(NamedTuple):
-    """How shards make the data of rounds."""
-
-    key: str
-    reader: _Reader
-    choices: list  # of each shard
-    firsts: list  # number of the first image of each shard
-    seed: int
-    bank: Any = None
-
-
-def _images(shard, making):
-    read = _read(shard, making.reader)
+def _images(shard, request):
+    read = _read(shard, request)
     with shard.named_in_errors():
-        return making.reader.targets.images(read, making.reader.common)
+        return request.targets.images(read, request.common)
 
 
-def _has_targets(shard, making):
-    return _images(shard, making).has_targets(making.choices[shard.number])
+def _has_targets(shard, request):
+    return _images(shard, request).has_targets(request.choices[shard.number])
 
 
-def _rounds(shard, making):
-    key = "rounds", making.key
+def _rounds(shard, request):
+    key = "rounds", request.key_of_rounds
     if key not in shard.cache:
-        images, n_jobs = _images(shard, making), making.reader.threads_on(shard)
-        rounds = images.rounds(making.choices[shard.number], None, None, making.seed, n_jobs)
-        rounds.first, rounds.bank = making.firsts[shard.number], making.bank
+        images, n_jobs = _images(shard, request), request.threads_on(shard)
+        rounds = images.rounds(request.choices[shard.number], None, None, request.seed, n_jobs)
+        rounds.first, rounds.bank = request.firsts[shard.number], request.bank
         shard.cache[key] = rounds
     return shard.cache[key]
 
@@ -212,123 +214,110 @@ def _rounds(shard, making):
 class ShardedRounds:
     """Data of each round, as of Rounds, of images in shards."""
 
-    def __init__(self, shards, making, shapes, firsts, step, max_samples, n_jobs):
-        self.shards, self.making, self.shapes, self.firsts = shards, making, shapes, firsts
-        self.step, self.max_samples, self.n_jobs = step, max_samples, n_jobs
+    def __init__(self, shards, request, shapes, step, max_samples):
+        self.shards, self.request, self.shapes = shards, request, shapes
+        self.step, self.max_samples = step, max_samples
         self._last = None
 
     def take_bank(self, bank):
         """Compute the channels for trees and leaves by a filter bank from now on."""
-        self.making = self.making._replace(bank=bank, key=uuid4().hex)
+        self.request = self.request._replace(bank=bank, key_of_rounds=uuid4().hex)
 
     def first_pairs(self, n):
         """Inputs, targets and weights of the first images, and the noise of their degradations."""
-        found = self.shards.map(_first_pairs, (self.making, n))
+        found = self.shards.map(_first_pairs, (self.request, n))
         return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
     def mean_square_differences(self, types):
         """Of the targets at the two pixels of the factors of each type."""
-        found = self.shards.sum(_square_differences, (self.making, types))
+        found = self.shards.sum(_square_differences, (self.request, types))
         return [total / max(count, 1) for total, count in found]
 
     def __call__(self, level):
         """Data of a round; rounds that do not differ share one object."""
         is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
-        number = level if is_part or self.making.reader.targets.are_drawn else 0
+        number = level if is_part or self.request.targets.are_drawn else 0
         if self._last is None or self._last.level != number:
             if self._last is not None:
                 self._last.drop()
             cuts = None
             if is_part:
-                rng = round_of(level, self.making.seed)
+                rng = round_of(level, self.request.seed)
                 cuts = random_rectangles(self.shapes, self.max_samples, self.step, rng)
             n_images = len(self.shapes) if cuts is None else len(cuts)
-            self._last = ShardedData(self.shards, _Data(uuid4().hex, self.making, number, cuts), n_images, self.n_jobs)
+            request = self.request._replace(key_of_data=uuid4().hex, level=number, cuts=cuts)
+            self._last = ShardedData(self.shards, request, n_images)
         return self._last
 
 
-def _first_pairs(shard, request):
-    making, n = request
-    first = making.firsts[shard.number]
-    return _rounds(shard, making).first_pairs(max(0, n - first))
+def _first_pairs(shard, asked):
+    request, n = asked
+    first = request.firsts[shard.number]
+    return _rounds(shard, request).first_pairs(max(0, n - first))
 
 
-def _square_differences(shard, request):
-    making, types = request
-    return [_rounds(shard, making).images.square_differences(kind) for kind in types]
-
-
-class _Data(NamedTuple):
-    """The data of one round."""
-
-    key: str
-    making: _Making
-    level: int
-    cuts: list | None  # rectangles (image, rows, columns); None for whole images
-
-    @property
-    def is_table(self):
-        """Whether the one plane of a shard is a table of rows."""
-        return self.making.reader.reading.known["lattice_ndim_"] == 0
+def _square_differences(shard, asked):
+    request, types = asked
+    return [_rounds(shard, request).images.square_differences(kind) for kind in types]
 
 
 _NO_IMAGES = TrainingData([], [], [], None)
 
 
-def _data(shard, wanted):
+def _data(shard, request):
     """The images of a shard in a round."""
-    kept = shard.memory if wanted.cuts is not None else shard.cache
-    key, data = kept.get(("data", wanted.making.key), (None, None))
-    if key != wanted.key:
-        rounds = _rounds(shard, wanted.making)
-        first, last = wanted.making.firsts[shard.number : shard.number + 2]
+    kept = shard.memory if request.cuts is not None else shard.cache
+    key, data = kept.get(("data", request.key_of_rounds), (None, None))
+    if key != request.key_of_data:
+        rounds = _rounds(shard, request)
+        first, last = request.firsts[shard.number : shard.number + 2]
         with shard.named_in_errors(), single_threaded_blas():
-            if wanted.cuts is None:
-                data = rounds.whole_images(wanted.level) if last > first else _NO_IMAGES
+            if request.cuts is None:
+                data = rounds.whole_images(request.level) if last > first else _NO_IMAGES
             else:
-                own = [(i - first, *sides) for i, *sides in wanted.cuts if first <= i < last]
-                data = rounds.rectangles(own, wanted.level) if own else _NO_IMAGES
+                own = [(i - first, *sides) for i, *sides in request.cuts if first <= i < last]
+                data = rounds.rectangles(own, request.level) if own else _NO_IMAGES
         # Rectangles are few: reading the images of a shard for each evaluation would take longer than that.
-        kept["data", wanted.making.key] = wanted.key, data
+        kept["data", request.key_of_rounds] = request.key_of_data, data
     return data
 
 
 class ShardedData:
     """Images of one round, or of all of them, as of TrainingData."""
 
-    def __init__(self, shards, wanted, n_images, n_jobs):
-        self.shards, self.wanted, self.n_images, self.n_jobs = shards, wanted, n_images, n_jobs
-        self.level = wanted.level
+    def __init__(self, shards, request, n_images):
+        self.shards, self.request, self.n_images = shards, request, n_images
+        self.level = request.level
         self._weight = None
         self._risks = []
 
     def parts(self, function, *arguments):
         """Results of a function of the images of each shard, and the number of the shard."""
-        return self.shards.map(_of_data, (self.wanted, function, arguments))
+        return self.shards.map(_of_data, (self.request, function, arguments))
 
     def total(self, function, *arguments):
         """Sum over the shards of what a function of their images gives."""
-        return self.shards.sum(_of_data, (self.wanted, function, arguments))
+        return self.shards.sum(_of_data, (self.request, function, arguments))
 
     def risk(self, objective, field):
         """Mean loss of a field."""
         if self._weight is None:
-            self._weight = self.total(_weight_of, self.wanted.is_table)
+            self._weight = self.total(_weight_of, self.request.is_table)
         whole = Whole(self.n_images, self._weight)
-        make = partial(_FieldOfShard, self.wanted, objective, whole)
-        self._risks.append(KeptObjects(self.shards, make, stays=self.wanted.cuts is not None))
-        return ShardedFieldRisk(self._risks[-1], field, whole, self.n_jobs)
+        make = partial(_FieldOfShard, self.request, objective, whole)
+        self._risks.append(KeptObjects(self.shards, make, stays=self.request.cuts is not None))
+        return ShardedFieldRisk(self._risks[-1], field, whole, self.request.n_jobs)
 
     def drop(self):
         """Release what shards keep of the round."""
         for kept in self._risks:
             kept.drop()
-        self.shards.map(_drop_data, self.wanted.making.key)
+        self.shards.map(_drop_data, self.request.key_of_rounds)
 
 
-def _of_data(shard, request):
-    wanted, function, arguments = request
-    data = _data(shard, wanted)
+def _of_data(shard, asked):
+    request, function, arguments = asked
+    data = _data(shard, request)
     with shard.named_in_errors(), single_threaded_blas():
         return function(data, shard.number, *arguments)
 
@@ -349,10 +338,10 @@ def _drop_data(shard, key):
 class _FieldOfShard:
     """The mean loss of a field over the images of a shard, whose trees may grow."""
 
-    def __init__(self, wanted, objective, whole, shard):
-        self.data, self.objective, self.n_jobs = _data(shard, wanted), objective, wanted.making.reader.threads_on(shard)
+    def __init__(self, request, objective, whole, shard):
+        self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.threads_on(shard)
         # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.
-        n_rows = len(self.data.targets[0]) if wanted.is_table else 1
+        n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
         self.field, self.risk = None, None  # type: Any, Any
 

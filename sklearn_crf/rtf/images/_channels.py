@@ -350,6 +350,11 @@ def _is_stack(X):
     return hasattr(X, "shape") and X.dtype != object
 
 
+def in_layout_of(X, images):
+    """Images as one array if X is one, else as an array of objects."""
+    return np.stack(images) if _is_stack(X) else object_array(images)
+
+
 def _require_several(X):
     """Raise if X is or may be one image."""
     shape: tuple = X.shape if _is_stack(X) else ()
@@ -395,17 +400,17 @@ class Channels(NamedTuple):
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = predict(self.X, return_std, known, self.of_images(of_images))
         if return_std:
-            return tuple(self.together(part, _is_stack(X)) for part in found)
-        return self.together(found, _is_stack(X))
+            return tuple(self.together(part, X) for part in found)
+        return self.together(found, X)
 
-    def together(self, values, is_stack):
-        """Values (H, W) of each colour as those of images."""
+    def together(self, values, X):
+        """Values (H, W) of each colour as those of the images of X."""
         found, first = [], 0
         for n in self.n_colours:
             own = values[first : first + max(n, 1)]
             found.append(np.stack(list(own), axis=-1) if n else own[0])
             first += max(n, 1)
-        return np.stack(found) if is_stack else object_array(found)
+        return in_layout_of(X, found)
 
 
 def _apart(images):

@@ -12,10 +12,9 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 
 from sklearn_crf._numbers import as_array
-from sklearn_crf.encoding import object_array
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._options import Options
-from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, known_values, of_clean_images
+from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, in_layout_of, known_values, of_clean_images
 from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_within
 
 
@@ -467,7 +466,7 @@ def lifted(X, degradations):
     found = [
         units.given(own[0].lifted(units.seen(np.asarray(x)))) for x, own in zip(X, degradations.choices, strict=True)
     ]
-    return object_array(found) if isinstance(X, list | tuple) or np.asarray(X).dtype == object else np.stack(found)
+    return in_layout_of(X, found)
 
 
 def degraded_image(image, degradation, rng, kind=None):
