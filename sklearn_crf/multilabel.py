@@ -73,8 +73,13 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     return edges[np.lexsort(edges.T[::-1])].astype(np.int32)
 
 
+# Labels that "auto" joins with each other: as many have 2^15 joint states.
+_MOST_JOINED = 15
+
+
 def _default_field():
-    return TRWCRF(pairwise="ising")
+    # The likeliest labels together: what the score counts is rows all of whose labels are right.
+    return TRWCRF(pairwise="ising", inference="map")
 
 
 def _has_probabilities(estimator):
@@ -96,9 +101,12 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier of this package, default=None
-        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising")``, exact on trees of labels.
-    structure : {"chow_liu", "full"} or array-like of shape (n_edges, 2), default="chow_liu"
+        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map")``, which predicts the
+        likeliest labels together: most rows are then right as a whole. With ``inference="auto"`` each label is the
+        likeliest by itself, and fewer of all labels are wrong.
+    structure : {"auto", "chow_liu", "full"} or array-like of shape (n_edges, 2), default="auto"
         Which labels depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or the pairs themselves.
+        "auto" is "full" for at most 15 labels, as many as are learned exactly in seconds, and else "chow_liu".
 
     Attributes
     ----------
@@ -134,17 +142,17 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     >>> field.predict(X).shape, field.predict_proba(X).shape
     ((60, 4), (60, 4))
     >>> len(field.edges_)
-    3
+    6
     """
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
     _parameter_constraints: ClassVar[dict] = {
         "estimator": [HasMethods(["fit", "predict"]), None],
-        "structure": [StrOptions({"chow_liu", "full"}), "array-like"],
+        "structure": [StrOptions({"auto", "chow_liu", "full"}), "array-like"],
     }
     estimator: Any = None
-    structure: str | ArrayLike = "chow_liu"
+    structure: str | ArrayLike = "auto"
 
     def set_params(self, **params: Any) -> "MultiLabelField":
         """Set parameters, also those of the field that is ``estimator``: ``estimator__C=0.1``.
@@ -363,14 +371,14 @@ def _indicator(y):
 def _edges(structure, Y, weight):
     n_labels = Y.shape[1]
     if isinstance(structure, str):
-        if structure == "full":
+        if structure == "full" or (structure == "auto" and n_labels <= _MOST_JOINED):
             return np.stack(np.triu_indices(n_labels, k=1), axis=1)
         return chow_liu_edges(Y, weight) if n_labels > 1 else []
     try:
         return Graph(n_labels, structure).edges
     except ValueError as error:
         raise InvalidParameterError(
-            f"structure must be 'chow_liu', 'full' or pairs of the {n_labels} labels: {error}"
+            f"structure must be 'auto', 'chow_liu', 'full' or pairs of the {n_labels} labels: {error}"
         ) from error
 
 

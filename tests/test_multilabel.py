@@ -17,6 +17,7 @@ from sklearn.utils.fixes import parse_version
 
 from sklearn_crf import TRWCRF, DRFClassifier, M3NClassifier, MultiLabelField, multilabel
 from sklearn_crf.inference import BruteForce
+from sklearn_crf.models import score
 from sklearn_crf.multilabel import chow_liu_edges
 from sklearn_crf.potentials import PairwiseTables
 
@@ -87,11 +88,22 @@ def test_the_tree_counts_a_row_of_weight_k_as_k_rows():
     rng = np.random.default_rng(0)
     rows, labels, times = rng.normal(size=(60, 3)), rng.integers(2, size=(60, 5)), rng.integers(4, size=60)
     copies = np.repeat(np.arange(60), times)
-    weighted = MultiLabelField().fit(rows, labels, sample_weight=times)
-    repeated = MultiLabelField().fit(rows[copies], labels[copies])
+    weighted = MultiLabelField(structure="chow_liu").fit(rows, labels, sample_weight=times)
+    repeated = MultiLabelField(structure="chow_liu").fit(rows[copies], labels[copies])
     assert_array_equal(weighted.edges_, repeated.edges_)
     assert_allclose(weighted.predict_proba(rows), repeated.predict_proba(rows), atol=1e-6)
-    assert not np.array_equal(weighted.edges_, MultiLabelField().fit(rows, labels).edges_)
+    assert not np.array_equal(weighted.edges_, MultiLabelField(structure="chow_liu").fit(rows, labels).edges_)
+
+
+def test_all_of_few_labels_are_joined_and_decoded_together():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(50, 3)), rng.integers(2, size=(50, 16))
+    field = MultiLabelField().fit(rows, labels[:, :4])
+    states = np.array(list(product([0, 1], repeat=4)))
+    best = [states[np.argmax([score(model, state) for state in states])] for model in field.models(rows)]
+    assert_array_equal(field.predict(rows), best)
+    assert len(field.edges_) == 6
+    assert len(MultiLabelField().fit(rows, labels).edges_) == 15
 
 
 def test_without_edges_it_is_one_logistic_regression_for_each_label():

@@ -11,7 +11,7 @@ at_the_coast = rng.integers(2, size=600)
 chance = np.array([[0.1, 0.1, 0.1, 0.8, 0.5], [0.8, 0.9, 0.6, 0.1, 0.1]])[at_the_coast]
 Y = (rng.random(chance.shape) < chance).astype(int)
 X = Y @ rng.normal(size=(5, 6)) + rng.normal(scale=2, size=(600, 6))
-field = MultiLabelField().fit(X, Y)
+field = MultiLabelField(structure="chow_liu").fit(X, Y)
 angles = 2 * np.pi * np.arange(5) / 5
 positions = np.stack([np.sin(angles), np.cos(angles)], axis=1)
 figure, ax = plt.subplots(figsize=(5, 4), layout="constrained")
