@@ -328,7 +328,7 @@ def thread_count(n_jobs):
     is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
     # The number of workers of a cluster is for tasks of joblib.
     with nullcontext() if is_local else parallel_config(backend="threading"):
-        return effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs)
+        return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
 def split_threads(n_jobs, n_tasks):

@@ -1,6 +1,7 @@
 """Metrics and scorers on structured labels, against scikit-learn's on flat ones."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -204,3 +205,14 @@ def test_scorers_pickle_and_say_what_they_are():
         assert scorer.metric.__name__ in repr(scorer)
     with pytest.raises(ValueError, match="response_method"):
         make_node_scorer(accuracy_score, response_method="transform")
+
+
+@pytest.mark.parametrize("metric", [node_accuracy_score, node_f1_score, node_jaccard_score])
+def test_labels_that_are_nan_are_named_without_a_warning(metric):
+    unknown = [np.where(labels == 1, np.nan, labels) for labels in PRED]
+    for pair, name in (((TRUE, unknown), "y_pred"), ((unknown, PRED), "y_true")):
+        with (
+            warnings.catch_warnings(action="error"),
+            pytest.raises(ValueError, match=f"Input {name} contains NaN: mark"),
+        ):
+            metric(*pair)

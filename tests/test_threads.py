@@ -39,7 +39,8 @@ from sklearn_crf._threads import (
 
 
 @pytest.mark.parametrize(
-    ("n_jobs", "n_tasks", "expected"), [(1, 5, (1, 1)), (4, 2, (2, 2)), (5, 2, (2, 2)), (3, 0, (1, 3)), (2, 9, (2, 1))]
+    ("n_jobs", "n_tasks", "expected"),
+    [(1, 5, (1, 1)), (4, 2, (2, 2)), (5, 2, (2, 2)), (3, 0, (1, 3)), (2, 9, (2, 1)), (2**40, 1, (1, 2**31 - 1))],
 )
 def test_split_threads(n_jobs, n_tasks, expected):
     assert split_threads(n_jobs, n_tasks) == expected

@@ -43,6 +43,19 @@ def convergence_left_to_caller() -> Any:
         yield
 
 
+@contextmanager
+def conflict_named(model: Any) -> Any:
+    """Name the nodes of the conflict where a model is found to be infeasible, if a search proves it."""
+    try:
+        yield
+        return
+    except Infeasible as error:
+        claim = error
+    if not isinstance(claim, Refuted):
+        nearest_allowed(model, None)
+    raise claim
+
+
 class Range(NamedTuple):
     """What must hold of a numeric option."""
 
@@ -160,7 +173,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             If the algorithm does not take this model, or ``init`` is no state of its results, or if it is proven that
             no labeling has a score above -inf. The message names nodes that have no allowed labeling together.
         """
-        self._require("map", model, init)
+        self._require("map", model, init, n_threads)
         close, taken = near_zero(model)
         found = self._best(close, init, n_threads)
         return found if close is model else moved(found, score(model, found.labels), taken)
@@ -208,10 +221,12 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         ValueError
             If the algorithm does not take this model, or ``init`` is no state of its results, or if it finds that no
             labeling has a score above -inf. Exact algorithms always do; marginals that fit together locally may exist
-            where that takes a search to show.
+            where that takes a search to show. The message names nodes that have no allowed labeling together, if a
+            short search finds them.
         """
-        self._require("marginals", model, init)
-        return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
+        self._require("marginals", model, init, n_threads)
+        with conflict_named(model):
+            return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
         """Marginals whose ``log_z`` has them as its derivative up to smaller errors than theirs.
@@ -232,7 +247,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         -------
         Marginals
         """
-        self._require("marginals", model, init)
+        self._require("marginals", model, init, n_threads)
         return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
@@ -252,8 +267,9 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         """
         if self.joined_nodes > 1 and has_parts(model):
             return node_marginals_of_parts(self, self._settled_nodes, model, n_threads)
-        self._require("marginals", model)
-        return self._node_marginals(model, n_threads)
+        self._require("marginals", model, n_threads=n_threads)
+        with conflict_named(model):
+            return self._node_marginals(model, n_threads)
 
     @property
     def joined_nodes(self) -> int:
@@ -306,9 +322,10 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         -------
         ndarray of shape (n_samples, N), int32
         """
-        self._require("sample", model)
+        self._require("sample", model, n_threads=n_threads)
         n_samples = as_integer(n_samples, "n_samples")
-        return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
+        with conflict_named(model):
+            return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def for_learning(self) -> "Inference":
         """The same algorithm with options for the many models of training, which change a little at a time.
@@ -349,7 +366,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     def _named(self, found):
         return found._replace(method=type(self).__name__) if getattr(found, "method", "") is None else found
 
-    def _require(self, task, model, init=None):
+    def _require(self, task, model, init=None, n_threads=1):
         name = type(self).__name__
         if task not in self.tasks:
             able = ", ".join(sorted(self.tasks))
@@ -369,6 +386,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         for switch in _SWITCHES:
             if not isinstance(getattr(self, switch, True), bool | np.bool_):
                 raise ValueError(f"{switch} must be True or False, got {getattr(self, switch)!r}.")
+        as_integer(n_threads, "n_threads", lowest=1)
         self._require_start(init)
         self._check_model(model)
 

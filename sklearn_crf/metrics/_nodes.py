@@ -30,6 +30,9 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
     true, pred = _joined(true, keep, "y_true"), _joined(pred, keep, "y_pred")
     if not n_trailing:
         encoding.require_same_kind(true, pred, "y_true", "the labels of y_pred")
+        for name, labels in (("y_true", true), ("y_pred", pred)):
+            if labels.dtype.kind == "f" and np.isnan(labels).any():
+                raise ValueError(f"Input {name} contains NaN: mark nodes without a label by missing_label.")
     return true, pred, None if weight is None else _joined(weight, keep, "sample_weight")
 
 

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from model_strategies import random_model
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 
 from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, Example, M3NClassifier
 from sklearn_crf.estimators._fitted_field import FieldParameters, FittedField
@@ -197,3 +198,16 @@ def test_tiles_of_a_large_image_keep_to_forbidden_pairs(inference, connectivity)
     image = rng.normal(scale=3.0, size=(20, 16, 3))
     found = predict_in_tiles(field, image, tile=5, margin=2, max_margin=2, inference=inference)
     assert count_broken(field.models([image]), [found.labels]) == 0
+
+
+@pytest.mark.parametrize("name", ["drf", "trw", "contrastive"])
+def test_evidence_that_is_forbidden_is_named_by_its_nodes(name):
+    rng = np.random.default_rng(0)
+    allowed = np.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 0, 1], [0, 0, 1, 1]])
+    X = list(np.eye(3)[allowed] + rng.normal(size=(4, 4, 3)))
+    field = clone(FIELDS[name]).set_params(pairwise=PairwiseTables(forbidden=FORBIDDEN))
+    field.fit(X, list(CLASSES[allowed]))
+    evidence = [[None] * 4, [None, "a", "c", None]]
+    for method in (field.predict, field.predict_proba):
+        with pytest.raises(ValueError, match=r"X\[1\]: model is infeasible: every labeling of nodes 1, 2 is forbidden"):
+            method(X[:2], evidence)

@@ -420,3 +420,25 @@ def test_no_start_of_another_kind_is_ignored(task, cls, shape):
     for init in ("rubbish", 3.5, object()):
         with pytest.raises((ValueError, TypeError), match=r"^init "):
             getattr(algorithm, task)(model, init=init)
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 1.5, "a", 2**40])
+@pytest.mark.parametrize("task", ["map", "marginals", "node_marginals"])
+def test_a_number_of_threads_is_named_where_none_is_needed(task, n_threads):
+    model = PairwiseModel(lattice((3,)), np.zeros((3, 2)), [np.eye(2)])
+    with pytest.raises(ValueError, match=r"^n_threads must"):
+        getattr(JunctionTree(), task)(model, n_threads=n_threads)
+
+
+@pytest.mark.parametrize(
+    "cls", [cls for cls in ALGORITHMS if {"map", "marginals"} & cls.tasks and cls.__name__ not in CUTS]
+)
+def test_nodes_of_a_conflict_are_named(cls):
+    """Nodes 1 and 2 have one state each, which may not be side by side."""
+    unary = np.zeros((4, 2))
+    unary[1:3, 1] = -np.inf
+    model = PairwiseModel(lattice((4,)), unary, [np.where(np.eye(2) > 0, -np.inf, 0.0)])
+    for task in ("map", "marginals", "node_marginals"):
+        if task.split("_")[-1] in cls.tasks:
+            with pytest.raises(ValueError, match="every labeling of nodes 1, 2 is forbidden"):
+                getattr(cls(), task)(model)

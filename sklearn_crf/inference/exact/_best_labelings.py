@@ -6,8 +6,8 @@ import numpy as np
 
 from sklearn_crf._options import options
 from sklearn_crf._threads import checkpoint
-from sklearn_crf.inference._base import Inference, at_least
-from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference._base import Inference, at_least, conflict_named
+from sklearn_crf.inference._results import Infeasible, scored_labeling
 
 
 class BestLabelings(NamedTuple):
@@ -86,7 +86,8 @@ class TreeBestLabelings(Inference):
         scores, places = _join_roots([lists[root] for root in roots], self.m)
         allowed = scores > -np.inf
         if not allowed.any():
-            raise ValueError("model is infeasible: every labeling has a score of -inf.")
+            with conflict_named(model):
+                raise Infeasible("model is infeasible: every labeling has a score of -inf.", proven=True)
         labels = np.array([_read_back(steps, roots, place, self.m, model.graph.n_nodes) for place in places[allowed]])
         return BestLabelings(labels.astype(np.int32), scores[allowed])
 

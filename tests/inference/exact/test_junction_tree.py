@@ -230,10 +230,8 @@ def test_observed_nodes_cost_nothing():
 def test_infeasible_models_are_an_error():
     different = np.array([[-np.inf, 0], [0, -np.inf]])
     odd_cycle = PairwiseModel(Graph(3, [[0, 1], [1, 2], [2, 0]]), np.zeros((3, 2)), different[None])
-    with pytest.raises(ValueError, match="model is infeasible: every labeling of nodes 0, 1, 2 is forbidden"):
-        JunctionTree().map(odd_cycle)
-    for task in (JunctionTree().marginals, JunctionTree().sample):
-        with pytest.raises(ValueError, match="model is infeasible: no labeling of the component of node 0"):
+    for task in (JunctionTree().map, JunctionTree().marginals, JunctionTree().sample):
+        with pytest.raises(ValueError, match="model is infeasible: every labeling of nodes 0, 1, 2 is forbidden"):
             task(odd_cycle)
     one, other = np.array([0, -np.inf]), np.array([-np.inf, 0])
     with pytest.raises(ValueError, match="every state of node 0 is forbidden"):
