@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 import sklearn_crf.preprocessing
 from sklearn_crf._numbers import as_array, as_integer, as_reals, without_mask
 from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
+from sklearn_crf.dense._tuning import HARDLY_ANY_RANGE
 from sklearn_crf.encoding._batches import object_array
 from sklearn_crf.restoration import _tuning as tuned
 from sklearn_crf.rtf import Blur, Downsampling, GaussianNoise, MissingPixels, RegressionTreeField
@@ -66,8 +67,8 @@ def restore(
     ----------
     image : array-like of shape (H, W), (H, W, 3) or (H, W, 4), or list of such images
         Grey, red-green-blue, or with an alpha channel, which is kept as it is. Bytes, 16-bit integers, booleans, or
-        floats: of the range 0 to 1 or -1 to 1 if all values lie within, else of 0 to 255 or of their own range. NaN
-        are missing pixels.
+        floats: of the range 0 to 1 or -1 to 1 if all values lie within, else of 0 to 255 or of their own range, which
+        they also have if they take a small part of the others. NaN are missing pixels.
     noise : "auto" or float, default="auto"
         Standard deviation of the noise, in units of the image. "auto" estimates it, for brightness and for each
         opponent colour: by the finest detail where the image is smooth, with ``kernel`` by the frequencies that the
@@ -89,8 +90,8 @@ def restore(
     Raises
     ------
     ValueError
-        If an image has another shape or infinite values, no pixel is known, or more than one of ``mask``, ``kernel``
-        and ``scale`` is given.
+        If an image has another shape or infinite values, no pixel is known, ``noise`` is more than the range of an
+        image, or more than one of ``mask``, ``kernel`` and ``scale`` is given.
 
     References
     ----------
@@ -174,6 +175,8 @@ def _restored(image: Any, mask: Any, task: _Task, name: str) -> np.ndarray:
     """Restore one image."""
     photo = _Photo.of(image, name)
     gaps = photo.gaps(mask, name)
+    if not isinstance(task.noise, str) and task.noise * photo.unit > BYTES[1]:
+        raise ValueError(f"noise={task.noise:g} is more than all of the range of {name}: give it in its units.")
     if gaps is None:
         levels = task.noise if isinstance(task.noise, str) else task.noise * photo.unit * photo.lengths
         return photo.made(task.planes(photo.planes, levels), task.scale)
@@ -212,7 +215,7 @@ class _Photo(NamedTuple):
         if not known.size:
             raise ValueError(f"{name} has no known pixel.")
         alpha = image[..., 3] if image.ndim == 3 and image.shape[2] == 4 else None
-        return cls(image, colours, alpha, range_of_type(image) or range_of_images([known]))
+        return cls(image, colours, alpha, range_of_type(image) or _range_of_values(known))
 
     @property
     def unit(self) -> float:
@@ -258,7 +261,7 @@ class _Photo(NamedTuple):
         if range_of_type(self.image) or self.ends in ((0.0, 1.0), (-1.0, 1.0)):
             values = np.clip(values, *self.ends)
         if self.image.dtype.kind in "iu":
-            values = np.rint(values)
+            values = np.clip(np.rint(values), np.iinfo(self.image.dtype).min, np.iinfo(self.image.dtype).max)
         values = (values >= 0.5) if self.image.dtype == bool else values.astype(self.image.dtype)
         if kept is not None:
             values[kept] = self.image[kept][..., :3] if values.ndim == 3 else self.image[kept]
@@ -266,6 +269,12 @@ class _Photo(NamedTuple):
             return values
         alpha = self.alpha.repeat(scale, axis=0).repeat(scale, axis=1)
         return np.concatenate([values, alpha[..., np.newaxis]], axis=2)
+
+
+def _range_of_values(known: np.ndarray) -> tuple[float, float]:
+    """Return the range of colours whose type does not say it: their own if they hardly use what they seem to have."""
+    low, high, ends = float(known.min()), float(known.max()), range_of_images([known])
+    return (low, high) if 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]) else ends
 
 
 def _of_channels(planes: Sequence) -> np.ndarray:

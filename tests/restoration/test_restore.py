@@ -55,6 +55,8 @@ FORMS = {
     "float32": (lambda x: x.astype(np.float32), lambda x: x),
     "floats of bytes": (lambda x: 255 * x, lambda x: x / 255),
     "own range": (lambda x: 6 * x - 3, lambda x: (x + 3) / 6),
+    "units of 1e-6": (lambda x: 1e-6 * x, lambda x: 1e6 * x),
+    "signed bytes": (lambda x: np.rint(255 * x - 128).astype(np.int8), lambda x: (x + 128) / 255),
 }
 
 
@@ -177,3 +179,11 @@ def test_ready_fields_are_read_as_they_were_written(name, tmp_path):
     path = ready.save(name, ready.ready_field(name), tmp_path)
     assert json.loads(path.read_text()) == json.loads((ready.FOLDER / path.name).read_text())
     assert path.stat().st_size < 90_000
+
+
+@pytest.mark.parametrize(("image", "noise"), [(NOISY, 20), (255 * NOISY, 1e4)])
+def test_noise_above_the_range_of_the_image_is_an_error(image, noise):
+    with pytest.raises(
+        ValueError, match=rf"^noise={noise:g} is more than all of the range of image: give it in its units"
+    ):
+        restore(image, noise=noise)
