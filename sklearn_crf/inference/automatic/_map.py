@@ -56,8 +56,9 @@ class AutoMap(Automatic):
         :class:`TRWS` makes one iteration a call.
     budget : {"step", "fast", "default", "long"} or float, default="default"
         Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
-        is some two seconds and 1 GB, and "fast" where ``bounded``. The entries that the portfolio may read grow in
-        proportion.
+        is some two seconds and 1 GB, and "fast" where ``bounded``. A smaller one gives the portfolio less to read in
+        proportion. With a larger one it goes on from where the default ends: further searches, branch and bound, and
+        :class:`ClusterTightening` of the bound.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """The best labeling that several algorithms find together, where none that is exact is affordable."""
 
 from dataclasses import replace
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from sklearn_crf.inference.messages._mplp import MPLP
 from sklearn_crf.inference.messages._trws import TRWS
 from sklearn_crf.inference.relaxations._ad3 import AD3
 from sklearn_crf.inference.relaxations._branch_and_bound import searched
+from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTightening, tightened
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
@@ -108,6 +110,14 @@ class Candidates:
             self.add(found)
         self.bound = min(self.bound, bound)
 
+    def tighten(self, max_work: float) -> None:
+        """Lower the bound by clusters, as far as the budget goes."""
+        if ClusterTightening().fits(self.model):
+            found = tightened(self.model, self.labeling(None), max_work, 8 * max_work)
+            self.bound = min(self.bound, found.bound)
+            self.add(found.labels)
+            self.names.append("ClusterTightening")
+
     def add(self, labels):
         """Add a labeling."""
         value = score(self.model, labels)
@@ -188,7 +198,7 @@ def best_of_portfolio(
         candidates.run(MPLP(max_iter=n_iter), former)
     candidates.require_allowed(init)
     if init is None and search and not candidates.certain:
-        candidates.branch(effort * _tuning.FIRST_BRANCHES)
+        candidates.branch(min(effort, 1.0) * _tuning.FIRST_BRANCHES)
     if is_pairwise and search and not candidates.certain and _affords_cycles(model):
         candidates.run(CycleRelaxation(_rounds(model)))
     if init is not None:
@@ -268,27 +278,36 @@ def _explore(candidates):
 
 
 def _search(candidates, effort):
-    """Branch and bound before and after a search in large neighbourhoods."""
-    is_small = candidates.model.n_nodes <= _tuning.FEW_NODES
+    """Branch and bound before and after searches in large neighbourhoods; clusters and more of both beyond."""
+    is_small, first, more = candidates.model.n_nodes <= _tuning.FEW_NODES, min(effort, 1.0), max(effort - 1.0, 0.0)
     if is_small and not candidates.certain:
-        candidates.branch(effort * _tuning.BRANCHES)
+        candidates.branch(first * _tuning.BRANCHES)
     before = candidates.best[0]
     if not candidates.certain:
-        _search_neighborhoods(candidates, effort)
+        _search_neighborhoods(candidates, first, 0)
     if is_small and not candidates.certain and candidates.best[0] > before:
-        candidates.branch(effort * _tuning.BRANCHES)
+        candidates.branch(first * _tuning.BRANCHES)
+    # A larger budget goes on from where a smaller one ends, so that it never ends below.
+    for number in range(1, ceil(effort)):
+        if not candidates.certain:
+            _search_neighborhoods(candidates, min(effort - number, 1.0), number)
+    if more and is_small and not candidates.certain:
+        candidates.branch(more * _tuning.BRANCHES)
+    if more and np.isfinite(candidates.best[0]) and not candidates.certain:
+        candidates.tighten(more * _tuning.TIGHTENING)
 
 
-def _search_neighborhoods(candidates, effort):
+def _search_neighborhoods(candidates, effort, number):
     """Two searches in large neighbourhoods, fused, from the best labels, the longer the farther the bound is above."""
+    # number: of the search, the first of which looks at the likeliest states
     arrays, unary = search_problem(candidates.model)
     share = effort * min(_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
     most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
     if most_sweeps < _tuning.FEWEST_SEARCH_SWEEPS:
         return
-    left = _tuning.LEFT_TO_SEARCH if np.isfinite(candidates.best[0]) and _narrow(candidates) else 1.0
-    labels = candidates.best[1]
-    for seed, n_sweeps in enumerate(_tuning.SEARCH_SWEEPS):
+    is_narrow = number == 0 and np.isfinite(candidates.best[0]) and _narrow(candidates)
+    left, labels = _tuning.LEFT_TO_SEARCH if is_narrow else 1.0, candidates.best[1]
+    for seed, n_sweeps in enumerate(_tuning.SEARCH_SWEEPS, number * len(_tuning.SEARCH_SWEEPS)):
         work = left * min(share * n_sweeps, most_sweeps) * arrays.work_of_sweep
         candidates.run(LargeNeighborhoodSearch(work, n_restarts=8, random_state=seed), labels)
         if candidates.certain:

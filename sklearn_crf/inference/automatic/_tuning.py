@@ -96,3 +96,7 @@ MOST_OF_LONG_CYCLES, ROUNDS_OF_LONG = 900, 100
 # In training, labelings of minimum cuts alone will do where they come as near to the bound as this part. A smaller part
 # calls other algorithms, which take longer, for labels that hardly change the weights.
 LOOSE_CUTS = 0.004
+
+# Table entries that tightening by clusters may read for each default budget beyond the first, a second or two. It
+# lowers the bounds that are left, and seldom closes those of models that branch and bound leaves open.
+TIGHTENING = 5e7

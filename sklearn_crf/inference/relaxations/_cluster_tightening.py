@@ -139,12 +139,9 @@ class ClusterTightening(Inference):
             )
         if found.certified or not np.isfinite(found.score):
             return found
-        memory = min(self.max_memory, 8 * self.max_work)
-        search = _Proof(model, found, self.max_work - work, memory)
-        bound = min(search.run(), np.inf if relaxed is None else relaxed.bound)
-        reached = models.score(model, search.labels)
-        bound = search.proof.bound(reached, max(bound, reached))
-        result = Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
+        if relaxed is not None:
+            found = found._replace(bound=min(found.bound, relaxed.bound))
+        result = tightened(model, found, self.max_work - work, min(self.max_memory, 8 * self.max_work))
         if result.certified:
             return result
         warn_unconverged(
@@ -163,6 +160,17 @@ class ClusterTightening(Inference):
             return None
         with convergence_left_to_caller():
             return CycleRelaxation(rounds_of_cycles(model)).map(model)
+
+
+def tightened(
+    model: models.PairwiseModel | models.FactorGraph, found: Labeling, max_work: float, max_memory: float
+) -> Labeling:
+    """Return a labeling that scores no less than one that is allowed, with a bound that is no higher."""
+    search = _Proof(model, found, max_work, max_memory)
+    bound = min(search.run(), found.bound)
+    reached = models.score(model, search.labels)
+    bound = search.proof.bound(reached, max(bound, reached))
+    return Labeling(search.labels, reached, bound=bound, n_iter=search.n_sweeps, state=search.labels)
 
 
 def _table_sizes(model):

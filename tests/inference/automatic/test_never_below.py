@@ -19,6 +19,7 @@ from sklearn_crf.inference import (
     MeanField,
     TRWMessagePassing,
 )
+from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
 SPIN = np.array([[[1.0, -1.0], [-1.0, 1.0]]])
@@ -99,3 +100,21 @@ def test_marginals_are_never_farther_off_than_those_of_cheaper_algorithms(name):
         assert np.abs(AutoMarginals().marginals(model).unary - exact).max() < 1e-6
     mean = np.mean(errors, axis=0)
     assert mean[0] <= mean[1:].min() + 5e-4
+
+
+def test_larger_budgets_go_on_from_where_smaller_ones_end(monkeypatch):
+    small = {"FIRST_BRANCHES": 1e3, "BRANCHES": 1e4, "SEARCH_SWEEPS": (520, 600), "TIGHTENING": 2e7}
+    for name, value in small.items():
+        monkeypatch.setattr(_tuning, name, value)
+    methods, n_lower = [], 0
+    for seed in range(2):
+        # Too wide for elimination.
+        model = random_model(lattice((12, 12), connectivity=2), 4, "untied", seed=seed, scale=2.0)
+        default, more, most = (AutoMap(budget=budget).map(model) for budget in (5e7, 1e8, 1.7e8))
+        assert default.score <= more.score <= most.score
+        assert default.bound >= more.bound >= most.score
+        n_lower += default.bound > more.bound
+        methods += [default.method, most.method]
+    assert n_lower
+    assert not any("ClusterTightening" in method for method in methods[::2])
+    assert any("ClusterTightening" in method for method in methods[1::2])
