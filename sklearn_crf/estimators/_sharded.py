@@ -1,5 +1,6 @@
 """Examples in shards: training of a field on them, and its predictions for them."""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf import encoding
-from sklearn_crf.distributed import Shards, refuse_labels, require_one_vector_level
+from sklearn_crf.distributed import ClusterGoneError, Shards, refuse_labels, require_one_vector_level
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     count_of_classes,
@@ -93,7 +94,9 @@ class ShardedExamples:
 
     def finish(self):
         """Release memory of the shards that only training needs."""
-        self.shards.map(_drop_all, None)
+        # What a cluster kept has gone with it, and the fit that it interrupted is over.
+        with suppress(ClusterGoneError):
+            self.shards.map(_drop_all, None)
 
 
 class _Survey(NamedTuple):
