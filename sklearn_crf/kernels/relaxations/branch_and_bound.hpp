@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <queue>
@@ -60,7 +61,7 @@ public:
             for (int32_t i = n_ - 1; i >= 0; --i) diffuse(i, false);
             if (sweep > 5 && bound - before < 1e-4 * std::max(best - bound, 0.0)) break;
         }
-        tiny_ = std::max(margin, 1e-4 * std::max(best - bound, 0.0) / std::max(n_, 1));
+        tiny_ = std::max(1e-12 * std::abs(best), 1e-3 * std::max(best - bound, 0.0) / std::max(n_, 1));
         for (int32_t i = 0; i < n_; ++i) prune(i);
         if (!propagate()) {
             bound = best - margin_;
@@ -182,14 +183,19 @@ private:
         return gained;
     }
 
+    // Whether ``least_`` has enough for a state of a node that is left.
+    bool gains(int32_t i) const {
+        for (int32_t a = 0; a < first_[i + 1] - first_[i]; ++a)
+            if (in_[first_[i] + a] && least_[a] > tiny_) return true;
+        return false;
+    }
+
     // The same for a pair, after as much as helps has been moved from the other node into it.
     bool project_fully(int64_t slot) {
         const int64_t f = of_factor_[slot], other = slot == ptr_[f] ? slot + 1 : slot - 1;
         const int32_t i = scope_[slot], j = scope_[other], k = first_[i + 1] - first_[i];
         minimise(slot, true);
-        bool gains = false;
-        for (int32_t a = 0; a < k; ++a) gains = gains || (in_[first_[i] + a] && least_[a] > tiny_);
-        if (!gains) return false;
+        if (!gains(i)) return false;
         for (int32_t b = 0; b < first_[j + 1] - first_[j]; ++b) {
             const int32_t v = first_[j] + b;
             if (!in_[v]) continue;
@@ -300,6 +306,8 @@ private:
             const int64_t f = of_factor_[slot];
             if (ptr_[f + 1] - ptr_[f] != 2) continue;
             minimise(slot, true);
+            // What is too little to be moved below must not count: this node would be asked for ever.
+            if (!gains(i)) continue;
             for (int32_t a = 0; a < k; ++a) extended_[a] += std::max(least_[a], 0.0);
         }
         double least = std::numeric_limits<double>::infinity();

@@ -90,3 +90,19 @@ def test_a_labeling_is_never_made_worse():
 def test_what_is_too_large_is_left_alone():
     wide = FactorGraph.from_factors([2] * 40, [(tuple(range(40)), at_most_one())])
     assert searched(wide, None, 1e7) == (None, np.inf, False)
+
+
+def test_many_small_costs_around_a_node_are_not_asked_for_without_end():
+    colouring = np.where(np.eye(3, dtype=bool), -100.0, 0.0)
+    n_proven = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        hidden, pairs = rng.integers(3, size=60), set()
+        while len(pairs) < 140:
+            a, b = np.sort(rng.choice(60, 2, replace=False)).tolist()
+            pairs |= {(a, b)} if hidden[a] != hidden[b] else set()
+        model = PairwiseModel(Graph(60, sorted(pairs)), 0.3 * rng.normal(size=(60, 3)), [colouring])
+        labels, _, is_complete = searched(model, hidden.astype(np.int32), 1e8)
+        n_proven += is_complete
+        assert score(model, labels) >= score(model, hidden)
+    assert n_proven == 12
