@@ -43,8 +43,9 @@ def set_warning_state(state: WarningState) -> None:
 def without_convergence() -> Iterator[None]:
     """Context in which :func:`warns_of_convergence` is False."""
     before = _given_state()
-    _thread.state = before._replace(without_convergence=True)
+    # Set inside: an interrupt between the two would leave this thread without warnings.
     try:
+        _thread.state = before._replace(without_convergence=True)
         yield
     finally:
         _thread.state = before

@@ -284,8 +284,8 @@ def _pool(n_threads):
 def kept_threads(n_jobs):
     """Context in which calls from this thread share its helpers: a fit hands over work hundreds of times."""
     n_threads, around = thread_count(n_jobs), getattr(_current, "is_in_fit", False)
-    _current.is_in_fit = True
     try:
+        _current.is_in_fit = True
         if n_threads < 2 or getattr(_current, "executor", None) is not None:
             yield
             return

@@ -147,11 +147,9 @@ for algorithm in (getattr(inference, name) for name in inference.__all__):
     model = {models.GaussianModel: GAUSSIAN, models.DenseModel: DENSE}.get(algorithm.takes[0], MODEL)
     for task in sorted(algorithm.tasks & {"map", "marginals"}):
         run = getattr(algorithm(), task)
-        state = run(model).state
-        start = state if state is not None else RIGHT
         CALLS[f"{algorithm.__name__}.{task}"] = (
             lambda run=run, model=model, **options: run(model, **options),
-            {"init": start},
+            {"init": run(model).state},
         )
     if "sample" in algorithm.tasks:
         CALLS[f"{algorithm.__name__}.sample"] = (

@@ -11,7 +11,6 @@ from sklearn_crf.inference.gaussian._tiles import mean_in_tiles
 from sklearn_crf.preprocessing import FilterBank
 from sklearn_crf.rtf import Splits, Window, _prediction
 from sklearn_crf.rtf._prediction import FittedField
-from sklearn_crf.rtf._trees import factor_templates
 from sklearn_crf.rtf.images._input import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:the last round stopped:sklearn.exceptions.ConvergenceWarning")
@@ -36,8 +35,19 @@ def fitted_field(window=3, n_values=1, n_axes=2, bounds=(0.1, 2.0), seed=0):
         weights.append(rng.normal(size=(tree.n_leaves, m, 1 + 3 * (2 if number else 1))))
     weights[0] = weights[0][:, :, :4]
     slopes = [np.zeros((len(precision), 0, *precision.shape[1:])) for precision in precisions]
-    trees = [tree._asdict() for tree in trees]
-    return FittedField(factor_templates(offsets), trees, precisions, weights, slopes, n_axes, None)
+    return FittedField(
+        {
+            "weights_": weights,
+            "precisions_": precisions,
+            "slopes_": slopes,
+            "offsets_": offsets,
+            "trees_": [tree._asdict() for tree in trees],
+            "pairwise_channels_": None,
+            "precision_channels_": np.array([], dtype=np.int64),
+            "lattice_ndim_": n_axes,
+            "filter_bank_": None,
+        }
+    )
 
 
 def in_tiles(field, plane, solver, **options):

@@ -178,5 +178,5 @@ def test_errors():
     )
     with pytest.raises(ValueError, match="infeasible: every labeling of nodes 0, 1, 2, 3, 4 is forbidden"):
         LoopyBP().map(infeasible)
-    with pytest.raises(ValueError, match="infeasible: the scores around node"):
+    with pytest.raises(ValueError, match="infeasible: every labeling of nodes 0, 1, 2, 3, 4 is forbidden"):
         LoopyBP().marginals(infeasible)
