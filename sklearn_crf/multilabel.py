@@ -79,7 +79,7 @@ _MOST_JOINED = 15
 
 def _default_field():
     # The likeliest labels together: what the score counts is rows all of whose labels are right.
-    return TRWCRF(pairwise="ising", inference="map")
+    return TRWCRF(pairwise="ising", inference="map", max_iter=1000)
 
 
 def _has_probabilities(estimator):
@@ -101,9 +101,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : classifier of this package, default=None
-        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map")``, which predicts the
-        likeliest labels together: most rows are then right as a whole. With ``inference="auto"`` each label is the
-        likeliest by itself, and fewer of all labels are wrong.
+        The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map",
+        max_iter=1000)``, which predicts the likeliest labels together: most rows are then right as a whole. With
+        ``inference="auto"`` each label is the likeliest by itself, and fewer of all labels are wrong.
     structure : {"auto", "chow_liu", "full"} or array-like of shape (n_edges, 2), default="auto"
         Which labels depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or the pairs themselves.
         "auto" is "full" for at most 15 labels, as many as are learned exactly in seconds, and else "chow_liu".
