@@ -19,9 +19,9 @@ cdef extern from "branch_and_bound.hpp" namespace "sklearn_crf" nogil:
 
 
 def branch_and_bound(
-    const int64_t[::1] n_states,  # IN (N,), N > 0
+    const int64_t[::1] n_states,  # IN (N,)
     const double[::1] unary,  # IN costs of states, node by node, not negative
-    const int64_t[::1] factor_ptr,  # IN (F + 1,), F > 0
+    const int64_t[::1] factor_ptr,  # IN (F + 1,)
     const int32_t[::1] scope,  # IN at least two nodes for each factor
     const int64_t[::1] start,  # IN (F,) where the costs of each begin
     const double[::1] costs,  # IN in C order, not negative
@@ -35,11 +35,17 @@ def branch_and_bound(
     cdef BranchAndBound* search
     with nogil:
         search = new BranchAndBound(
-            <int32_t> n_states.shape[0], &n_states[0], &unary[0], start.shape[0], &factor_ptr[0], &scope[0], &start[0],
-            &costs[0]
+            <int32_t> n_states.shape[0],
+            &n_states[0] if n_states.shape[0] else NULL,
+            &unary[0] if unary.shape[0] else NULL,
+            start.shape[0],
+            &factor_ptr[0],
+            &scope[0] if scope.shape[0] else NULL,
+            &start[0] if start.shape[0] else NULL,
+            &costs[0] if costs.shape[0] else NULL,
         )
         try:
-            search.run(upper, margin, n_sweeps, most_work, &labels[0])
+            search.run(upper, margin, n_sweeps, most_work, &labels[0] if labels.shape[0] else NULL)
             with gil:
                 found = search.bound, search.best, search.work, search.complete
         finally:
