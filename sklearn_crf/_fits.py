@@ -1,7 +1,7 @@
 """Fits that happen as a whole or not at all."""
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar, overload
 
 from sklearn.base import _fit_context
@@ -24,11 +24,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     """
     # has_estimators: whether parameters hold estimators of the user, which check their own parameters then
     if method is None:
-        return lambda method: _whole(method, has_estimators)
-    return _whole(method, has_estimators)
-
-
-def _whole(method, has_estimators):
+        return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)
 
     @wraps(method)
