@@ -8,6 +8,7 @@ import pytest
 from sklearn_crf.metrics import (
     entities,
     entity_f1_score,
+    entity_labels,
     entity_scores,
     node_classification_report,
     sequence_classification_report,
@@ -74,6 +75,9 @@ def test_entities_are_those_that_were_written(scheme):
         labels = written(spans, t, scheme)
         assert entities(labels, scheme) == spans
         assert entities(labels, scheme, "strict") == spans
+        assert entity_labels(spans[::-1], t, scheme) == labels
+        for other in SCHEMES:
+            assert entity_labels(entities(labels, scheme), t, other) == written(spans, t, other)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -84,6 +88,45 @@ def test_strict_entities_are_those_of_labels_that_the_scheme_writes(scheme):
         lenient, strict = entities(labels, scheme), entities(labels, scheme, "strict")
         assert set(strict) <= set(lenient)
         assert (strict == lenient) == (written(lenient, len(labels), scheme) == list(labels))
+
+
+def conlleval_chunks(labels):
+    """Chunks by the rules of conlleval.pl, its endOfChunk and startOfChunk, as spans."""
+    found, start = [], None
+    before, kind_before = "O", ""
+    for t, label in enumerate([*labels, "O"]):
+        tag, _, kind = label.partition("-")
+        ends = before + tag in ("BB", "BO", "IB", "IO", "EE", "EI", "EO") or (before != "O" and kind_before != kind)
+        begins = tag == "B" or before + tag in ("EE", "EI", "OE", "OI") or (tag != "O" and kind_before != kind)
+        if start is not None and ends:
+            found.append((kind_before, start, t))
+            start = None
+        if begins:
+            start = t
+        before, kind_before = tag, kind
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOE1", "IOE2"])
+def test_lenient_entities_are_the_chunks_of_conlleval(scheme):
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in SCHEMES[scheme] if prefix != "O" for kind in "AB")]
+    for labels in product(tags, repeat=4):
+        assert entities(labels, scheme) == conlleval_chunks(labels)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([("A", 0, 2), ("B", 1, 3)], "begins inside the entity before it, which ends at 2"),
+        ([("A", 2, 5)], "outside of the 4 of the sequence"),
+        ([("A", 2, 2)], "has no tokens"),
+    ],
+)
+def test_entities_that_no_labels_mark_are_named(found, message):
+    with pytest.raises(ValueError, match=message):
+        entity_labels(found, 4)
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        entity_labels([], 4, "IOB")
 
 
 def test_strict_scores_leave_out_what_breaks_the_scheme():

@@ -1,5 +1,6 @@
-"""Data: generators of synthetic tasks, and readers and writers of model files."""
+"""Data: generators of synthetic tasks, and readers and writers of model files and sentences."""
 
+from sklearn_crf.datasets._conll import read_conll, write_conll
 from sklearn_crf.datasets._digits import make_noisy_digits
 from sklearn_crf.datasets._libdai import read_fg, write_fg
 from sklearn_crf.datasets._shapes import make_binary_shapes, make_noisy_shapes
@@ -18,11 +19,13 @@ __all__ = [
     "make_binary_shapes",
     "make_noisy_digits",
     "make_noisy_shapes",
+    "read_conll",
     "read_evidence",
     "read_fg",
     "read_labeling",
     "read_marginals",
     "read_uai",
+    "write_conll",
     "write_evidence",
     "write_fg",
     "write_labeling",

@@ -1,6 +1,7 @@
 """Text files of numbers: read in pieces, within a limit, with errors that name the line or the word."""
 
 import bz2
+import codecs
 import gzip
 import lzma
 import zlib
@@ -221,7 +222,14 @@ def naming(path):
         raise ValueError(f"{path}: {error}") from error
 
 
+def read_lines(path, max_bytes):
+    """Read the lines of a file as bytes, without their ends and the mark of UTF-8."""
+    path, max_bytes = Path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
+    text = b"".join(_chunks(path, None, max_bytes)).removeprefix(codecs.BOM_UTF8)
+    return [line.removesuffix(b"\r") for line in text.split(b"\n")]
+
+
 def write_text(path, text):
-    """Write a file, compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    with _opened(Path(path), "wt") as file:
-        file.write(text)
+    """Write a file in UTF-8, compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
+    with _opened(Path(path), "wb") as file:
+        file.write(text.encode())

@@ -5,6 +5,7 @@ from sklearn_crf.metrics._entities import (
     EntityScore,
     entities,
     entity_f1_score,
+    entity_labels,
     entity_scores,
     sequence_classification_report,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "NODE_SCORERS",
     "entities",
     "entity_f1_score",
+    "entity_labels",
     "entity_scores",
     "make_node_scorer",
     "node_accuracy_score",

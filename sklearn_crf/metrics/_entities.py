@@ -1,10 +1,12 @@
 """Entities: runs of tokens that prefixes of labels mark, such as those of IOB2, counted as a whole."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from sklearn_crf._numbers import MAX_INT32, as_integer
 
 
 class _Scheme(NamedTuple):
@@ -86,8 +88,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
     [Entity(kind='LOC', start=3, stop=4)]
     """
-    if not (isinstance(scheme, str) and scheme in _SCHEMES):
-        raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
+    _require_scheme(scheme)
     if not (isinstance(mode, str) and mode in _MODES):
         raise ValueError(f"mode must be one of {list(_MODES)}, got {mode!r}.")
     if isinstance(labels, str) or np.ndim(labels) != 1:
@@ -112,24 +113,88 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
 
 def _valid_entities(found, prefixes, scheme):
     """The entities whose labels follow the scheme."""
+    return [
+        entity
+        for entity, wanted in zip(found, _prefixes_of(found, scheme), strict=True)
+        if prefixes[entity.start : entity.stop] == wanted
+    ]
+
+
+def _prefixes_of(found, scheme):
+    """Return the prefixes of the tokens of each entity by a scheme; entities are in the order of their starts."""
 
     def touches(a, b):
         return a.kind == b.kind and a.stop == b.start
 
-    valid = []
+    prefixes = []
     for i, entity in enumerate(found):
-        after_same = i > 0 and touches(found[i - 1], entity)
-        before_same = i + 1 < len(found) and touches(entity, found[i + 1])
         size = entity.stop - entity.start
         wanted = [scheme.single] if size == 1 else [scheme.first, *[scheme.inside] * (size - 2), scheme.last]
         # Two entities that touch are told apart by the second one or by the first, never by both.
-        if after_same and scheme.after_same:
+        if scheme.after_same and i > 0 and touches(found[i - 1], entity):
             wanted[0] = scheme.after_same
-        if before_same and scheme.before_same:
+        if scheme.before_same and i + 1 < len(found) and touches(entity, found[i + 1]):
             wanted[-1] = scheme.before_same
-        if all(prefix in allowed for prefix, allowed in zip(prefixes[entity.start : entity.stop], wanted, strict=True)):
-            valid.append(entity)
-    return valid
+        prefixes.append(wanted)
+    return prefixes
+
+
+def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
+    """Labels that mark some entities by a scheme: the inverse of :func:`entities`, of which it converts labels.
+
+    Parameters
+    ----------
+    found : iterable of (kind, start, stop)
+        Runs of tokens from start to stop - 1, such as :func:`entities` finds; in any order.
+    n_tokens : int
+        Number of tokens of the sequence.
+    scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
+        As in :func:`entities`.
+
+    Returns
+    -------
+    list of str
+        "O" for each token outside of all entities.
+
+    Raises
+    ------
+    ValueError
+        If an entity has no token, or one that the sequence has not, or shares one with another entity.
+
+    Examples
+    --------
+    >>> from sklearn_crf.metrics import entities, entity_labels
+    >>> labels = ["B-PER", "I-PER", "O", "B-LOC"]
+    >>> entity_labels(entities(labels, "IOB2"), len(labels), "BILOU")
+    ['B-PER', 'L-PER', 'O', 'U-LOC']
+    """
+    _require_scheme(scheme)
+    labels = ["O"] * as_integer(n_tokens, "n_tokens", lowest=0)
+    ordered = sorted(map(_as_entity, found), key=lambda entity: entity.start)
+    stop = 0
+    for entity in ordered:
+        if not 0 <= entity.start < entity.stop <= n_tokens:
+            raise ValueError(f"{entity} has no tokens, or some outside of the {n_tokens} of the sequence.")
+        if entity.start < stop:
+            raise ValueError(f"{entity} begins inside the entity before it, which ends at {stop}: none may overlap.")
+        stop = entity.stop
+    for entity, prefixes in zip(ordered, _prefixes_of(ordered, _SCHEMES[scheme]), strict=True):
+        ending = f"-{entity.kind}" if entity.kind else ""
+        labels[entity.start : entity.stop] = [prefix + ending for prefix in prefixes]
+    return labels
+
+
+def _as_entity(given):
+    """Return an entity of what a user gives for one."""
+    if not (isinstance(given, Sequence) and len(given) == 3 and isinstance(given[0], str)):
+        raise ValueError(f"found must hold entities, (kind, start, stop) such as ('PER', 0, 2), got {given!r}.")
+    return Entity(given[0], as_integer(given[1], "start", lowest=-MAX_INT32), as_integer(given[2], "stop"))
+
+
+def _require_scheme(scheme):
+    """Raise ValueError for what is no name of a scheme."""
+    if not (isinstance(scheme, str) and scheme in _SCHEMES):
+        raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
 
 
 def entity_scores(

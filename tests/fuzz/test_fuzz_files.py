@@ -10,11 +10,13 @@ from factor_strategies import random_factor_graph
 from fuzzing import call, seeds
 
 from sklearn_crf.datasets import (
+    read_conll,
     read_evidence,
     read_fg,
     read_labeling,
     read_marginals,
     read_uai,
+    write_conll,
     write_evidence,
     write_fg,
     write_labeling,
@@ -77,6 +79,17 @@ def valid_labeling(path, rng):
     write_labeling(path, rng.integers(3, size=5))
 
 
+def valid_columns(path, rng):
+    tokens = [[["a", "#", "\u00e9"][k] for k in rng.integers(3, size=rng.integers(1, 4))] for _ in range(4)]
+    write_conll(path, [tokens, tokens], documents=np.sort(rng.integers(3, size=4)))
+
+
+def check_columns(found):
+    lengths = [[len(sentence) for sentence in column] for column in found.columns]
+    assert all(own == lengths[0] and min(own) > 0 for own in lengths)
+    assert len(found.documents) == len(found.comments) == len(lengths[0] if lengths else ())
+
+
 def check_model(model):
     assert not np.isnan(model.log_table).any()
     assert not np.isposinf(model.log_table).any()
@@ -100,6 +113,7 @@ FORMATS = {
     "evidence": (valid_evidence, lambda path: read_evidence(path, 5), check_labels),
     "samples": (valid_samples, lambda path: read_evidence(path, 5, sample=0), check_labels),
     "marginals": (valid_marginals, read_marginals, check_marginals),
+    "columns": (valid_columns, lambda path: read_conll(path, comment="#"), check_columns),
     "labeling": (valid_labeling, read_labeling, check_labels),
 }
 

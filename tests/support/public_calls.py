@@ -79,6 +79,7 @@ CALLS = {
     ),
     "node_classification_report": (metrics.node_classification_report, {"y_true": Y, "y_pred": Y}),
     "entities": (metrics.entities, {"labels": TAGS[0]}),
+    "entity_labels": (metrics.entity_labels, {"found": metrics.entities(TAGS[0]), "n_tokens": 3}),
     "entity_scores": (metrics.entity_scores, {"y_true": TAGS, "y_pred": TAGS}),
     "entity_f1_score": (metrics.entity_f1_score, {"y_true": TAGS, "y_pred": TAGS}),
     "sequence_classification_report": (metrics.sequence_classification_report, {"y_true": TAGS, "y_pred": TAGS}),
@@ -166,11 +167,13 @@ for name, labelled in LABELLED.items():
 
 # Functions whose arguments are altered elsewhere, or are objects that this file makes itself.
 ELSEWHERE = {
+    "read_conll": "test_fuzz_files",
     "read_evidence": "test_fuzz_files",
     "read_fg": "test_fuzz_files",
     "read_labeling": "test_fuzz_files",
     "read_marginals": "test_fuzz_files",
     "read_uai": "test_fuzz_files",
+    "write_conll": "takes texts",
     "write_fg": "takes models",
     "write_uai": "takes models",
     "make_binary_shapes": "takes nothing",

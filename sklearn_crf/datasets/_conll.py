@@ -1,0 +1,199 @@
+"""Sentences in columns: a line for each token, as the CoNLL shared tasks and their evaluation script have them."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sklearn_crf.datasets import _text, _tuning
+from sklearn_crf.datasets._uai import PathLike
+
+_DOCUMENT = "-DOCSTART-"
+
+
+class ColumnText(NamedTuple):
+    """Sentences of a file of columns."""
+
+    columns: tuple[list[list[str]], ...]  # Of each column its entries by sentence
+    documents: np.ndarray  # (n_sentences,) int, the document of each sentence, numbered from 0
+    comments: list[list[str]]  # Of each sentence the comments before or inside it
+
+
+def read_conll(
+    path: PathLike,
+    *,
+    separator: str | None = None,
+    comment: str | None = None,
+    max_bytes: int = _tuning.MAX_BYTES,
+) -> ColumnText:
+    """Read sentences in columns: a line for each token, and a blank line after each sentence.
+
+    A line that begins with ``-DOCSTART-`` begins a document. All other lines have the same number of columns.
+
+    Parameters
+    ----------
+    path : str or path
+        UTF-8; compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+    separator : str, optional
+        What stands between columns, such as a tab. None is any number of spaces and tabs.
+    comment : str, optional
+        Lines that begin with it are comments, such as "# " in CoNLL-U. None says that there are none: "#" is a token of
+        CoNLL-2000 and CoNLL-2003.
+    max_bytes : int, default=2**30
+        A text that is longer, when decompressed, is an error.
+
+    Returns
+    -------
+    ColumnText
+        ``columns``, a tuple with a list of sentences for each column, each a list of str; ``documents``, the number of
+        the document of each sentence, (n_sentences,), which are groups of a cross-validation; and ``comments``, a list
+        for each sentence.
+
+    Raises
+    ------
+    ValueError
+        If a line has another number of columns than the first one, or the file is too long, damaged or not in UTF-8.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import read_conll, write_conll
+    >>> words, tags = [["Ann", "ran"], ["Stop"]], [["B-PER", "O"], ["O"]]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_conll(Path(folder, "names.txt"), [words, tags])
+    ...     found = read_conll(Path(folder, "names.txt"))
+    >>> found.columns[1]
+    [['B-PER', 'O'], ['O']]
+    """
+    for name, value in (("separator", separator), ("comment", comment)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise ValueError(f"{name} must be a text that is not empty, or None, got {value!r}.")
+    sentences: list[list[list[str]]] = []
+    comments: list[list[str]] = []
+    documents: list[int] = []
+    tokens: list[list[str]] = []
+    notes: list[str] = []
+    document, first = 0, None
+    # The line after the last one is blank, and ends a sentence.
+    for n, line in enumerate([*_text.read_lines(path, max_bytes), b""], 1):
+        text = _decoded(line, path, n)
+        if comment is not None and text.startswith(comment):
+            notes.append(text)
+            continue
+        is_mark = text.startswith(_DOCUMENT)
+        if tokens and (is_mark or not line.strip()):
+            sentences.append(tokens)
+            comments.append(notes)
+            documents.append(document)
+            tokens, notes = [], []
+        if is_mark:
+            document += bool(documents) and documents[-1] == document
+        elif line.strip():
+            # Not the white space of other alphabets, which is part of tokens.
+            parts = [part.decode() for part in line.split(None if separator is None else separator.encode())]
+            first = (len(parts), n) if first is None else first
+            if len(parts) != first[0]:
+                raise ValueError(f"{path}, line {n} has {len(parts)} columns, but line {first[1]} has {first[0]}.")
+            tokens.append(parts)
+    n_columns = 0 if first is None else first[0]
+    columns = tuple([[token[c] for token in sentence] for sentence in sentences] for c in range(n_columns))
+    return ColumnText(columns, np.array(documents, dtype=np.int64), comments)
+
+
+def _decoded(line, path, n):
+    """Return a line as text, which an error names."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {n} is not in UTF-8: {error}. Convert the file to UTF-8 first.") from error
+
+
+def write_conll(
+    path: PathLike,
+    columns: Sequence[Sequence[Sequence[str]]],
+    *,
+    separator: str = " ",
+    documents: ArrayLike | None = None,
+    comments: Sequence[Sequence[str]] | None = None,
+) -> None:
+    """Write sentences in columns: a line for each token, and a blank line after each sentence.
+
+    CoNLL's evaluation script reads such files whose last two columns are the true and the predicted labels.
+
+    Parameters
+    ----------
+    path : str or path
+        UTF-8; compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+    columns : sequence of columns
+        Each a list of sentences, which are sequences of str: words, and labels as ``predict`` gives them.
+    separator : str, default=" "
+        What stands between columns.
+    documents : array-like of shape (n_sentences,), optional
+        The document of each sentence: where it changes, and at the beginning, a line with ``-DOCSTART-`` is written.
+    comments : sequence of sequences of str, optional
+        Lines that are written before each sentence.
+
+    Raises
+    ------
+    ValueError
+        If columns differ in their sentences or these in their lengths, or an entry or comment cannot be read back: it
+        is empty, or has a line break or the separator in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn_crf.datasets import write_conll
+    >>> words, true, predicted = [["Ann", "ran"]], [["B-PER", "O"]], [["O", "O"]]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_conll(Path(folder, "predicted.txt"), [words, true, predicted])
+    ...     print(Path(folder, "predicted.txt").read_text().rstrip())
+    Ann B-PER O
+    ran O O
+    """
+    if not (isinstance(separator, str) and separator):
+        raise ValueError(f"separator must be a text that is not empty, got {separator!r}.")
+    if isinstance(columns, str) or not len(columns):
+        raise ValueError(f"columns must be a list of columns, each a list of sentences, got {columns!r}.")
+    n_sentences = len(columns[0])
+    for name, values in (
+        *((f"columns[{c}]", column) for c, column in enumerate(columns)),
+        ("documents", None if documents is None else np.ravel(documents)),
+        ("comments", comments),
+    ):
+        if values is not None and len(values) != n_sentences:
+            raise ValueError(f"{name} has {len(values)} sentences, but columns[0] has {n_sentences}.")
+    given = None if documents is None else np.ravel(documents)
+    mark = separator.join([_DOCUMENT, *["-X-"] * (len(columns) - 2), *["O"] * (len(columns) > 1)])
+    lines: list[str] = []
+    for i in range(n_sentences):
+        if given is not None and (i == 0 or given[i] != given[i - 1]):
+            lines += [mark, ""]
+        for note in () if comments is None else comments[i]:
+            if not note.strip() or set(note) & {"\n", "\r"}:
+                raise ValueError(f"comments[{i}] has {note!r}: a comment must be one line that is not blank.")
+            lines.append(note)
+        lines += [*_lines_of(columns, i, separator), ""]
+    _text.write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _lines_of(columns: Sequence, i: int, separator: str) -> Iterator[str]:
+    """Yield the lines of the tokens of a sentence."""
+    sentence = [column[i] for column in columns]
+    for c, entries in enumerate(sentence):
+        if isinstance(entries, str) or len(entries) != len(sentence[0]):
+            found = "is a text" if isinstance(entries, str) else f"has {len(entries)} tokens"
+            raise ValueError(f"columns[{c}][{i}] {found}, but columns[0][{i}] has {len(sentence[0])} tokens.")
+    splits = None if separator.isspace() and separator != "\t" else separator.encode()
+    for t, token in enumerate(zip(*sentence, strict=True)):
+        for c, entry in enumerate(map(str, token)):
+            if entry.encode().split(splits) != [entry.encode()] or set(entry) & {"\n", "\r"}:
+                raise ValueError(
+                    f"columns[{c}][{i}][{t}] is {entry!r}: an entry must not be empty, nor contain the separator "
+                    f"{separator!r} or a line break. Pass another separator, or replace these characters."
+                )
+        if str(token[0]).startswith(_DOCUMENT):
+            raise ValueError(f"columns[0][{i}][{t}] is {token[0]!r}, which marks documents: pass documents instead.")
+        yield separator.join(map(str, token))
