@@ -1,4 +1,4 @@
-"""Graphs: topology, lattices, spanning trees and distributions over them."""
+"""Graphs: topology, lattices, and distributions over spanning trees."""
 
 from sklearn_crf.graphs._component_trees import ComponentTrees
 from sklearn_crf.graphs._covering import covering_probabilities, covering_trees, snakes

@@ -1,4 +1,4 @@
-"""Independent distributions over the spanning trees of the components of a graph, whose weights can be optimised."""
+"""Distributions over spanning trees of each component of a graph, with weights that can be optimised."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,21 +13,21 @@ from sklearn_crf.graphs._covering import covering_trees
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.graphs._trees import cheapest_tree
 
-# Relative error of sums over the edges of a tree.
+# Relative rounding error of sums over the edges of a tree.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class ComponentTrees:
-    r"""A distribution over spanning trees for each component of a graph, as weights of some trees.
+    r"""A distribution over spanning trees for each component of a graph, stored as the weights of some trees.
 
     .. math::
         \nu_e = \epsilon \, \nu^0_e + (1 - \epsilon) \sum_T \rho(T) \, [e \in T], \qquad
         \sum_{T \subseteq c} \rho(T) = 1 \ \text{ for each component } c
 
-    with the edge probabilities :math:`\nu^0` of covering trees and :math:`\epsilon = 10^{-3}`, so that none is zero.
-    They lie in the spanning tree polytope whatever the weights are, and a projection onto a simplex for each component
-    takes the place of one onto the polytope.
+    where :math:`\nu^0` are the edge probabilities of covering trees and :math:`\epsilon = 10^{-3}`, so that no
+    probability is zero. The probabilities lie in the spanning tree polytope for all weights. It therefore suffices to
+    project weights onto a simplex for each component, instead of probabilities onto the polytope.
     """
 
     graph: Graph
@@ -37,7 +37,7 @@ class ComponentTrees:
 
     @classmethod
     def covering(cls, graph: Graph) -> "ComponentTrees":
-        """The covering trees of a graph, taken apart into its components."""
+        """Return equal weights over the covering trees of a graph, split into trees of its components."""
         forests = covering_trees(graph)
         component, trees = _parts(graph, forests.trees)
         return cls(graph, trees, component, forests.edge_probabilities)
@@ -48,22 +48,22 @@ class ComponentTrees:
         return len(self.component)
 
     def even_weights(self) -> np.ndarray:
-        """Equal weights for the trees of a component."""
+        """Return equal weights for the trees of each component."""
         # returns: (n_trees,)
         return 1 / np.bincount(self.component)[self.component]
 
     def edge_probabilities(self, weights: ArrayLike) -> np.ndarray:
-        """Probability of each edge."""
+        """Return the probability of each edge."""
         # weights: (n_trees,); returns: (E,)
         return _tuning.SHARE_OF_COVER * self.cover + (1 - _tuning.SHARE_OF_COVER) * (np.asarray(weights) @ self.trees)
 
     def gradient(self, of_edges: np.ndarray) -> np.ndarray:
-        """Derivative by the weights of trees of what has a derivative by the edge probabilities."""
+        """Convert a derivative by the edge probabilities to a derivative by the weights of the trees."""
         # of_edges: (E,); returns: (n_trees,)
         return (1 - _tuning.SHARE_OF_COVER) * (self.trees @ of_edges)
 
     def project(self, values: ArrayLike) -> np.ndarray:
-        """The nearest weights that are a distribution in each component."""
+        """Project values to the nearest weights that form a distribution in each component."""
         # values: (n_trees,); returns: (n_trees,)
         values = np.asarray(values, dtype=np.float64)
         if not len(values):
@@ -79,8 +79,8 @@ class ComponentTrees:
         return np.maximum(values - np.repeat(threshold[last], sizes), 0.0)
 
     def grown(self, weights: np.ndarray, gain: np.ndarray) -> tuple["ComponentTrees", np.ndarray, np.ndarray]:
-        """The trees that carry weight, and in each component the one of the largest gain."""
-        # weights: (n_trees,); gain: (E,); returns: gap : (n_components,)
+        """Keep the trees with positive weight and add the tree of largest gain in each component."""
+        # weights: (n_trees,); gain: (E,); returns: the trees, their weights, and gap: (n_components,)
         steepest = cheapest_tree(self.graph, -gain, ())
         component, new = _parts(self.graph, steepest[None])
         of_trees = np.bincount(self.component, weights * (self.trees @ gain), self.graph.n_components)
@@ -98,8 +98,8 @@ class ComponentTrees:
 
 
 def _parts(graph, forests):
-    """Every different tree that forests have in the components with edges, in the order of components."""
-    # forests: (n_forests, E) bool; returns component: (n_trees,), trees: csr (n_trees, E)
+    """Return the distinct trees of the forests in each component with edges, in the order of components."""
+    # forests: (n_forests, E) of bool; returns: component: (n_trees,), trees: csr (n_trees, E)
     of_edge = graph.component[graph.edges[:, 0]]
     found: dict[Any, Any] = {}
     for forest in forests:

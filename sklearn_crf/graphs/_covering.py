@@ -1,4 +1,4 @@
-"""Few spanning trees that cover all edges, evenly if asked to."""
+"""Small sets of spanning trees that cover all edges, evenly on request."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from sklearn_crf.kernels.graphs.graphs import covering_counts
 
 
 def snakes(graph: Graph) -> SpanningTrees:
-    """Return the snakes of a lattice: paths through all nodes that run to and fro, one pair for each axis.
+    """Return the snakes of a lattice: paths that visit all nodes in alternating directions, two for each axis.
 
-    A snake follows every line along its axis and passes from a line to the next at an end of it; the second of a pair
-    is the mirror image. In two dimensions these are the four snakes of 4SNAKES: edges inside have probability 1/2,
-    those on the boundary 3/4. In d dimensions there are 2 d, and edges inside have probability 1/d.
+    A snake follows every line along its axis and moves to the next line at an end of the line. The second snake of an
+    axis is the mirror image of the first. In two dimensions these are the four snakes of 4SNAKES: inner edges have
+    probability 1/2, boundary edges 3/4. In d dimensions there are 2 d snakes, and inner edges have probability 1/d.
     """
     if graph.shape is None:
         raise ValueError("graph must be a lattice for snakes; covering_trees takes any graph.")
@@ -25,7 +25,7 @@ def snakes(graph: Graph) -> SpanningTrees:
     number = _edge_numbers(graph)
     trees = []
     for k, axis in enumerate(axes):
-        # The last axis runs fastest.
+        # Positions along the last axis change fastest.
         order = [*axes[k + 1 :], *axes[:k], axis]
         for mirrored in (False, True) if len(axes) > 1 else (False,):
             nodes = np.flip(index, axis) if mirrored else index
@@ -45,7 +45,7 @@ def _places(order, axes):
 
 
 def _to_and_fro(nodes):
-    """Path through all nodes by steps along one axis at a time, a reflected Gray code."""
+    """Return a path through all nodes whose steps are along one axis each: a reflected Gray code."""
     if nodes.ndim == 0:
         return nodes.reshape(1)
     if nodes.ndim == 1:
@@ -55,7 +55,7 @@ def _to_and_fro(nodes):
 
 
 def _edge_numbers(graph):
-    """Keys of the edges, ascending, and the edge of each."""
+    """Return the sorted keys of the edges, and the edge of each key."""
     low, high = np.sort(graph.edges, axis=1).T.astype(np.int64)
     key = low * graph.n_nodes + high
     order = np.argsort(key)
@@ -77,17 +77,17 @@ def _path_edges(path, number, graph):
 
 
 def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: Any = 0) -> SpanningTrees:
-    r"""Spanning trees that cover all edges, by the greedy algorithm COVERINGTREES.
+    r"""Compute spanning trees that cover all edges with the greedy algorithm COVERINGTREES.
 
-    Each further tree is the spanning tree whose edges were in the fewest trees so far. That is the conditional
+    Each new tree is the spanning tree whose edges are in the fewest trees so far. This is the conditional
     gradient (Frank-Wolfe) method with steps 1 / (k + 1) for
 
     .. math::
         \min_\nu \; \| \nu - u \|^2 \quad \text{over the spanning tree polytope},
 
     where :math:`u` has equal entries. On uniformly dense graphs (grids, complete and most regular graphs) :math:`\nu`
-    becomes uniform. Others have edges whose probability cannot be lowered, a bridge's being one: there it approaches
-    the distribution that is as even as possible.
+    becomes uniform. Other graphs have edges whose probability cannot be lowered; the probability of a bridge is one.
+    On these graphs :math:`\nu` approaches the most even distribution possible.
     """
     if isinstance(rule, str):
         is_known = rule in ("minimal", "uniform")
@@ -117,21 +117,21 @@ def covering_trees(graph: Graph, rule: str | int = "minimal", *, random_state: A
 
 
 def _is_even(counts, next_tree, n_trees):
-    """Whether counts / n_trees are even enough, or as even as they can be; every edge must be covered."""
+    """Return whether counts / n_trees cover every edge and are even enough, or as even as possible."""
     if not counts.all():
         return False
     if not len(counts) or n_trees >= _tuning.MOST_EVEN_TREES:
         return True
     if counts.min() >= _tuning.EVEN_RATIO * counts.max():
         return True
-    # gap = <gradient, v - next tree> bounds |v - v*|^2 from above, since the objective is |v - u|^2 and the sums
-    # of v and of a tree are the same.
+    # gap = <gradient, v - next tree> is an upper bound on |v - v*|^2, because the objective is |v - u|^2 and v sums
+    # to as much as a tree.
     gap = 2 * np.dot(counts, counts / n_trees - next_tree) / n_trees
     return gap <= (_tuning.EVEN_TOL * counts.mean() / n_trees) ** 2 * len(counts)
 
 
 def covering_probabilities(graph: Graph) -> np.ndarray:
-    """Edge probabilities of the fewest covering trees, those of ``covering_trees(graph)``, without the trees."""
+    """Return the edge probabilities of ``covering_trees(graph)``, computed without storing the trees."""
     # returns: (E,), float64
     if not graph.n_edges:
         return np.zeros(0)

@@ -1,4 +1,4 @@
-"""Topology of graphs and lattices, without any values."""
+"""Topology of graphs and lattices, without scores."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations, product
@@ -16,58 +16,58 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.graphs import _tuning
 from sklearn_crf.kernels.graphs.graphs import forest_order, greedy_colouring, list_incidence
 
-# Two half-edges per edge are numbered by int32.
+# Two half-edges per edge are numbered with int32.
 _MAX_EDGES = MAX_INT32 // 2
 
-# Most axes of NumPy's arrays.
+# Most axes of a NumPy array.
 _MAX_AXES = 64
 
 
 class Incidence(NamedTuple):
-    """The edges of each node, in compressed rows: node s owns the slots ptr[s] to ptr[s + 1].
+    """The edges of each node, in compressed rows: node s has the slots ptr[s] to ptr[s + 1].
 
-    A slot is an edge seen from one of its ends, so a graph with E edges has 2E slots. Messages are stored
-    by the slot of the node that receives them: what a node reads is then contiguous.
+    A slot is an edge seen from one of its ends, so a graph with E edges has 2E slots. A message is stored at the slot
+    of the node that receives it, so that the messages to a node are contiguous.
     """
 
     ptr: np.ndarray  # (N + 1,) int64
-    neighbor: np.ndarray  # (2E,) int32: the node at the other end
+    neighbor: np.ndarray  # (2E,) int32: the node at the other end of the edge
     half_edge: np.ndarray  # (2E,) int32: 2 * edge + side, side 0 if the slot's node is edges[edge, 0]
     reverse: np.ndarray  # (2E,) int32: the slot of the same edge at the other end
 
 
 class Forest(NamedTuple):
-    """Breadth-first order of the nodes, every node after its parent."""
+    """Breadth-first order of the nodes, in which every node comes after its parent."""
 
     order: np.ndarray  # (N,) int32
-    parent_slot: np.ndarray  # (N,) int32: slot of the node that leads to its parent, -1 at a root
+    parent_slot: np.ndarray  # (N,) int32: slot of the node that leads to its parent, -1 for roots
     rank: np.ndarray  # (N,) int32: position of each node in order
 
 
 class Colouring(NamedTuple):
-    """Classes of nodes without edges inside a class: all nodes of one colour can be updated at once."""
+    """Classes of nodes (colours) without edges within a class, so that all nodes of a colour can be updated at once."""
 
-    nodes: np.ndarray  # (N,) int32, grouped by colour, ascending inside a colour
+    nodes: np.ndarray  # (N,) int32, grouped by colour, ascending within a colour
     ptr: np.ndarray  # (n_colours + 1,) int64: colour c is nodes[ptr[c]:ptr[c + 1]]
 
 
 class Graph:
-    """An undirected graph whose edges have a direction of writing.
+    """An undirected graph in which each edge also has a direction, for use by asymmetric tables.
 
-    The direction matters to tables: entry (a, b) of a table of edge e belongs to state a at ``edges[e, 0]``
-    and state b at ``edges[e, 1]``.
+    Entry (a, b) of the table of edge e is the score of state a at node ``edges[e, 0]`` and state b at node
+    ``edges[e, 1]``.
 
     Parameters
     ----------
     n_nodes : int
         Number of nodes N.
     edges : array-like of shape (E, 2) or (2, E) of int, sparse matrix of shape (N, N), or networkx graph
-        Each undirected edge once, in either direction; two rows of two nodes are two edges. A sparse adjacency matrix
-        joins the nodes of its non-zero entries, as :func:`from_adjacency` does. Nodes of a networkx graph, such as a
-        region adjacency graph of scikit-image, that are named by integers are numbered in increasing order, others in
-        the order of ``graph.nodes``.
+        Each undirected edge once, in either direction. An array of shape (2, 2) holds two edges as rows. A sparse
+        adjacency matrix joins the nodes of its non-zero entries, as :func:`from_adjacency` does. Nodes of a networkx
+        graph (such as a region adjacency graph of scikit-image) are numbered in increasing order if their names are
+        integers, otherwise in the order of ``graph.nodes``.
     shape : tuple of int, optional
-        Shape of the lattice whose nodes, in C order, these are.
+        Shape of the lattice, if the nodes are the points of a lattice in C order.
     offsets : array-like of shape (n_offsets, ndim), optional
         The offsets of a lattice's edges; set by :func:`lattice`.
 
@@ -100,7 +100,7 @@ class Graph:
             raise ValueError("edges must be those of lattice(shape, offsets) where offsets are given: call lattice.")
 
     def _of_offsets(self):
-        """Return the lattice of the shape and the offsets, or raise ValueError where these are not of a lattice."""
+        """Return the lattice of the shape and the offsets, or raise ValueError if they do not describe a lattice."""
         if self.shape is None or self.offsets is None:
             raise ValueError("offsets need the shape of a lattice.")
         found = lattice(self.shape, self.offsets if self.shape else 1)
@@ -116,7 +116,7 @@ class Graph:
         self.shape = shape
         self.offsets = None if offsets is None else np.array(offsets, dtype=np.int64)
         if edges is None and self.offsets is not None:
-            # Those of a lattice follow from its offsets, and are listed where somebody reads them.
+            # The edges of a lattice follow from its offsets, and are only listed when they are first read.
             self._n_edges = sum(_n_lattice_edges(shape, offset) for offset in self.offsets)
         else:
             edges = edges.view()
@@ -131,7 +131,7 @@ class Graph:
         return f"Graph(n_nodes={self.n_nodes}, n_edges={self.n_edges}{lattice})"
 
     def __getstate__(self):
-        # Derived results are cheap to compute again and would enlarge pickles, as the edges of a lattice are.
+        # Derived results are cheap to recompute and would enlarge pickles. The edges of a lattice are derived, too.
         edges = self.edges if self.offsets is None else None
         return {"n_nodes": self.n_nodes, "edges": edges, "shape": self.shape, "offsets": self.offsets}
 
@@ -145,14 +145,14 @@ class Graph:
                 Graph.__init__(self, **state)
 
     def keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The result of ``make``, kept for as long as the graph lives, for algorithms that are run on it many times.
+        """Return the result of ``make``, cached for the lifetime of the graph.
 
         Parameters
         ----------
         key : hashable
-            What is kept. Of more than eight, the oldest is dropped.
+            Identifies the result. At most eight results are kept; the oldest is dropped first.
         make : callable
-            Called without arguments if nothing is kept under that key. Its result must not hold the graph.
+            Called without arguments if no result is cached under ``key``. Its result must not reference the graph.
 
         Returns
         -------
@@ -160,8 +160,8 @@ class Graph:
         """
         kept = self._kept.get(key)
         if kept is None:
-            # The first of several threads wins, so that all hold the same object. A lock would be copied when held, if
-            # another thread forks.
+            # If several threads compute the result, the first one wins, so that all hold the same object. A lock would
+            # not do: it would be copied in its locked state if another thread forks.
             kept = self._kept.setdefault(key, make())
             for oldest in list(self._kept)[: -_tuning.MAX_KEPT]:
                 self._kept.pop(oldest, None)
@@ -174,19 +174,19 @@ class Graph:
 
     @property
     def parts(self) -> "tuple[Graph, ...]":
-        """The graphs whose :func:`disjoint_union` this is, itself alone if it was made otherwise."""
+        """The graphs of which this is the :func:`disjoint_union`, or a tuple of the graph itself."""
         return self._parts or (self,)
 
     @cached_property
     def copied_part(self) -> "Graph | None":
-        """The graph of which this is several copies side by side; None if it is not."""
+        """Graph of which this is a union of several copies, or None if it is not such a union."""
         first, *others = self.parts
         return first if others and all(part is first for part in others) else None
 
     @cached_property
     def edges(self) -> np.ndarray:
-        """The edges, (E, 2) int32, read-only."""
-        # Reached by the graphs of :func:`lattice` alone; the others have an attribute of this name.
+        """Edges, (E, 2) int32, read-only."""
+        # Only lattices get here; all other graphs have an instance attribute ``edges``.
         assert self.shape is not None
         assert self.offsets is not None
         edges = _lattice_edges(self.shape, self.offsets)
@@ -195,7 +195,7 @@ class Graph:
 
     @cached_property
     def incidence(self) -> Incidence:
-        """The edges of each node, an :class:`Incidence`."""
+        """Edges of each node, an :class:`Incidence`."""
         ptr = np.empty(self.n_nodes + 1, dtype=np.int64)
         neighbor, half_edge, reverse = (np.empty(2 * self.n_edges, dtype=np.int32) for _ in range(3))
         list_incidence(self.edges, ptr, neighbor, half_edge, reverse)
@@ -208,7 +208,7 @@ class Graph:
 
     @cached_property
     def largest_degree(self) -> int:
-        """Number of edges of the node that has most of them; 0 without nodes."""
+        """Largest number of edges of a node; 0 without nodes."""
         return int(np.diff(self.incidence.ptr).max(initial=0))
 
     @cached_property
@@ -221,21 +221,22 @@ class Graph:
 
     @cached_property
     def is_forest(self) -> bool:
-        """True if the graph has no cycle."""
+        """Whether the graph has no cycle."""
         if self.n_edges >= max(self.n_nodes, 1):
             return False
-        # Chains, and trees numbered from their roots: no node has edges to two earlier ones.
+        # A fast test that succeeds for chains and for trees numbered from their roots: no node has two earlier
+        # neighbours.
         later = np.maximum(self.edges[:, 0], self.edges[:, 1])
         return bool(np.bincount(later, minlength=1).max() <= 1) or self._traversal[2]
 
     @property
     def forest(self) -> Forest:
-        """Breadth-first order of the nodes, a :class:`Forest`; spanning where the graph has cycles."""
+        """Breadth-first order of the nodes, a :class:`Forest`. If the graph has cycles, it is a spanning forest."""
         return self._traversal[0]
 
     @property
     def parents(self) -> tuple[np.ndarray, np.ndarray]:
-        """Parent of each node in :attr:`forest`, and the half-edge that leads there, (N,) int32 each; -1 at a root."""
+        """Parent of each node in :attr:`forest`, and the half-edge to the parent, (N,) int32 each; -1 for roots."""
         slot, (_, neighbor, half_edge, _) = self.forest.parent_slot, self.incidence
         parent, to_parent = np.full((2, self.n_nodes), -1, dtype=np.int32)
         has_parent = slot >= 0
@@ -244,7 +245,7 @@ class Graph:
 
     @cached_property
     def chain_ptr(self) -> np.ndarray | None:
-        """First node of each chain and the number of nodes, where edges lead from each node to the next; else None."""
+        """First node of each chain, then the number of nodes; None unless all edges lead to the next node."""
         first, second = self.edges[:, 0], self.edges[:, 1]
         if not self.n_nodes or np.any(second != first + 1) or np.any(first[1:] <= first[:-1]):
             return None
@@ -254,13 +255,13 @@ class Graph:
 
     @cached_property
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes to which no edge leads, and nodes from which none leads: the first and the last nodes of chains."""
+        """Nodes without incoming edges and nodes without outgoing edges: the first and last nodes of chains."""
         heads, tails = (np.bincount(self.edges[:, i], minlength=self.n_nodes) for i in (1, 0))
         return np.flatnonzero(heads == 0), np.flatnonzero(tails == 0)
 
     @property
     def component(self) -> np.ndarray:
-        """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
+        """Index of each node's connected component, (N,) int32. Components are ordered by their first nodes."""
         return self._traversal[1]
 
     @property
@@ -270,7 +271,7 @@ class Graph:
 
     @cached_property
     def colouring(self) -> Colouring:
-        """Nodes in classes without inner edges, a :class:`Colouring`; two classes on an axis-connected lattice."""
+        """Node classes without edges within a class, a :class:`Colouring`; two classes on axis-connected lattices."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
         last_seen = np.full(self.largest_degree + 2, -1, dtype=np.int32)
@@ -283,7 +284,7 @@ class Graph:
 
     @cached_property
     def lattice_edge_type(self) -> np.ndarray:
-        """Number of the offset of each edge of a lattice, (E,) int32."""
+        """Index of the offset of each edge of a lattice, (E,) int32."""
         if self.offsets is None:
             raise ValueError("lattice_edge_type needs a graph made by lattice(), whose edges have offsets.")
         counts = np.array([_n_lattice_edges(self.shape, offset) for offset in self.offsets], dtype=np.int64)
@@ -296,19 +297,19 @@ def trusted_graph(
     shape: tuple[int, ...] | None = None,
     offsets: ArrayLike | None = None,
 ) -> Graph:
-    """Make a graph without checks, of edges that this package made itself."""
+    """Build a graph without checks, from edges that this package made itself."""
     graph = Graph.__new__(Graph)
     graph._set(n_nodes, edges, shape, offsets)
     return graph
 
 
 def lists_edges(graph: Graph) -> bool:
-    """Tell whether edges are an array already. Those of a lattice may not be, and are then in its order."""
+    """Return whether the edges are stored as an array. If not, the graph is a lattice with edges in lattice order."""
     return "edges" in graph.__dict__
 
 
 def _edge_pairs(edges, n_nodes):
-    """Edges in any form that :class:`Graph` takes, as an array of shape (E, 2) unless they are wrong."""
+    """Convert edges in any form that :class:`Graph` accepts to an array of shape (E, 2); values are not checked."""
     if sp.issparse(edges):
         if edges.shape != (n_nodes, n_nodes):
             raise ValueError(
@@ -336,7 +337,7 @@ def _hint_form(edges, n_nodes):
 
 
 def _adjacent_pairs(adjacency):
-    """Pairs joined by a sparse adjacency matrix, each once, from the smaller to the larger node, sorted, int32."""
+    """Return the pairs that a sparse adjacency matrix joins, each once and smaller node first, sorted, int32."""
     if sp.issparse(adjacency):
         adjacency = sound_csr(adjacency, "adjacency")
     adjacency = sp.coo_matrix(adjacency)
@@ -354,7 +355,7 @@ def _networkx_pairs(graph, n_nodes):
     names = list(graph.nodes)
     if len(names) != n_nodes:
         raise ValueError(f"edges is a graph of {len(names)} nodes, but there are {n_nodes}.")
-    # Regions are numbered, but a region adjacency graph lists them in the order in which it met them.
+    # Region adjacency graphs name regions by number, but list them in another order.
     if all(isinstance(name, int | np.integer) for name in names):
         names.sort()
     row = {name: s for s, name in enumerate(names)}
@@ -377,7 +378,7 @@ def _as_shape(shape):
 
 
 def _as_edges(n_nodes: int, edges: np.ndarray) -> np.ndarray:
-    # Before they are narrowed, so that the first edge that leaves the graph can be named.
+    # Check before conversion to int32, so that the error can name the first edge that is out of range.
     wide = as_integers(edges, "edges", dtype=np.int64)
     _check_edges(n_nodes, wide)
     return as_integers(wide, "edges")
@@ -407,20 +408,20 @@ def _check_n_edges(n_edges: int) -> None:
 
 
 def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
-    """Offsets of the neighbours of a node on a lattice, one of each opposite pair.
+    """Return the offsets of the neighbours of a node on a lattice, one of each opposite pair.
 
     Parameters
     ----------
     ndim : int
         Number of axes of the lattice.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
-        How many coordinates may differ by one: 1 joins axis neighbours (4 in 2-D, 6 in 3-D), 2 adds
-        diagonals (8 in 2-D, 18 in 3-D), 3 adds the corners of a cube (26 in 3-D). Or the offsets themselves.
+        Largest number of coordinates that may differ by one: 1 joins axis neighbours (4 in 2-D, 6 in 3-D), 2 adds
+        diagonals (8 in 2-D, 18 in 3-D), 3 adds the corners of a cube (26 in 3-D). Or an array of offsets.
 
     Returns
     -------
     ndarray of shape (n_offsets, ndim)
-        The last axis first; the first coordinate that is not zero is positive.
+        Offsets along the last axis come first. The first non-zero coordinate of each offset is positive.
 
     Examples
     --------
@@ -448,7 +449,7 @@ def lattice_offsets(ndim: int, connectivity: int | ArrayLike = 1) -> np.ndarray:
 
 
 def _steps(ndim, connectivity):
-    """Steps by one along at most ``connectivity`` axes: few moves first, then in the order 0, 1, -1 of each axis."""
+    """Return steps by one along at most ``connectivity`` axes, sorted by their number of axes, then as 0, 1, -1."""
     n_offsets = sum(comb(ndim, n_moves) * 2**n_moves for n_moves in range(1, connectivity + 1))
     if n_offsets > _tuning.MAX_OFFSETS:
         raise ValueError(
@@ -478,10 +479,10 @@ def _n_lattice_edges(shape, offset):
 
 
 def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
-    """Regular lattice: chains (T,), images (H, W), volumes (D, H, W).
+    """Build a regular lattice: a chain (T,), an image (H, W) or a volume (D, H, W).
 
-    Nodes are numbered in C order. Edges are grouped by offset, those of one offset in C order of their first
-    node, from x to x + offset.
+    Nodes are numbered in C order. Edges go from x to x + offset. They are grouped by offset, and within a group in C
+    order of their first node.
 
     Parameters
     ----------
@@ -512,7 +513,7 @@ def lattice(shape: Sequence[int], connectivity: int | ArrayLike = 1) -> Graph:
 
 
 def _lattice_edges(shape, offsets):
-    """Edges of a lattice, grouped by offset."""
+    """Return the edges of a lattice, grouped by offset."""
     counts = [_n_lattice_edges(shape, offset) for offset in offsets]
     index = np.arange(prod(shape), dtype=np.int32).reshape(shape)
     edges = np.empty((sum(counts), 2), dtype=np.int32)
@@ -530,18 +531,18 @@ def _lattice_edges(shape, offsets):
 
 
 def from_adjacency(adjacency: Any) -> Graph:
-    """Graph of the non-zero entries of a sparse adjacency matrix, each pair once, diagonal left out.
+    """Build a graph from the non-zero entries of a sparse adjacency matrix, ignoring its diagonal.
 
     Parameters
     ----------
     adjacency : sparse matrix or array of shape (N, N)
-        Such as ``sklearn.feature_extraction.image.grid_to_graph`` or ``kneighbors_graph`` return. Entry (i, j),
-        (j, i) or both join i and j.
+        For instance the result of ``sklearn.feature_extraction.image.grid_to_graph`` or ``kneighbors_graph``. Nodes i
+        and j are joined by one edge if entry (i, j), entry (j, i) or both are non-zero.
 
     Returns
     -------
     Graph
-        Edges from the smaller to the larger node, sorted.
+        The edges go from the smaller to the larger node and are sorted.
 
     Examples
     --------
@@ -558,7 +559,7 @@ def from_adjacency(adjacency: Any) -> Graph:
 
 
 def disjoint_union(graphs: Iterable[Graph]) -> Graph:
-    """One graph of several, side by side: nodes and edges of each in turn."""
+    """Return one graph with the nodes and edges of each given graph in turn."""
     graphs = list(graphs)
     if len(graphs) == 1:
         return graphs[0]

@@ -1,4 +1,4 @@
-"""Edge probabilities of spanning trees, without the trees."""
+"""Edge probabilities of distributions over spanning trees, computed without the trees."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,24 +10,24 @@ from sklearn_crf._numbers import as_reals
 from sklearn_crf.graphs._graph import Graph
 from sklearn_crf.kernels.graphs.graphs import find_violation, selected_inverse
 
-# Error of probabilities, and of their sums relative to these, that is rounding.
+# Rounding error of probabilities, and relative rounding error of their sums.
 _ROUNDING = 1e-8
 
 
 def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> None:
     r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
 
-    That is, unless some distribution over spanning trees (forests, on a disconnected graph) has them. The polytope
-    (Edmonds 1971) is
+    The polytope contains the edge probabilities of all distributions over spanning trees (forests, on a disconnected
+    graph). It (Edmonds 1971) is
 
     .. math::
         \nu \ge 0, \quad \sum_{e \in E} \nu_e = |V| - 1, \quad
         \sum_{e \subseteq S} \nu_e \le |S| - 1 \ \text{ for all sets } S \text{ of nodes}
 
-    for each component. The sets are not enumerated: the weights inside of all sets that contain a node r obey the
-    bound if and only if each edge can be shared out between its ends so that every node gets at most one and r
-    nothing. One maximum flow finds such shares for one r, and from one r to the next a single unit has to move. The
-    flows are in integers.
+    for each component. The sets are not enumerated. Consider only the sets that contain a node r: they obey the bound
+    if and only if each edge's probability can be divided between its ends so that every node receives at most one and r
+    receives nothing. One maximum flow finds such a division for one r, and from one r to the next only a single unit
+    has to move. The flows are integers.
     """
     # edge_probabilities: (E,)
     probability = as_reals(edge_probabilities, "edge_probabilities", np.float64)
@@ -61,7 +61,7 @@ def _check_sums(graph, probability):
 
 def _violated_node(graph, probability):
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
-    # Sums over all nodes must fit into 62 bits.
+    # Sums over all nodes must fit in 62 bits.
     unit = 2 ** (60 - int(np.ceil(np.log2(n_nodes + 2))))
     ptr, neighbor, half_edge, _ = graph.incidence
     return find_violation(
@@ -82,10 +82,10 @@ def _violated_node(graph, probability):
 
 
 def _depth_first(graph):
-    """All nodes in depth-first order, component by component, so that weight moves a short way."""
+    """Return all nodes in depth-first order, component by component, so that flow moves over short distances."""
     n_nodes = graph.n_nodes
     first = np.unique(graph.component, return_index=True)[1]
-    # One more node, joined to each component, so that a single traversal reaches all.
+    # An extra node, joined to each component, lets a single traversal reach all nodes.
     tails = np.concatenate((graph.edges[:, 0], np.full(len(first), n_nodes)))
     heads = np.concatenate((graph.edges[:, 1], first))
     joined = sp.csr_matrix((np.ones(len(tails)), (tails, heads)), shape=(n_nodes + 1, n_nodes + 1))
@@ -94,10 +94,11 @@ def _depth_first(graph):
 
 
 def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
-    """Equal edge probabilities, (nodes - 1) / edges in each component, if some distribution over trees has them.
+    """Return equal edge probabilities in each component, (nodes - 1) / edges, or raise ValueError if they are invalid.
 
-    Grids, complete graphs and most regular graphs do. A graph in which a part is denser than the whole does not, such
-    as one with a bridge, which is in every spanning tree: then :func:`effective_resistances` are valid.
+    They are valid on grids, complete graphs and most regular graphs. They are invalid if a part of the graph is denser
+    than the whole, for instance if there is a bridge, which is in every spanning tree. :func:`effective_resistances`
+    are valid on all graphs.
     """
     # returns: (E,), float64
     component = graph.component
@@ -115,20 +116,20 @@ def uniform_edge_probabilities(graph: Graph) -> np.ndarray:
 
 
 def effective_resistances(graph: Graph) -> np.ndarray:
-    r"""Probability of each edge to be in a spanning tree drawn uniformly from all of them.
+    r"""Return the probability of each edge to be in a spanning tree that is drawn uniformly from all spanning trees.
 
     .. math::
         \nu_{ij} = L^+_{ii} + L^+_{jj} - 2 L^+_{ij}
 
     for the Laplacian L of the graph: the resistance between the ends of the edge if every edge is a resistor of one ohm
-    (Kirchhoff 1847). Valid on every graph, and exactly one for bridges. The entries of the inverse come from a sparse
-    factorisation by Takahashi's recurrence, without the others.
+    (Kirchhoff 1847). They are valid on every graph, and exactly one for bridges. Takahashi's recurrence computes only
+    the needed entries of the inverse, from a sparse factorisation.
     """
     # returns: (E,), float64
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
     if n_edges == 0:
         return np.zeros(0)
-    # One node of each component is grounded, which leaves a positive definite matrix.
+    # Removing (grounding) one node of each component leaves a positive definite matrix.
     grounded = np.unique(graph.component, return_index=True)[1]
     place = np.full(n_nodes, -1)
     place[np.setdiff1d(np.arange(n_nodes), grounded)] = np.arange(n_nodes - len(grounded))
@@ -145,15 +146,15 @@ def effective_resistances(graph: Graph) -> np.ndarray:
     between = np.zeros(n_edges)
     between[inner] = np.asarray(inverse[ends[:, 1], ends[:, 0]]).ravel()
     resistance = np.minimum(own[tails] + own[heads] - 2 * between, 1.0)
-    # Bridges, up to rounding: an edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
+    # Set bridges to exactly one: an edge on a cycle of n nodes has a resistance of at most 1 - 1 / n.
     resistance[resistance > 1 - 0.5 / max(graph.n_nodes, 1)] = 1.0
     return resistance
 
 
 def _selected_inverse(matrix):
-    """Lower triangle of the inverse of a symmetric positive definite matrix, and the new number of each row.
+    """Return the lower triangle of the inverse of a symmetric positive definite matrix, and the new index of each row.
 
-    Only the entries at the places of its Cholesky factor, which include its own.
+    Only entries in the sparsity pattern of the Cholesky factor are computed; the pattern includes the matrix's own.
     """
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     lower = factors.L.tocsc()
@@ -174,13 +175,14 @@ def _selected_inverse(matrix):
 
 
 def chain_probabilities(graph: Graph) -> np.ndarray:
-    r"""Even probabilities of the edges under a covering by chains that ascend through the nodes.
+    r"""Return even edge probabilities of a covering by chains along which node indices ascend.
 
     .. math::
         \nu_{st} = 1 / \max(n^+_s, n^-_t), \qquad s < t,
 
-    :math:`n^+_s` being the number of neighbours after node s and :math:`n^-_t` that of neighbours before node t, so
-    that no node passes on or receives more than one. On forests they are one, those of the forest itself.
+    where :math:`n^+_s` is the number of neighbours after node s and :math:`n^-_t` the number of neighbours before node
+    t. The edges to later nodes, and to earlier nodes, have probabilities that sum to at most one. On forests all
+    probabilities are one.
     """
     # returns: (E,), float64
     if graph.is_forest:
@@ -192,7 +194,7 @@ def chain_probabilities(graph: Graph) -> np.ndarray:
 
 
 def follows_chains(graph: Graph, edge_probabilities: ArrayLike) -> bool:
-    r"""Whether edge probabilities belong to chains that ascend through the nodes, with every node in one on average.
+    r"""Return whether every node's probabilities of edges to later nodes, and to earlier nodes, sum to at most one.
 
     .. math::
         \sum_{t > s} \nu_{st} \le 1, \qquad \sum_{t < s} \nu_{st} \le 1 \qquad \text{for all nodes } s.

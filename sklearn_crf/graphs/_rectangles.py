@@ -1,4 +1,4 @@
-"""Rectangles of a plane, such as tiles and the windows around them."""
+"""Rectangles in a plane, such as tiles and the windows around them."""
 
 from itertools import product
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from sklearn_crf._threads import fixed_ranges
 
 
 class Rectangle(NamedTuple):
-    """A rectangle of a plane."""
+    """A rectangle in a plane."""
 
     top: int
     bottom: int
@@ -16,16 +16,16 @@ class Rectangle(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and number of columns."""
         return self.bottom - self.top, self.right - self.left
 
     @property
     def slices(self) -> tuple[slice, slice]:
-        """Of the plane."""
+        """Slices of the plane that select the rectangle."""
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
     def grown(self, margin: int, shape: tuple[int, int]) -> "Rectangle":
-        """The rectangle with a margin, as far as the plane goes."""
+        """Return the rectangle with a margin on all sides, clipped to the plane."""
         return Rectangle(
             max(self.top - margin, 0),
             min(self.bottom + margin, shape[0]),
@@ -34,12 +34,12 @@ class Rectangle(NamedTuple):
         )
 
     def inside(self, other: "Rectangle") -> tuple[slice, slice]:
-        """Slices of an array of another rectangle, which contains this one."""
+        """Return the slices that select this rectangle in an array of ``other``, which must contain it."""
         rows, columns = slice(self.top - other.top, self.bottom - other.top), self.left - other.left
         return rows, slice(columns, columns + self.shape[1])
 
 
 def tiles_of(shape: tuple[int, int], rows: int, columns: int) -> list[Rectangle]:
-    """Rectangles of at most so many rows and columns that cover a plane, row by row."""
+    """Return rectangles of at most ``rows`` by ``columns`` that cover a plane, row by row."""
     ranges = (fixed_ranges(n, -(-n // size)) for n, size in zip(shape, (rows, columns), strict=True))
     return [Rectangle(*down, *across) for down, across in product(*ranges)]

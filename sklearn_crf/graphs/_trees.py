@@ -1,4 +1,4 @@
-"""A distribution over spanning trees, and the cheapest tree."""
+"""Distributions over spanning trees, and minimum spanning trees."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ class SpanningTrees(ChecksPickles):
     .. math::
         \nu_e = \sum_T \rho(T) \, [e \in T]
 
-    are the edge probabilities, which lie in the spanning tree polytope by construction. On a graph of several
-    components a tree is a spanning forest: one spanning tree of each.
+    are the edge probabilities, which lie in the spanning tree polytope by construction. If the graph has several
+    components, a tree is a spanning forest: one spanning tree of each component.
 
-    A tree may come several times. Such copies mean the same distribution as one of their summed weight, see
-    :meth:`merged`; but the weights differ then, and a projection that treats trees alike (Jancsary 2012, Eq. 139) is
-    the Euclidean one for equal weights only.
+    A tree may appear several times. :meth:`merged` replaces copies by one tree with their summed weight, which is the
+    same distribution. The weights then differ, and a projection that treats all trees alike (Jancsary 2012, Eq. 139) is
+    the Euclidean projection for equal weights only.
     """
 
     graph: Graph
@@ -51,7 +51,7 @@ class SpanningTrees(ChecksPickles):
 
     @classmethod
     def trusted(cls, graph, trees, weights=None):
-        """Skip the checks, for trees found by this package."""
+        """Build a distribution without checks, from trees found by this package."""
         made = cls.__new__(cls)
         weights = np.full(len(trees), 1 / len(trees)) if weights is None else weights
         for name, value in (("graph", graph), ("trees", trees), ("weights", weights)):
@@ -62,7 +62,7 @@ class SpanningTrees(ChecksPickles):
     def from_edge_lists(
         cls, graph: Graph, edge_lists: Sequence[ArrayLike], weights: ArrayLike | None = None
     ) -> "SpanningTrees":
-        """Trees given by the numbers of their edges."""
+        """Build a distribution from trees that are given by the indices of their edges."""
         # weights: (n_trees,)
         if not np.iterable(edge_lists):
             raise ValueError(f"edge_lists must be a sequence of rows of edges, got {edge_lists!r}.")
@@ -74,28 +74,29 @@ class SpanningTrees(ChecksPickles):
 
     @property
     def n_trees(self) -> int:
-        """Number of trees, copies counted."""
+        """Number of trees, including copies."""
         return len(self.trees)
 
     @property
     def edge_probabilities(self) -> np.ndarray:
-        """Probability of each edge to be in a tree, (E,) float64; exactly one where it is in all."""
+        """Probability that each edge is in a tree, (E,) float64; exactly one for edges in all trees."""
         uniform = np.all(self.weights == self.weights[0])
         if uniform:
             return self.trees.sum(axis=0) / self.n_trees
         return np.where(self.trees.all(axis=0), 1.0, np.minimum(self.weights @ self.trees, 1.0))
 
     def merged(self) -> "SpanningTrees":
-        """The same distribution with every tree once."""
+        """Return an equal distribution in which every tree appears once."""
         _, first, inverse = np.unique(np.packbits(self.trees, axis=1), axis=0, return_index=True, return_inverse=True)
         weights = np.bincount(inverse.ravel(), weights=self.weights)
         order = np.argsort(first)
         return SpanningTrees.trusted(self.graph, self.trees[first[order]], weights[order])
 
     def stepped(self, tree: ArrayLike, step: float) -> "SpanningTrees":
-        """A step towards one more tree: ``(1 - step)`` times this distribution, and ``step`` on the tree.
+        """Return a mixture of this distribution, with weight ``1 - step``, and a new tree, with weight ``step``.
 
-        This is the step of the conditional gradient (Frank-Wolfe) method; ``1 / (n_trees + 1)`` keeps equal weights.
+        This is the step of the conditional gradient (Frank-Wolfe) method. ``1 / (n_trees + 1)`` keeps the weights
+        equal.
         """
         # tree: (E,) of bool
         if not 0 < step < 1:
@@ -128,7 +129,7 @@ def minimum_spanning_tree(graph: Graph, cost: ArrayLike) -> np.ndarray:
 
 
 def cheapest_tree(graph, cost, ties):
-    """minimum_spanning_tree without checks; ``ties`` is a second cost of each edge, or empty."""
+    """Return the minimum spanning tree without checks; ``ties`` is a second cost that breaks ties, or empty."""
     tree = np.zeros(graph.n_edges, dtype=bool)
     if graph.n_edges:
         cost, ties = (np.ascontiguousarray(values, dtype=np.float64) for values in (cost, ties))

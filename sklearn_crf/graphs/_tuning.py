@@ -1,20 +1,20 @@
-"""Constants of graphs that were tuned, and what each trades."""
+"""Tuned constants of graphs, with the trade-off behind each constant."""
 
-# Share of covering trees in every distribution over trees, so that each edge keeps a positive probability. A larger
-# share makes bounds looser.
+# Weight of the covering trees in every distribution over trees, which keeps every edge probability positive. A larger
+# weight makes bounds looser.
 SHARE_OF_COVER = 1e-3
 
-# Most trees of a distribution: a tree takes a byte for each edge, and more time to find than a sweep of inference.
+# Most trees of a distribution. A tree takes a byte for each edge, and finding it takes longer than an inference sweep.
 MAX_TREES = 100_000
 
-# Most offsets of neighbours, those of all neighbours on ten axes: with more, the offsets alone would take minutes and
-# gigabytes.
+# Most neighbour offsets: the number of all neighbours on ten axes. With more, computing the offsets alone would take
+# minutes and gigabytes.
 MAX_OFFSETS = 3**10
 
-# Most results of algorithms that a graph keeps: more save time where algorithms take turns on a graph, and take memory.
+# Most cached results per graph. More results save time if algorithms alternate on a graph, but take memory.
 MAX_KEPT = 8
 
-# Trees are even once the least edge probability is this part of the largest, or once probabilities are as near to the
-# most even ones as this part of their mean, or there are so many trees. More trees make bounds a little closer, and
-# take longer to find and to use.
+# Trees count as even if one of three conditions holds. The least edge probability is at least this ratio of the
+# largest; or probabilities are within this tolerance, relative to their mean, of the most even ones; or there are this
+# many trees. More trees make bounds a little tighter, and take longer to find and to use.
 EVEN_RATIO, EVEN_TOL, MOST_EVEN_TREES = 0.9, 0.1, 1000

@@ -1,4 +1,4 @@
-"""Models: scores on a graph. Pairwise and dense models, factor graphs and Gaussian models."""
+"""Models that score the labelings of a graph: pairwise, dense and Gaussian models, and factor graphs."""
 
 from sklearn_crf.models._conversion import (
     factor_graph_of,

@@ -1,4 +1,4 @@
-"""Factor graphs from pairwise models, and back; models of some components."""
+"""Conversion between pairwise models and factor graphs, and models of some components."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -12,19 +12,19 @@ from sklearn_crf.models._pairwise import PairwiseModel
 
 
 def factor_graph_of(model: PairwiseModel | FactorGraph) -> FactorGraph:
-    """The same scores as a factor graph: a factor for each node, then one for each edge.
+    """Convert a model to a factor graph with equal scores: a factor for each node, then a factor for each edge.
 
-    Edges share a table where they do in the pairwise model: same type, same numbers of states, no weights.
+    Edges share a table if they have the same type, their nodes have equal numbers of states, and there are no weights.
 
     Parameters
     ----------
     model : PairwiseModel or FactorGraph
-        A factor graph is returned as it is.
+        A factor graph is returned unchanged.
 
     Returns
     -------
     FactorGraph
-        Factor s is node s, factor N + e is edge e.
+        Factor s belongs to node s, factor N + e to edge e.
 
     Examples
     --------
@@ -60,11 +60,11 @@ def _states(model):
 
 
 def _distinct_tables(model):
-    """First edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
+    """Return the first edge of each table of the factor graph, the table of each edge, and the tables' shapes."""
     tails, heads = model.graph.edges.T
     n_states = _states(model)
     value = model.edge_type if model.edge_weight is None else np.arange(model.graph.n_edges)
-    # One number for each table: its value, its rows, its columns.
+    # A number that identifies each table by its type (or edge) and its numbers of rows and columns.
     radix = model.n_columns + 1
     key = (value.astype(np.int64) * radix + n_states[tails]) * radix + n_states[heads]
     distinct, first, inverse = np.unique(key, return_index=True, return_inverse=True)
@@ -72,16 +72,16 @@ def _distinct_tables(model):
 
 
 def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarray:
-    """Derivative by the tables of a pairwise model, from the derivative by those of its factor graph."""
+    """Convert the derivative by the tables of a factor graph to the derivative by the tables of its pairwise model."""
     # log_table: (n_cells,); returns: (T, R, K, K), float64
     first, _, shapes = _distinct_tables(model)
     pairs = np.zeros((len(first), model.n_columns, model.n_columns))
     start = int(_states(model).sum())
-    # Tables of factors that were added may stand behind those of the edges.
+    # Tables of additional factors may follow the tables of the edges.
     pairs[_cells(shapes, model.n_columns)] = log_table[start : start + int(np.prod(shapes, axis=1).sum())]
     n_types, n_features = model.tables.shape[:2]
     weight = np.ones((len(first), n_features)) if model.edge_weight is None else model.edge_weight[first]
-    # Row t * R + r adds up what weight r makes of the tables of type t, in their order.
+    # Row t * R + r sums the tables of the edges of type t, multiplied by their feature r.
     place = model.edge_type[first].astype(np.int64)[:, None] * n_features + np.arange(n_features)
     member = np.repeat(np.arange(len(first)), n_features)
     sums = sp.csr_array(
@@ -91,18 +91,18 @@ def pairwise_statistics(model: PairwiseModel, log_table: np.ndarray) -> np.ndarr
 
 
 def _cells(shapes: np.ndarray, n_columns: int) -> np.ndarray:
-    """Cells of padded tables that are in use."""
-    # shapes: (n, 2), rows and columns of each; returns (n, K, K) of bool
+    """Return a mask of the cells of padded tables that are in use."""
+    # shapes: (n, 2), rows and columns of each table; returns: (n, K, K) of bool
     rows, columns = shapes[:, 0, None, None], shapes[:, 1, None, None]
     state = np.arange(n_columns)
     return (state[:, None] < rows) & (state < columns)
 
 
 def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
-    """The same scores as a pairwise model, if no factor has more than two nodes.
+    """Convert a factor graph whose factors have at most two nodes to a pairwise model with equal scores.
 
-    Factors on the same nodes are added up. An edge that stems from one factor keeps the factor's direction and shares
-    its table. Constants go to node 0.
+    Factors on the same nodes are summed. An edge that stems from a single factor keeps the factor's direction and
+    shares its table. Constants are added to the scores of node 0.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def pairwise_model_of(model: FactorGraph) -> PairwiseModel:
 
 
 def _edges(model, factors, scope):
-    """Edges in the order of their first factors, their types, and the table of each type."""
+    """Return the edges in the order of their first factors, their types, and the table of each type."""
     pair = np.sort(scope, axis=1)
     _, first, inverse = np.unique(pair, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.ravel()
@@ -161,7 +161,7 @@ def _edges(model, factors, scope):
     is_single = np.bincount(inverse, minlength=len(first)) == 1
     shape = model.n_states[scope[first]]
     table_id = model.table_id[factors[first]]
-    # A count table may be shared by factors whose nodes differ in their numbers of states.
+    # Factors may share a count table although their nodes differ in their numbers of states.
     key = np.stack((np.where(is_single, table_id, -1 - np.arange(len(first))), *shape.T), axis=1)
     _, edge_of_type, edge_type = np.unique(key, axis=0, return_index=True, return_inverse=True)
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(np.bincount(inverse))[:-1])
@@ -178,7 +178,7 @@ def _edges(model, factors, scope):
 def model_of_components(
     model: PairwiseModel | FactorGraph, chosen: np.ndarray
 ) -> tuple[PairwiseModel | FactorGraph, np.ndarray]:
-    """The part of a model in some connected components, and its nodes."""
+    """Return the part of a model in the chosen connected components, and the indices of its nodes."""
     # chosen: (n_components,) of bool
     component = model.component if isinstance(model, FactorGraph) else model.graph.component
     inside = chosen[component]
@@ -186,7 +186,7 @@ def model_of_components(
 
 
 def model_of_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> PairwiseModel | FactorGraph:
-    """The part of a model that some of its nodes have to themselves: their scores, and factors of no other node."""
+    """Return the part of a model on some of its nodes: their scores, and the factors that have no other node."""
     # inside: (N,) of bool
     nodes = np.flatnonzero(inside)
     number = np.cumsum(inside) - 1
@@ -206,7 +206,7 @@ def model_of_nodes(model: PairwiseModel | FactorGraph, inside: np.ndarray) -> Pa
 
 
 def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
-    """The models of the graphs whose disjoint union the graph of a model is."""
+    """Split a model on a disjoint union of graphs into one model for each graph."""
     parts = model.graph.parts
     nodes = np.cumsum([0, *(part.n_nodes for part in parts)]).tolist()
     edges = np.cumsum([0, *(part.n_edges for part in parts)]).tolist()
@@ -229,7 +229,7 @@ def models_of_parts(model: PairwiseModel) -> list[PairwiseModel]:
 def _factors_inside(model, inside, number):
     owner = np.repeat(np.arange(model.n_factors), model.arity)
     is_inside = np.bincount(owner, ~inside[model.scope], model.n_factors) == 0
-    # A factor without nodes belongs to the first node.
+    # Factors without nodes go with the first node.
     is_inside[model.arity == 0] = inside[0]
     factors, slots = np.flatnonzero(is_inside), is_inside[owner]
     return replace(

@@ -1,4 +1,4 @@
-"""Fully connected fields: unary scores, and pairwise scores that are filters of all nodes at once."""
+"""Fully connected fields, whose pairwise scores are filters over all nodes."""
 
 from dataclasses import dataclass
 
@@ -17,19 +17,20 @@ class DenseModel(ChecksPickles):
     .. math::
         \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat K_m(i, j) \, \mu_m(y_i, y_j)
 
-    Larger is better. The sum runs over all pairs of nodes and over each node with itself, which for equal diagonal
-    entries of :math:`\mu_m` is the same for every labeling. Nothing of the size of N x N is stored: :math:`\hat K_m` is
-    a filter.
+    Larger is better. The sum runs over all pairs of nodes and over each node with itself. The latter terms are the same
+    for every labeling if the diagonal entries of :math:`\mu_m` are equal. No array of size N x N is stored, because
+    :math:`\hat K_m` is a filter.
 
     Parameters
     ----------
     unary : array-like of shape (N, K)
         Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
     filters : sequence of PermutohedralFilter
-        M filters of N points in the precision of ``unary``.
+        M filters of N points, in the precision of ``unary``.
     compatibility : array-like of shape (M,), (M, K) or (M, K, K)
-        Scores :math:`\mu_m` of pairs of states, symmetric: positive where two states go together. One number is the
-        same for all pairs of equal states (Potts), K numbers are a diagonal, the rest is 0.
+        Scores :math:`\mu_m` of pairs of states, symmetric; a positive score favours the pair. One number is the score
+        of all pairs of equal states (Potts), K numbers are the scores of each pair of equal states. All other pairs
+        score 0.
 
     Raises
     ------
@@ -89,7 +90,7 @@ class DenseModel(ChecksPickles):
 
     @property
     def tables(self) -> np.ndarray:
-        """The compatibilities in full, (M, K, K) float64."""
+        """Compatibilities in full, (M, K, K) float64."""
         if self.compatibility.ndim == 3:
             return self.compatibility
         diagonal = self.compatibility.reshape(len(self.filters), -1 if len(self.filters) else 1)

@@ -1,4 +1,4 @@
-"""Labelings of pairwise models compared: with others, with marginals, and for groups of edges."""
+"""Comparison of a labeling with another labeling, with marginals, and by groups of edges."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,8 +11,8 @@ from sklearn_crf.models._pairwise import PairwiseModel, Statistics, check_labels
 def difference_of_labelings(
     model: PairwiseModel, labels: ArrayLike, others: ArrayLike
 ) -> tuple[np.ndarray, Statistics]:
-    """:func:`score_terms` and :func:`labeling_statistics` of some labels less those of others, in less time."""
-    # labels: (N,) of int; others: (N,) of int; returns: terms : (N,), float64
+    """Return the score terms and statistics of ``labels`` minus the score terms and statistics of ``others``."""
+    # labels: (N,) of int; others: (N,) of int; returns: terms: (N,), float64, and statistics
     labels, others = check_labels(model, labels), check_labels(model, others)
     terms = np.empty(len(labels))
     unary, tables = np.zeros(model.unary.shape, dtype=model.dtype), np.zeros(model.tables.shape)
@@ -24,8 +24,11 @@ def difference_of_labelings(
 def excess_over_labels(
     model: PairwiseModel, labels: np.ndarray, statistics: Statistics, log_z_terms: np.ndarray
 ) -> tuple[np.ndarray, Statistics, np.ndarray] | None:
-    """Excess of expected statistics and their log-partition over those of labels and their score."""
-    # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms : (N,), float64, predicted : (N,), int32
+    """Return log-partition terms and expected statistics minus the score terms and statistics of labels.
+
+    The third value is the state of largest marginal of each node. Returns None if a label is not a state.
+    """
+    # labels: (N,) of int; log_z_terms: (N,), float64; returns: terms: (N,), float64, excess, predicted: (N,), int32
     labels = as_integers(labels, "labels", shape=(model.n_nodes,), kinds="iub")
     marginals = np.ascontiguousarray(statistics.unary, dtype=model.dtype)
     log_z_terms = np.ascontiguousarray(log_z_terms, dtype=np.float64)
@@ -45,7 +48,7 @@ def excess_over_labels(
 
 
 def pair_counts(model: PairwiseModel, labels: ArrayLike, edge_group: ArrayLike, n_groups: int) -> np.ndarray:
-    """Derivative of the score of a labeling by the tables, for each group of edges apart."""
+    """Return the derivative of the score of a labeling by the tables, separately for each group of edges."""
     # labels: (N,) of int; edge_group: (E,) of int; returns: (n_groups, T, R, K, K), float64
     n_types = max(len(model.tables), 1)
     n_groups = as_integer(n_groups, "n_groups", highest=MAX_INT32 // n_types)

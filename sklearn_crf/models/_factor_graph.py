@@ -1,4 +1,4 @@
-"""Factor graphs: scores of labelings as a sum over factors of any arity."""
+"""Factor graphs, which score a labeling by a sum over factors of any arity."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from sklearn_crf.models._factor_tables import COUNT, DENSE, MAX_CELLS, SPARSE, a
 
 
 def normalised_fields(given):
-    """The fields in their own types, each of the right length."""
+    """Return the fields of a factor graph as arrays of the right types, after checking their lengths."""
     log_table = as_scores(given.log_table, "log_table")
     if log_table.ndim != 1:
         raise ValueError(f"log_table must be 1-D, got shape {log_table.shape}.")
@@ -98,7 +98,7 @@ def _check_range(values, stop, name):
 
 
 def _check_scopes(graph, factors, scope):
-    """No node twice in a factor; tables as large as the states of their nodes ask."""
+    """Raise ValueError if a node is twice in a scope or a table does not fit the numbers of states of its nodes."""
     in_order = np.sort(scope, axis=1)
     repeated = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
     if repeated.any():
@@ -129,7 +129,7 @@ def _check_scopes(graph, factors, scope):
 
 
 def _check_cells(graph):
-    """Listed cells ascend in each sparse table and lie inside it; one arity for each shared table."""
+    """Raise ValueError unless sparse cells ascend and lie in their table, and the factors of a table agree in arity."""
     sized = np.flatnonzero(graph.table_kind[graph.table_id] != COUNT)
     tables, first, inverse = np.unique(graph.table_id[sized], return_index=True, return_inverse=True)
     unlike = graph.arity[sized] != graph.arity[sized[first]][inverse]
@@ -155,18 +155,18 @@ class ArityGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FactorGraph(ChecksPickles):
-    r"""Scores of the labelings of nodes with any number of states, by factors of any arity.
+    r"""Factor graph: scores of labelings as a sum of factors of any arity, on nodes with any number of states.
 
     .. math::
         \mathrm{score}(y) = \sum_f \theta_{t_f}(y_{s_{f,1}}, \dots, y_{s_{f,n}})
 
     where :math:`s_f` is the scope of factor f and :math:`t_f` its table. Larger is better: the distribution is
     :math:`p(y) = \exp(\mathrm{score}(y)) / Z`. Unary scores are factors of arity one; factors of arity zero are
-    constants. :meth:`from_factors` builds one from a list of factors.
+    constants. :meth:`from_factors` builds a factor graph from a list of factors.
 
-    A *dense* table lists the scores of all joint states, the last node's state changing fastest. A *sparse* table
-    lists some cells, all others have the default score. A *count* table lists scores by how many nodes of the scope
-    are in one state; larger counts have the default score.
+    A *dense* table lists the scores of all joint states; the state of the last node changes fastest. A *sparse* table
+    lists the scores of some cells; all other cells have the default score. A *count* table lists one score for each
+    number of nodes in the scope that are in a given state; larger counts have the default score.
 
     Parameters
     ----------
@@ -177,19 +177,19 @@ class FactorGraph(ChecksPickles):
     scope_ptr : array-like of shape (F + 1,) of int
         Factor f has the nodes ``scope[scope_ptr[f]:scope_ptr[f + 1]]``.
     table_id : array-like of shape (F,) of int
-        Table of each factor. Factors that share a dense or sparse table agree in the numbers of states of their nodes.
+        Table of each factor. Factors that share a dense or sparse table must agree in their nodes' numbers of states.
     log_table : array-like of shape (n_cells,)
-        Scores of all tables, one table after the other, float32 or float64. -inf forbids.
+        Scores of all tables, one table after the other, float32 or float64. -inf forbids a joint state.
     table_ptr : array-like of shape (T + 1,) of int
         Table t is ``log_table[table_ptr[t]:table_ptr[t + 1]]``.
     table_kind : array-like of shape (T,) of int, optional
-        ``DENSE`` (0), ``SPARSE`` (1) or ``COUNT`` (2); None is dense for all.
+        ``DENSE`` (0), ``SPARSE`` (1) or ``COUNT`` (2) for each table; None means that all tables are dense.
     table_cell : array-like of shape (n_cells,) of int, optional
-        For sparse tables, the number (in C order of the joint states) of each listed cell, ascending in a table.
+        For sparse tables, the number (in C order of the joint states) of each listed cell, ascending within a table.
     table_default : array-like of shape (T,), optional
-        Score of what a sparse or count table does not list; None is -inf.
+        Score of the cells or counts that a sparse or count table does not list; None means -inf.
     table_state : array-like of shape (T,) of int, optional
-        The state that a count table counts; None is 1.
+        The state that a count table counts; None means state 1.
 
     Raises
     ------
@@ -227,7 +227,7 @@ class FactorGraph(ChecksPickles):
 
     @classmethod
     def from_factors(cls, n_states: ArrayLike, factors: Iterable[tuple[ArrayLike, Any]]) -> "FactorGraph":
-        """Factor graph from a list of factors.
+        """Build a factor graph from a list of factors.
 
         Parameters
         ----------
@@ -235,13 +235,13 @@ class FactorGraph(ChecksPickles):
             Number of states of each node.
         factors : iterable of (scope, table)
             ``scope`` is the sequence of the factor's nodes, ``table`` an array with one axis per node, or a
-            :class:`SparseTable`, or a :class:`CountTable`. The same table object given to several factors is one
-            shared table.
+            :class:`SparseTable`, or a :class:`CountTable`. If several factors are given the same table object, they
+            share one table.
 
         Returns
         -------
         FactorGraph
-            In float32 if all tables are, else in float64.
+            Its scores are float32 if all tables are, otherwise float64.
         """
         return cls(**arrays_of_factors(n_states, factors))
 
@@ -277,7 +277,7 @@ class FactorGraph(ChecksPickles):
 
     @cached_property
     def component(self) -> np.ndarray:
-        """Number of each node's connected component, (N,) int32, components in the order of their first nodes."""
+        """Index of each node's connected component, (N,) int32. Components are ordered by their first nodes."""
         owner = np.repeat(np.arange(self.n_factors), self.arity) + self.n_nodes
         size = self.n_nodes + self.n_factors
         joined = sp.coo_matrix((np.ones(len(owner), dtype=np.int8), (self.scope, owner)), shape=(size, size))
@@ -291,12 +291,12 @@ class FactorGraph(ChecksPickles):
         return int(self.component.max(initial=-1)) + 1
 
     def by_arity(self) -> Iterator[ArityGroup]:
-        """Factors grouped by their number of nodes, so that arrays can be used on each group.
+        """Yield the factors grouped by their number of nodes, so that each group fits in arrays.
 
         Yields
         ------
         ArityGroup
-            Ascending by arity; ``factors`` ascending inside a group.
+            Groups ascend by arity. ``factors`` ascends within a group.
         """
         arity = self.arity
         for n in np.unique(arity):
@@ -304,12 +304,12 @@ class FactorGraph(ChecksPickles):
             yield ArityGroup(factors, self.scope[self.scope_ptr[factors][:, None] + np.arange(n)])
 
     def cells(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Where the score of each factor is stored, given the states of its nodes.
+        """Return where the score of each factor is stored, given the states of its nodes.
 
         Parameters
         ----------
         factors : array of shape (G,) of int
-            Factors of one arity; a factor may come several times.
+            Factors of equal arity; a factor may appear several times.
         states : array of shape (G, arity) of int
             States of their nodes.
 
@@ -346,12 +346,12 @@ class FactorGraph(ChecksPickles):
         return np.where(found, start + place, -1)
 
     def factor_scores(self, factors: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Score of each factor, given the states of its nodes.
+        """Return the score of each factor, given the states of its nodes.
 
         Parameters
         ----------
         factors : array of shape (G,) of int
-            Factors of one arity; a factor may come several times.
+            Factors of equal arity; a factor may appear several times.
         states : array of shape (G, arity) of int
             States of their nodes.
 
@@ -366,7 +366,7 @@ class FactorGraph(ChecksPickles):
         return scores
 
     def dense_table(self, factor: int) -> np.ndarray:
-        """Scores of all joint states of a factor, whatever the kind of its table.
+        """Return the scores of all joint states of a factor as an array, whatever the kind of its table.
 
         Parameters
         ----------
@@ -380,7 +380,7 @@ class FactorGraph(ChecksPickles):
         Raises
         ------
         ValueError
-            If it would take more than 2**26 numbers.
+            If the array would have more than 2**26 entries.
         """
         scope = self.scope[self.scope_ptr[factor] : self.scope_ptr[factor + 1]]
         shape = tuple(self.n_states[scope].tolist())
@@ -413,7 +413,7 @@ def trusted_factor_graph(
     log_table: np.ndarray,
     table_ptr: np.ndarray,
 ) -> FactorGraph:
-    """Make a factor graph without checks, of dense tables that this package put together itself."""
+    """Build a factor graph of dense tables without checks, from arrays that this package made itself."""
     graph, n_tables = FactorGraph.__new__(FactorGraph), len(table_ptr) - 1
     graph.__dict__.update(
         n_states=n_states,
@@ -431,7 +431,7 @@ def trusted_factor_graph(
 
 
 def _cell_numbers(states: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Number, in C order, of each row of states in a table of the shape of that row."""
+    """Return the cell number, in C order, of each row of states in a table of the shape in the same row."""
     numbers = np.zeros(len(states), dtype=np.int64)
     for axis in range(states.shape[1]):
         numbers = numbers * shape[:, axis] + states[:, axis]

@@ -11,7 +11,7 @@ from sklearn_crf.models._pairwise import check_allowed_states, check_labels, cla
 
 
 def union_of_factors(*graphs):
-    """The factor graph of the factors of several: scores of labelings add up."""
+    """Return a factor graph with the factors of several graphs on the same nodes, whose scores add up."""
     first = graphs[0]
     for graph in graphs[1:]:
         if not np.array_equal(graph.n_states, first.n_states):
@@ -42,23 +42,23 @@ def _cells(graph):
 
 
 class FactorStatistics(NamedTuple):
-    """Derivative of a scalar by the values of a :class:`FactorGraph`.
+    """Derivatives of a scalar by the scores of a :class:`FactorGraph`.
 
-    Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
+    For ``log_z`` they are the expected sufficient statistics, for the score of a labeling the counted ones.
     """
 
     log_table: np.ndarray  # (n_cells,), float64
     table_default: np.ndarray  # (T,), float64
 
     def minus(self, other):
-        """``self - other``, table by table."""
+        """Return ``self - other``, table by table."""
         n_cells, n_tables = len(self.log_table), len(self.table_default)
         return FactorStatistics(
             self.log_table - other.log_table[:n_cells], self.table_default - other.table_default[:n_tables]
         )
 
     def scaled(self, node_scale, scale):
-        """Statistics of one example that is weighted."""
+        """Return the statistics of an example, multiplied by its weight."""
         # node_scale: (N, 1)
         return FactorStatistics(self.log_table * scale, self.table_default * scale)
 
@@ -110,12 +110,12 @@ def _labeling_statistics(model: FactorGraph, labels):
 
 
 def add_cells(model, factors, cells, weights, log_table, table_default):
-    """Add weights to statistics in place, where the cells of factors point."""
+    """Add weights to the statistics in place, at the given cell of each factor."""
     # factors: (G,) of int; cells: (G,) of int; weights: (G,) or None; log_table: (n_cells,), float64; table_default:
     # (T,), float64
     stored = cells >= 0
     weights = np.broadcast_to(1.0 if weights is None else weights, cells.shape)
-    # In place, since this is called once for each factor: its cost must not depend on the size of all tables.
+    # In place, because this runs once for each factor: its cost must not depend on the total size of the tables.
     np.add.at(log_table, cells[stored], weights[stored])
     np.add.at(table_default, model.table_id[factors[~stored]], weights[~stored])
 
@@ -139,16 +139,16 @@ def _clamped(model: FactorGraph, labels):
 
 
 class _Changed(NamedTuple):
-    """Factors of one arity with the state of one of their nodes changed to each of its states."""
+    """Factors of one arity, repeated for each state of one of their nodes."""
 
-    factors: np.ndarray  # (n,) each as often as that node has states
-    node: np.ndarray  # (n,)
-    state: np.ndarray  # (n,)
-    cells: np.ndarray  # (n,) of the changed labels
+    factors: np.ndarray  # (n,), each factor repeated for every state of the node
+    node: np.ndarray  # (n,), the node whose state changes
+    state: np.ndarray  # (n,), its new state
+    cells: np.ndarray  # (n,), cells of the changed labelings
 
 
 def scores_given_others(model: FactorGraph, labels: np.ndarray) -> tuple[list[_Changed], np.ndarray]:
-    r"""Score of every state of every node, given the labels of all others, and the factors that make them.
+    r"""Return the score of every state of every node given the labels of all other nodes, and the factors involved.
 
     .. math:: f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """

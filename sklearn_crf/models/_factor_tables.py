@@ -1,4 +1,4 @@
-"""Tables of factors: dense, sparse, and by counting; a list of them laid out as flat arrays."""
+"""Dense, sparse and count tables of factors, and the flat arrays that store a list of them."""
 
 from typing import Any, NamedTuple
 
@@ -8,12 +8,12 @@ from sklearn_crf._numbers import as_integer, as_integers, as_reals, n_joint_stat
 
 DENSE, SPARSE, COUNT = 0, 1, 2
 
-# Cells of a table are numbered by int64, and so are the sums that find them.
+# Cell numbers, and the sums that compute them, are int64.
 MAX_CELLS = 2.0**62
 
 
 class SparseTable(NamedTuple):
-    """A table that lists the scores of a few joint states; all others have the same score.
+    """A table that lists the scores of a few joint states; all other joint states have one default score.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class SparseTable(NamedTuple):
 class CountTable(NamedTuple):
     """A table that depends only on how many of the factor's nodes are in one given state.
 
-    It takes as much memory as it lists counts, whatever the number of nodes, and factors of different arity can
-    share it. Hard constraints are such tables: see :func:`at_most_one`, :func:`exactly_one`, :func:`at_least_one`.
+    Its memory depends on the number of listed counts only, not on the number of nodes. Factors of different arity can
+    share it. For hard constraints see :func:`at_most_one`, :func:`exactly_one` and :func:`at_least_one`.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class CountTable(NamedTuple):
 
 
 def at_most_one(state: int = 1) -> CountTable:
-    """Hard constraint that at most one node of a factor is in the given state.
+    """Return a count table that allows at most one node of a factor to be in the given state.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def at_most_one(state: int = 1) -> CountTable:
 
 
 def exactly_one(state: int = 1) -> CountTable:
-    """Hard constraint that exactly one node of a factor is in the given state.
+    """Return a count table that requires exactly one node of a factor to be in the given state.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def exactly_one(state: int = 1) -> CountTable:
 
 
 def at_least_one(state: int = 1) -> CountTable:
-    """Hard constraint that at least one node of a factor is in the given state.
+    """Return a count table that requires at least one node of a factor to be in the given state.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def at_least_one(state: int = 1) -> CountTable:
 
 
 def pairs_of_factors(factors, name):
-    """Each item as a pair of nodes and a table, or a ValueError that names it."""
+    """Yield each item as a pair of nodes and a table, or raise ValueError for an item that is not such a pair."""
     if not np.iterable(factors):
         raise ValueError(f"{name} must be a list of pairs of nodes and a table, got {factors!r}.")
     for f, factor in enumerate(factors):
@@ -142,7 +142,7 @@ def pairs_of_factors(factors, name):
 
 
 def arrays_of_factors(n_states, factors):
-    """The fields of a FactorGraph for a list of (scope, table)."""
+    """Return the fields of a FactorGraph for a list of pairs (scope, table)."""
     n_states = as_integers(n_states, "n_states", lowest=1)
     if n_states.ndim != 1:
         raise ValueError(f"n_states must be a 1-D array of integers, got shape {n_states.shape}.")
@@ -150,7 +150,7 @@ def arrays_of_factors(n_states, factors):
     tables: list[Any] = []
     for f, (scope, table) in enumerate(pairs_of_factors(factors, "factors")):
         scope = as_integers(scope, f"the scope of factors[{f}]", lowest=0, highest=len(n_states) - 1).ravel()
-        # The list keeps every table alive, so that no id is reused.
+        # The list keeps every table alive, so that no id is reused for another table.
         if id(table) not in number:
             number[id(table)] = len(tables)
             tables.append((table, _flat(table, n_states[scope], f)))
@@ -184,7 +184,7 @@ def _offsets(arrays):
 
 
 def _flat(table, shape, f):
-    """Kind, stored scores, their cells, default and counted state of one table."""
+    """Return the kind, stored scores, cell numbers, default score and counted state of one table."""
     if isinstance(table, CountTable):
         values = as_reals(table.values, f"values of factors[{f}]", np.float64).ravel()
         return {
@@ -223,19 +223,22 @@ def _numbered(table, shape, f):
 
 
 def _strides(shape):
-    """Cells between neighbouring states of each node. NumPy's own numbering stops at 32 nodes, or at 64."""
+    """Return the step in cell numbers between neighbouring states of each node.
+
+    ``numpy.ravel_multi_index`` is limited to 32 or 64 nodes, depending on the version.
+    """
     sizes = np.asarray(shape, dtype=np.int64)
     return np.cumprod(np.append(sizes[1:], 1)[::-1])[::-1] if len(sizes) else sizes
 
 
 def numbers_of_states(states, shape):
-    """Return the cells of joint states in a table, numbered row by row: the inverse of :func:`states_of_cells`."""
+    """Return the cell numbers of joint states in C order: the inverse of :func:`states_of_cells`."""
     # states: (n_cells, arity); returns: (n_cells,), int64
     return states.astype(np.int64, copy=False) @ _strides(shape)
 
 
 def states_of_cells(cells, shape):
-    """Return the joint states of the cells of a table, numbered row by row."""
+    """Return the joint states of cells that are numbered in C order."""
     # cells: (n_cells,), int64; returns: (n_cells, arity), int64
     return cells[:, None] // _strides(shape) % np.asarray(shape, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Gaussian fields: a quadratic score on a topology, its blocks tied by type."""
+"""Gaussian fields: a quadratic score on a graph, with a matrix block for each type of edge."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ from sklearn_crf.kernels.gaussian.gaussian import graph_product, stencil_product
 from sklearn_crf.models._edge_layout import check_edge_type
 from sklearn_crf.models._pairwise import score_terms
 
-# Symmetric up to this share of the largest entry.
+# Tolerance for asymmetry, relative to the largest entry.
 _SYMMETRY = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-10}
 
 
@@ -29,24 +29,24 @@ class GaussianModel(ChecksPickles):
         (J y)_s = A_s y_s + \sum_{e = (s, t)} B_{t_e} y_t + \sum_{e = (t, s)} B_{t_e}^\top y_t
 
     The distribution is :math:`p(y) = \exp(\mathrm{score}(y)) / Z`, with mean :math:`J^{-1} h` and covariance
-    :math:`J^{-1}`, if the precision J is positive definite. Whether it is, inference finds out.
+    :math:`J^{-1}`, if the precision J is positive definite. Inference checks whether it is.
 
     Parameters
     ----------
     graph : Graph
-        Topology, N nodes and E edges. The direction of an edge matters to its block.
+        Topology, N nodes and E edges. The block of an edge depends on the edge's direction.
     h : array-like of shape (N, D) or (N,)
-        Linear coefficients, float32 or float64 (anything else becomes float64); (N,) is D = 1.
+        Linear coefficients, float32 or float64 (anything else becomes float64). Shape (N,) stands for D = 1.
     diagonal : array-like of shape (N, D, D), (D, D) or, for D = 1, (N,)
-        Symmetric diagonal blocks A of the precision; one for all nodes if (D, D). Kept in the precision of ``h``.
+        Symmetric diagonal blocks A of the precision, in the precision of ``h``. Shape (D, D) is one block for all.
     blocks : array-like of shape (T, D, D) or, for D = 1, (T,)
-        Blocks B of T types of edges.
+        Blocks B of the T edge types.
     edge_type : array-like of shape (E,), optional
-        Type of each edge; None is 0 for all, ``arange(E)`` unties all blocks.
+        Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own block.
     precision_operator : LinearOperator of shape (N * D, N * D), optional
-        Symmetric and positive semidefinite, added to J, such as :math:`K^\top K` of observations :math:`K y`. Where it
-        has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients are preconditioned with that. No
-        other algorithm takes such a model.
+        Symmetric and positive semidefinite operator that is added to J, such as :math:`K^\top K` of observations
+        :math:`K y`. If it has an attribute ``diagonal``, an array of N * D numbers, conjugate gradients use it as
+        preconditioner. No other algorithm accepts such a model.
 
     Raises
     ------
@@ -105,15 +105,15 @@ class GaussianModel(ChecksPickles):
 
     @cached_property
     def operator(self) -> Any:
-        """Products with J, without ``precision_operator``, in pieces.
+        """Product with J, without ``precision_operator``, computed in parts.
 
-        ``operator(vector, start, stop, out)`` writes nodes or rows start to stop; ``operator.n_items`` says how many
-        there are.
+        ``operator(vector, start, stop, out)`` writes the nodes or rows from start to stop. ``operator.n_items`` is
+        their number.
         """
         return _StencilProduct(self) if is_stencil(self.graph) else _GraphProduct(self)
 
     def product(self, vector: ArrayLike) -> np.ndarray:
-        """J times a vector.
+        """Return J times a vector.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class GaussianModel(ChecksPickles):
         return out
 
     def precision_matrix(self) -> sp.csc_matrix:
-        """J as a sparse matrix, node s holding rows s * D to (s + 1) * D.
+        """Return J as a sparse matrix, in which node s has the rows s * D to (s + 1) * D.
 
         Returns
         -------
@@ -159,11 +159,11 @@ class GaussianModel(ChecksPickles):
 
 
 def sound_model(graph, h, diagonal, blocks, edge_type, edge_weight):
-    """A model of arrays that are known to be as :class:`GaussianModel` makes them of its arguments: nothing is checked.
+    """Build a model without checks, from arrays in the form in which :class:`GaussianModel` stores its arguments.
 
-    Training makes a model of each image hundreds of times, and checks take a good part of the time of small ones.
+    Training builds a model of each image hundreds of times, and checks would take much of the time of small models.
     """
-    # edge_weight: (E,), the block of each edge of a lattice where D is 1, else empty
+    # edge_weight: (E,), the block of each edge if the graph is a lattice and D is 1, otherwise empty
     model = object.__new__(GaussianModel)
     values = {"graph": graph, "h": h, "diagonal": diagonal, "blocks": blocks, "edge_type": edge_type}
     model.__dict__.update(values, precision_operator=None)
@@ -173,12 +173,12 @@ def sound_model(graph, h, diagonal, blocks, edge_type, edge_weight):
 
 
 def is_stencil(graph):
-    """Whether products with a matrix go along the rows of a lattice."""
+    """Return whether products with the matrix can run along the rows of a lattice."""
     return graph.offsets is not None and len(graph.shape) <= 3
 
 
 class _StencilProduct:
-    """Rows of a lattice of up to three axes; a chain is a plane of one row, a plane a volume of one slice."""
+    """Product by rows of a lattice with up to three axes; shorter shapes are padded with leading ones."""
 
     def __init__(self, model, edge_weight=None):
         graph = model.graph
@@ -187,17 +187,17 @@ class _StencilProduct:
         self.offsets = np.zeros((len(graph.offsets), 3), dtype=np.int64)
         self.offsets[:, n_added:] = graph.offsets
         self.n_items = self.shape[0] * self.shape[1]
-        # A number for each edge takes no more memory than its type, and rows of them are multiplied as vectors.
+        # One number per edge takes no more memory than the edge's type, and allows vectorised products of rows.
         is_scalar = model.n_values == 1 and graph.n_edges > 0
         if edge_weight is None:
             edge_weight = model.blocks[model.edge_type, 0, 0] if is_scalar else np.empty(0, model.dtype)
         self.edge_weight = edge_weight
-        # Not the model, which holds this: a circle would keep both in memory until Python looks for circles.
+        # Do not store the model, which holds this object: the reference cycle would delay freeing the memory of both.
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks
 
     @property
     def lattice(self):
-        """Arguments of kernels that describe the matrix."""
+        """Arguments that describe the matrix to the kernels."""
         return self.diagonal, self.edge_weight, self.edge_type, self.blocks, self.offsets, *self.shape
 
     def __call__(self, vector, start, stop, out):
@@ -205,7 +205,7 @@ class _StencilProduct:
 
 
 class _GraphProduct:
-    """Nodes of any graph."""
+    """Product by nodes of any graph."""
 
     def __init__(self, model):
         self.diagonal, self.edge_type, self.blocks = model.diagonal, model.edge_type, model.blocks

@@ -1,4 +1,4 @@
-"""Values on a topology: the score of every labeling of a graph."""
+"""Pairwise models, which score every labeling of a graph."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ from sklearn_crf.models._edge_layout import EdgeLayout
 
 
 class Statistics(NamedTuple):
-    """Derivative of a scalar by the values of a :class:`PairwiseModel`.
+    """Derivatives of a scalar by the scores of a :class:`PairwiseModel`.
 
-    Of ``log_z`` they are the expected sufficient statistics, of the score of a labeling the counted ones.
+    For ``log_z`` they are the expected sufficient statistics, for the score of a labeling the counted ones.
     Statistics are added, subtracted and scaled component by component.
 
     Attributes
@@ -27,7 +27,7 @@ class Statistics(NamedTuple):
     unary : ndarray of shape (N, K)
         Derivative by the unary scores.
     tables : ndarray of shape (T, R, K, K), float64
-        Derivative by the tables, summed over the edges that share one.
+        Derivative by the tables, summed over the edges that share a table.
 
     Examples
     --------
@@ -48,12 +48,12 @@ class Statistics(NamedTuple):
     tables: np.ndarray
 
     def minus(self, other: "Statistics") -> "Statistics":
-        """``self - other``, component by component.
+        """Return ``self - other``, component by component.
 
         Parameters
         ----------
         other : Statistics
-            Of a model of the same shape.
+            Statistics of a model of the same shape.
 
         Returns
         -------
@@ -62,12 +62,12 @@ class Statistics(NamedTuple):
         return Statistics(self.unary - other.unary, self.tables - other.tables)
 
     def plus(self, other: "Statistics") -> "Statistics":
-        """``self + other``, component by component.
+        """Return ``self + other``, component by component.
 
         Parameters
         ----------
         other : Statistics
-            Of a model of the same shape.
+            Statistics of a model of the same shape.
 
         Returns
         -------
@@ -76,7 +76,7 @@ class Statistics(NamedTuple):
         return Statistics(self.unary + other.unary, self.tables + other.tables)
 
     def scaled(self, unary_scale: ArrayLike, tables_scale: ArrayLike) -> "Statistics":
-        """Nodes and tables multiplied, each by its own factor.
+        """Return the unary statistics and the tables, each multiplied by its own factor.
 
         Parameters
         ----------
@@ -91,11 +91,11 @@ class Statistics(NamedTuple):
 
 
 def are_potts(tables: np.ndarray) -> bool:
-    """Return whether each of some tables (T, R, K, K) has one value on and one off its diagonal."""
+    """Return whether each table in (T, R, K, K) has one value on its diagonal and one value off it."""
     n_columns = tables.shape[-1]
     if n_columns == 1:
         return True
-    # Two entries, or the first table alone, rule out most models.
+    # Comparing two entries, or the first table alone, rules out most models.
     if len(tables) and tables[0, 0, 0, 1] != tables[0, 0, 1, 0]:
         return False
     diagonal = np.eye(n_columns, dtype=bool)
@@ -119,24 +119,24 @@ class PairwiseModel(ChecksPickles):
     Parameters
     ----------
     graph : Graph
-        Topology, N nodes and E edges. The direction of an edge matters to its table.
+        Topology, N nodes and E edges. The table of an edge depends on the edge's direction.
     unary : array-like of shape (N, K)
         Score of each state of each node, float32 or float64 (anything else becomes float64). -inf forbids a state.
     tables : array-like of shape (T, K, K) or (T, R, K, K)
-        Pairwise tables of T types of edges and R features; kept as (T, R, K, K) in the precision of ``unary``.
-        -inf forbids a pair of states, in tables of features that are positive on every edge of their type.
+        Pairwise tables of T edge types and R features; kept as (T, R, K, K) in the precision of ``unary``.
+        -inf forbids a pair of states. A table with -inf needs a feature that is positive on every edge of its type.
     edge_type : array-like of shape (E,), optional
-        Type of each edge; None is 0 for all, ``arange(E)`` unties all tables.
+        Type of each edge. None gives all edges type 0; ``arange(E)`` gives each edge its own table.
     edge_weight : array-like of shape (E,) or (E, R), optional
-        Features of each edge, kept as (E, R); None is one (R must be 1 then).
+        Features of each edge, kept as (E, R). None means weight 1 for every edge, which requires R = 1.
     n_states : array-like of shape (N,), optional
-        Number of states of each node where they differ: states from there on are forbidden.
+        Number of states of each node, if they differ. Higher states are forbidden.
 
     Raises
     ------
     ValueError
-        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). The same
-        limit holds for edge weights times tables.
+        If shapes or types do not fit, or a value is NaN, +inf, or in magnitude above 1e100 (float32: 1e18). The
+        limit also holds for edge weights times tables.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class PairwiseModel(ChecksPickles):
     edge_type: np.ndarray = None  # type: ignore[assignment]  # None when given, never when read
     edge_weight: np.ndarray | None = None
     n_states: np.ndarray | None = None
-    _kept: ClassVar[dict[Hashable, Any]]  # set with every model: what follows from its layout of edges
+    _kept: ClassVar[dict[Hashable, Any]]  # set on every model: cache of data derived from its EdgeLayout
 
     def __post_init__(self):
         unary = as_scores(self.unary, "unary")
@@ -183,7 +183,7 @@ class PairwiseModel(ChecksPickles):
         self._set(unary, tables, edges)
 
     def _set(self, unary: np.ndarray, tables: np.ndarray, edges: EdgeLayout) -> None:
-        """Take what is checked."""
+        """Set the fields to arrays that have been checked."""
         object.__setattr__(self, "unary", np.ascontiguousarray(unary))
         object.__setattr__(self, "tables", np.ascontiguousarray(tables))
         object.__setattr__(self, "edge_type", edges.edge_type)
@@ -207,11 +207,11 @@ class PairwiseModel(ChecksPickles):
 
     @cached_property
     def is_potts(self) -> bool:
-        """True if every table has one value on and one off its diagonal: its messages cost O(K), not O(K^2)."""
+        """Whether every table has one value on and one off its diagonal; messages then cost O(K), not O(K^2)."""
         return are_potts(self.tables)
 
     def edge_tables(self, edges: Any = slice(None)) -> np.ndarray:
-        """Table of each edge, weights applied: for small models and tests, as it takes E x K x K numbers.
+        """Return the table of each edge with weights applied, for small models and tests: it has E x K x K numbers.
 
         Parameters
         ----------
@@ -228,13 +228,13 @@ class PairwiseModel(ChecksPickles):
 
 
 def with_table_of_each_edge(model: PairwiseModel) -> PairwiseModel:
-    """Return the same scores with a table of its own for every edge, whose statistics are its pair marginals."""
+    """Return a model with equal scores and a separate table for each edge; its statistics are the pair marginals."""
     edge_type = np.arange(model.graph.n_edges, dtype=np.int32)
     return replace(model, tables=model.edge_tables(), edge_type=edge_type, edge_weight=None)
 
 
 def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) -> PairwiseModel:
-    """Make a model of scores in the shapes and the precision that belong to an :class:`EdgeLayout` of the graph."""
+    """Build a model from scores whose shapes and precision fit an :class:`EdgeLayout` of the graph."""
     model = object.__new__(PairwiseModel)
     object.__setattr__(model, "graph", graph)
     object.__setattr__(model, "n_states", None)
@@ -246,26 +246,26 @@ def model_with_layout(graph: Graph, unary: Any, tables: Any, edges: EdgeLayout) 
 
 
 def kept_with_layout(model: PairwiseModel, key: Hashable, make: Callable[[], Any]) -> Any:
-    """Return the result of ``make``, kept for the models that have the same :class:`EdgeLayout`.
+    """Return the result of ``make``, cached for all models that share an :class:`EdgeLayout`.
 
-    It must follow from the graph and from types and weights of edges alone.
+    The result must depend on the graph and on the types and weights of edges only.
     """
     kept = model._kept.get(key)
     return model._kept.setdefault(key, make()) if kept is None else kept
 
 
 def with_unary(model: PairwiseModel, unary: Any) -> PairwiseModel:
-    """Return the same model with other scores of nodes, of their shape and precision."""
+    """Return a copy of a model with other unary scores, of the same shape and precision."""
     model = _copied(model)
     object.__setattr__(model, "unary", np.ascontiguousarray(as_scores(unary, "unary")))
     return model
 
 
 def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[[], Any]) -> PairwiseModel:
-    """Return the same model with other weights of edges, which are not checked: finite, (E, R).
+    """Return a copy of a model with other edge weights, which must be finite and of shape (E, R): they are not checked.
 
-    ``make`` gives them, from what models of the same :class:`EdgeLayout` share. They are kept under a key, unless
-    that is None.
+    ``make`` returns the weights, from data that models of the same :class:`EdgeLayout` share. They are cached under
+    ``key``, unless it is None.
     """
 
     def made():
@@ -279,7 +279,7 @@ def with_edge_weight(model: PairwiseModel, key: Hashable | None, make: Callable[
 
 
 def _copied(model):
-    """Copy a model without checks; the copy shares what is kept for its :class:`EdgeLayout`."""
+    """Copy a model without checks; the copy shares the cache of its :class:`EdgeLayout`."""
     copied = object.__new__(type(model))
     copied.__dict__.update(model.__dict__)
     return copied
@@ -294,7 +294,7 @@ def _forbid_missing_states(unary: np.ndarray, n_states: np.ndarray) -> tuple:
 @singledispatch
 def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name: str = "labels") -> np.ndarray:
     """Return labels as contiguous int32, each a state of its node."""
-    # labels: (N,); name: what errors call them; returns: (N,), int32
+    # labels: (N,); name: argument name for errors; returns: (N,), int32
     shape, highest = (model.n_nodes,), model.n_columns - 1
     if not may_miss:
         return as_integers(labels, name, shape=shape, lowest=0, highest=highest, kinds="iub")
@@ -308,8 +308,8 @@ def check_labels(model: Any, labels: ArrayLike, *, may_miss: bool = False, name:
 
 @singledispatch
 def check_allowed_states(model: Any) -> None:
-    """Raise ValueError if no labeling can be allowed because one node alone, or one factor alone, forbids all."""
-    # One pass without a temporary, where nothing is forbidden.
+    """Raise ValueError if a single node or a single factor forbids every labeling."""
+    # If nothing is forbidden, one pass without a temporary array suffices.
     if not model.unary.size or model.unary.min() > -np.inf:
         return
     nodes = np.flatnonzero(np.isneginf(model.unary).all(axis=1))
@@ -319,9 +319,9 @@ def check_allowed_states(model: Any) -> None:
 
 @singledispatch
 def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
-    """Terms of the score of a labeling by node: its unary score, and those of its edges or factors.
+    """Return the score of a labeling split by node: the node's unary score and the scores of its edges or factors.
 
-    An edge or factor counts for its first node. Terms of a connected component sum to that component's score.
+    An edge or factor counts for its first node. The terms of a connected component sum to the component's score.
     """
     # labels: (N,) of int; returns: (N,), float64
     labels = check_labels(model, labels)
@@ -331,12 +331,12 @@ def score_terms(model: Any, labels: ArrayLike) -> np.ndarray:
 
 
 def stored_weights(model: PairwiseModel) -> np.ndarray:
-    """Edge weights as kernels take them: an empty array where every weight is one."""
+    """Return edge weights in the form that kernels expect: an empty array if every weight is one."""
     return np.zeros((0, 0), dtype=model.dtype) if model.edge_weight is None else model.edge_weight
 
 
 def score(model: Any, labels: ArrayLike) -> float:
-    """Score of a labeling, the sum of :func:`score_terms`.
+    """Return the score of a labeling, the sum of :func:`score_terms`.
 
     Parameters
     ----------
@@ -363,11 +363,11 @@ def score(model: Any, labels: ArrayLike) -> float:
 
 @singledispatch
 def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
-    """Derivative of the score of a labeling by the values of the model."""
+    """Return the derivative of the score of a labeling by the scores of the model."""
     # labels: (N,) of int
     labels = check_labels(model, labels)
     unary = np.zeros(model.unary.shape, dtype=model.dtype)
-    # Half the time of put_along_axis, which checks more.
+    # Twice as fast as put_along_axis, which checks more.
     unary.reshape(-1)[np.arange(0, unary.size, unary.shape[1]) + labels] = 1
     tables = np.zeros(model.tables.shape)
     count_pairs(model.graph.edges, model.edge_type, stored_weights(model), labels, tables)
@@ -376,13 +376,13 @@ def labeling_statistics(model: Any, labels: ArrayLike) -> Any:
 
 @singledispatch
 def clamped(model: Any, labels: ArrayLike) -> Any:
-    """The same model with some nodes observed: their other states are forbidden.
+    """Return a copy of a model with some nodes observed: their other states are forbidden.
 
     Parameters
     ----------
     model : PairwiseModel, DenseModel or FactorGraph
     labels : array-like of shape (N,) of int
-        State of each observed node, negative where it is unknown.
+        State of each observed node, negative for nodes that are not observed.
 
     Returns
     -------
@@ -392,7 +392,7 @@ def clamped(model: Any, labels: ArrayLike) -> Any:
     Raises
     ------
     ValueError
-        If the shape differs from the nodes' or a label is not a state.
+        If ``labels`` does not have shape (N,), or a label is not a state.
 
     Examples
     --------

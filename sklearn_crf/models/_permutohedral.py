@@ -1,4 +1,4 @@
-"""Gaussian filtering in any number of dimensions on the permutohedral lattice."""
+"""Gaussian filtering in any number of dimensions, using a permutohedral lattice."""
 
 from typing import NamedTuple
 
@@ -16,45 +16,45 @@ _VECTOR_BYTES = 32
 
 
 class PermutohedralFilter:
-    r"""Sums over all pairs of points, weighted by a Gaussian of the distance of their features.
+    r"""Filter that sums over all pairs of points, weighted by a Gaussian of the distance of their features.
 
     .. math::
         (\hat K v)_i = n_i \sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big) \, n_j \, v_j, \qquad
         n_i = \Big(\sum_j \exp\big(-\tfrac12 \lVert f_i - f_j \rVert^2\big)\Big)^{-1/2}
 
-    The sums are approximate and take time linear in the number of points: values are splat to the vertices of the
+    The sums are approximate and take time linear in the number of points. Values are splat to the vertices of the
     simplices that contain the points, blurred along the axes of the lattice, and sliced at the points. The lattice
-    is built once, for any number of filterings. The order of all sums is fixed: results are bit-identical for any
-    number of threads.
+    is built once and can be applied any number of times. The order of all sums is fixed, so that results are
+    bit-identical for any number of threads.
 
     Parameters
     ----------
     features : array-like of shape (n_points, n_axes), float32 or float64
         Positions and other features, each divided by its bandwidth.
     normalization : {"symmetric"} or None, default="symmetric"
-        Symmetric: as above, so that no eigenvalue of the matrix exceeds one. None: :math:`n_i = 1`.
+        Symmetric: normalised as above, so that no eigenvalue of the matrix exceeds one. None: :math:`n_i = 1`.
     blur : {"single", "symmetric"}, default="single"
-        Single: one pass along each axis with weights 1/4, 1/2, 1/4. As a few vertices have no neighbours, the
-        matrix is symmetric up to these only. Symmetric: passes with weights 1/8, 3/4, 1/8 along all axes and back
+        Single: one pass along each axis with weights 1/4, 1/2, 1/4. The matrix is then nearly symmetric, except at the
+        few vertices that lack neighbours. Symmetric: passes with weights 1/8, 3/4, 1/8 along all axes and back
         again. The matrix is then symmetric and positive semi-definite, for twice as many passes.
     max_memory : float, default=2**33
         Bytes that the lattice may take.
     n_threads : int, default=1
-        Threads to build the lattice with.
+        Number of threads that build the lattice.
 
     Attributes
     ----------
     n_points, n_axes : int
     n_vertices : int
-        Vertices of the lattice to which a point contributes.
+        Number of lattice vertices to which a point contributes.
     largest_eigenvalue : float
-        Upper bound on the eigenvalues of the matrix: 1 if it is normalised, else the largest sum of a row.
+        Upper bound on the eigenvalues of the matrix: 1 if it is normalised, otherwise its largest row sum.
     blur : str
-        As given.
+        The ``blur`` parameter.
     vertex : ndarray of shape (n_points, n_axes + 1), int32
         Corners of the simplex around each point.
     weight : ndarray of shape (n_points, n_axes + 1)
-        Their barycentric weights, times :math:`n_i`.
+        Barycentric weights of the corners, times :math:`n_i`.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class PermutohedralFilter:
         If a feature is not finite, there are more than 31 axes, or features are so large (bandwidths so small) that
         the lattice has more than 2**63 cells.
     MemoryError
-        If the lattice would take more than ``max_memory``, before it is allocated.
+        If the lattice would take more than ``max_memory``. It is raised before the allocation.
 
     References
     ----------
@@ -109,7 +109,7 @@ class PermutohedralFilter:
             self.largest_eigenvalue = float(self.apply(np.ones((self.n_points, 1))).max())
 
     def _set_passes(self) -> None:
-        """Set the axes along which values are blurred, one after the other, and the weights of a vertex."""
+        """Set the order of the axes along which values are blurred, and the weights of the blur."""
         self._axes, self._stencil = np.arange(self.n_axes + 1), (1 / 2, 1 / 4)
         if self.blur == "symmetric":
             self._axes, self._stencil = np.concatenate([self._axes, self._axes[::-1]]), (3 / 4, 1 / 8)
@@ -123,7 +123,7 @@ class PermutohedralFilter:
             self._check_lattice()
 
     def _check_lattice(self) -> None:
-        """Raise ValueError unless the lattice is one that kernels can follow."""
+        """Raise ValueError unless the arrays of the lattice are safe for the kernels."""
         self.n_points, self.n_axes = as_integer(self.n_points, "n_points"), as_integer(self.n_axes, "n_axes")
         self.n_vertices = as_integer(self.n_vertices, "n_vertices", lowest=1)
         if self.dtype not in (np.float32, np.float64) or not 1 <= self.n_axes <= MAX_AXES:
@@ -143,7 +143,7 @@ class PermutohedralFilter:
         self._set_passes()
 
     def apply(self, values: ArrayLike, *, adjoint: bool = False, n_threads: int = 1) -> np.ndarray:
-        """The filtered values of all points.
+        """Return the filtered values of all points.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class PermutohedralFilter:
         adjoint : bool, default=False
             Apply the transposed matrix: the blur runs along the axes in the opposite order.
         n_threads : int, default=1
-            Results do not depend on it.
+            Number of threads. Results do not depend on it.
 
         Returns
         -------
@@ -167,10 +167,11 @@ class PermutohedralFilter:
 
     @property
     def memory(self) -> int:
-        """Most bytes that the lattice takes.
+        """Upper bound on the bytes that the lattice takes.
 
-        These are 16 (float32) or 24 (float64) per point and corner, of which there are ``n_axes + 1``, and 8 per
-        vertex and axis of the lattice. Half of the former are taken only once more than 4 channels are filtered.
+        The lattice takes 16 (float32) or 24 (float64) bytes per point and corner, where a point has ``n_axes + 1``
+        corners, and 8 per vertex and axis. Half of the bytes per corner are allocated only if more than 4 channels
+        are filtered.
         """
         return 2 * self._corner_bytes + 8 * (self.n_axes + 2) * self.n_vertices
 
@@ -179,12 +180,12 @@ class PermutohedralFilter:
         return self.n_points * (self.n_axes + 1) * (4 + self.dtype.itemsize)
 
     def lattice(self, width: int) -> tuple:
-        """Arrays by which kernels filter rows.
+        """Return the arrays that the kernels need to filter rows.
 
         Parameters
         ----------
         width : int
-            Length of the rows, as :func:`padded_rows` makes them.
+            Length of the rows, as returned by :func:`padded_rows`.
 
         Returns
         -------
@@ -195,7 +196,7 @@ class PermutohedralFilter:
         MemoryError
             If the lattice and the values of its vertices would take more than ``max_memory``.
         """
-        # The parts do not depend on the number of threads, so that their sum does not either.
+        # The number of parts does not depend on the number of threads, so that the sum over parts does not either.
         n_parts = min(8, max(1, self.n_points // (4 * self.n_vertices))) if width <= _tuning.LONGEST_SCATTERED else 0
         row_bytes = width * (2 * self.dtype.itemsize + 8 * n_parts)
         lattice_bytes = self.memory - (self._corner_bytes if n_parts else 0)
@@ -206,7 +207,7 @@ class PermutohedralFilter:
 
     @cached_property
     def _points_of_vertices(self):
-        """Points of each vertex in their order, and their weights: (M + 1,), (N (d + 1),), (N (d + 1),)."""
+        """Points of each vertex in ascending order, and their weights: (M + 1,), (N (d + 1),), (N (d + 1),)."""
         ptr = np.zeros(self.n_vertices + 2, np.int64)
         point_of, weight_of = np.empty(self.vertex.size, np.int32), np.empty(self.vertex.size, self.dtype)
         points_of_vertices(self.vertex, self.weight, ptr, point_of, weight_of)
@@ -225,10 +226,10 @@ class PermutohedralFilter:
         self.weight *= self._scale_of_points(normalization, n_threads)
 
     def _scale_of_points(self, normalization, n_threads):
-        """Factors of the rows and columns of the matrix, (N, 1) or a number."""
+        """Return the factors of the rows and columns of the matrix, shape (N, 1) or a number."""
         d = self.n_axes
-        # The volume of a cell in units of the bandwidths is (3/2)^(d/2) / sqrt(d+1), the integral of the Gaussian
-        # (2 pi)^(d/2), and the weights of splat, blur and slice sum to one.
+        # In units of the bandwidths, a cell has volume (3/2)^(d/2) / sqrt(d+1) and the Gaussian integrates to
+        # (2 pi)^(d/2). The weights of splat, blur and slice sum to one.
         gain = (4 * np.pi / 3) ** (d / 2) * np.sqrt(d + 1)
         if normalization is None:
             return self.dtype.type(np.sqrt(gain))
@@ -260,7 +261,7 @@ def _checked(features):
 
 
 def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
-    """Rows of values filled up to whole vectors, or to a power of two where they are shorter than one."""
+    """Pad rows of values to a multiple of the vector length, or to a power of two if they are shorter."""
     # values: (n_rows, n_channels); returns: (n_rows, width)
     lanes = _VECTOR_BYTES // np.dtype(dtype).itemsize
     n_channels = values.shape[1]
@@ -271,7 +272,7 @@ def padded_rows(values: np.ndarray, dtype, fill: float = 0) -> np.ndarray:
 
 
 class _Digits(NamedTuple):
-    """Keys of vertices: scale of each feature in the hyperplane, offset and weight of each digit of a key."""
+    """Scale of each feature, and offset and stride of each digit in the integer keys of the vertices."""
 
     scale: np.ndarray
     low: np.ndarray
@@ -281,7 +282,7 @@ class _Digits(NamedTuple):
 def _digits(features: np.ndarray) -> _Digits:
     d = features.shape[1]
     i = np.arange(1, d + 1)
-    # Blur has a variance of (d+1)^2 / 2, splat and slice together (d+1)^2 / 6.
+    # Blur has a variance of (d+1)^2 / 2; splat and slice together have a variance of (d+1)^2 / 6.
     scale = np.sqrt(2 / 3) * (d + 1) / np.sqrt(i * (i + 1))
     embedding = np.vstack([np.ones(d), np.triu(np.ones((d, d)), k=1) - np.diag(i)])[:d] * scale / (d + 1)
     sizes, low = _digit_ranges(_box(features), embedding)
@@ -297,15 +298,15 @@ def _digits(features: np.ndarray) -> _Digits:
 
 
 def _box(features: np.ndarray) -> np.ndarray:
-    """Corners of the bounding box of the points at which a coordinate of the hyperplane is extreme."""
+    """Return corners of the bounding box of the points where a coordinate in the hyperplane is extreme."""
     low, high = (_reduced_columns(features, *each) for each in ((np.minimum, np.inf), (np.maximum, -np.inf)))
-    # A coordinate falls with one feature, grows with all later ones, and does not depend on those before it.
+    # A coordinate decreases in one feature, increases in all later features, and is independent of earlier features.
     turned = np.eye(len(low), dtype=bool)
     return np.vstack([low, high, np.where(turned, high, low), np.where(turned, low, high)])
 
 
 def _reduced_columns(features, function, initial):
-    # Rows of 64 points at a time: NumPy reduces arrays with few columns slowly.
+    # Reduce in rows of 64 points, because NumPy reduces arrays with few columns slowly.
     n, d = features.shape
     long_rows = features[: n // 64 * 64].reshape(-1, 64 * d)
     reduced = function.reduce(long_rows, axis=0, initial=initial).reshape(64, d)
@@ -313,11 +314,11 @@ def _reduced_columns(features, function, initial):
 
 
 def _digit_ranges(points: np.ndarray, embedding: np.ndarray) -> tuple:
-    """Number of values that each digit of a key may take, and the least of them."""
+    """Return the number of values of each digit of a key, and the smallest value of each digit."""
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = np.array_split(points, -(-len(points) // 65536))
         ends = [(at.min(axis=0), at.max(axis=0)) for at in (block @ embedding.T for block in blocks)]
-    # One cell for the rounding, one for the walk back to the hyperplane, one for the neighbours.
+    # One cell each for rounding, for the projection to the hyperplane, and for the neighbours.
     low = np.floor(np.min([least for least, _ in ends], axis=0)) - 3
     high = np.ceil(np.max([most for _, most in ends], axis=0)) + 3
     return high - low + 1, low

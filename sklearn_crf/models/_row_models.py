@@ -1,4 +1,4 @@
-"""Lattices whose edges are in the order of ``lattice``, and models of some of their rows."""
+"""Models of some rows of a lattice whose edges are ordered as in ``lattice``."""
 
 from abc import ABC, abstractmethod
 
@@ -7,13 +7,13 @@ import numpy as np
 from sklearn_crf.graphs import lists_edges, trusted_graph
 from sklearn_crf.models import PairwiseModel, _tuning
 
-# A direction is numbered by one byte, two values of which mean something else.
+# A direction is stored in one byte, and two of the 256 values have other meanings.
 _MOST_DIRECTIONS = 254
 
 
 def ordered_offsets(graph):
-    """Steps in the numbering of nodes, offsets and numbers of edges, of the offsets that have edges; () elsewhere."""
-    # Predictions ask hundreds of times about one graph.
+    """Return node steps, offsets and edge counts of the offsets that have edges, or () if edges are not ordered."""
+    # Kept, because predictions ask for it hundreds of times for one graph.
     return graph.keep("lattice offsets", lambda: _ordered_offsets(graph))
 
 
@@ -34,14 +34,14 @@ def _ordered_offsets(graph):
 
 
 def row_ranges(graph, n_nodes):
-    """First row and the one after the last of parts of a lattice with so many nodes, of one row at least."""
+    """Split the rows of a lattice into ranges (start, stop) of about ``n_nodes`` nodes, at least one row each."""
     length = graph.shape[0]
     height = max(1, n_nodes * length // graph.n_nodes)
     return [(start, min(start + height, length)) for start in range(0, length, height)]
 
 
 class RowModels(ABC):
-    """A model on a lattice as models of some of its rows, with the rows around them that their edges lead to."""
+    """A model on a lattice, accessible as models of ranges of rows."""
 
     def __init__(self, graph):
         self.graph, self.length = graph, graph.shape[0]
@@ -50,19 +50,19 @@ class RowModels(ABC):
 
     @abstractmethod
     def between(self, low, high):
-        """The model of the rows from one to before another, and of the edges between these."""
+        """Return the model of the rows from ``low`` to before ``high``, with the edges among them."""
 
     def around(self, start, stop):
-        """The model of rows and of those around them, and the first and last of these."""
+        """Return the model of some rows and of the rows in reach of their edges, and the range of all these rows."""
         low, high = max(start - self.reach, 0), min(stop + self.reach, self.length)
         return self.between(low, high), low, high
 
     def nodes(self, low, high):
-        """The nodes of some rows."""
+        """Return the slice of the nodes in some rows."""
         return slice(low * self.width, high * self.width)
 
     def rows_around(self, rows):
-        """Ranges of rows, apart from each other, that have some rows and all their neighbours."""
+        """Return disjoint ranges of rows that contain the given rows and all rows in reach of their edges."""
         ranges: list[tuple[int, int]] = []
         for row in rows.tolist():
             low, high = max(row - self.reach, 0), min(row + self.reach + 1, self.length)
@@ -74,9 +74,9 @@ class RowModels(ABC):
 
 
 class MadeRows(RowModels):
-    """Models of rows that are made whenever they are asked for, so that the whole is never in memory."""
+    """Models of rows that are built on request, so that the whole model is never in memory."""
 
-    # make: callable(low, high) -> PairwiseModel on the lattice of these rows
+    # make: callable(low, high) -> PairwiseModel on the lattice of the rows from low to before high
 
     def __init__(self, graph, make):
         super().__init__(graph)
@@ -87,26 +87,26 @@ class MadeRows(RowModels):
 
 
 class StoredRows(RowModels):
-    """Rows of a model in memory."""
+    """Models of the rows of a model that is in memory."""
 
-    # model: one for which ``fit`` is true
+    # model: PairwiseModel for which ``fit`` returns True
 
     def __init__(self, model):
         super().__init__(model.graph)
         self._model = model
         _, self._offsets, counts = ordered_offsets(self.graph)
-        # Edges go by offset, and those of one offset by rows, as many in each.
+        # Edges are sorted by offset and then by row; each row has equally many edges of an offset.
         self._first = np.cumsum([0, *counts[:-1]])
         self._per_row = counts // (self.length - self._offsets[:, 0])
         self._graphs = {}
 
     @staticmethod
     def fit(model):
-        """Whether this is a model on a lattice whose edges are in order, of few types."""
+        """Return whether a model is on a lattice with ordered edges and has few edge types."""
         return bool(ordered_offsets(model.graph)) and len(model.tables) <= _tuning.FEW_TYPES
 
     def between(self, low, high):
-        # An offset that leads past these rows has no edge among them.
+        # An offset that reaches beyond these rows has no edge among them.
         edges = [
             slice(first + low * count, first + max(high - step, low) * count)
             for first, count, step in zip(self._first, self._per_row, self._offsets[:, 0], strict=True)
@@ -121,7 +121,7 @@ class StoredRows(RowModels):
         )
 
     def _graph(self, height):
-        """The lattice of so many rows: there are few heights, and lists of neighbours take longer than a sweep."""
+        """Return the lattice with ``height`` rows; kept, because building neighbour lists takes longer than a sweep."""
         if height not in self._graphs:
             shape = (height, *self.graph.shape[1:])
             self._graphs[height] = trusted_graph(height * self.width, None, shape, self._offsets)

@@ -1,13 +1,14 @@
-"""Constants of models that were tuned, and what each trades.
+"""Tuned constants of the models, with the trade-off behind each constant.
 
 ``benchmarks/peers/dense_speed.py`` times the filters of dense models.
 """
 
-# Cells of the largest table that is written out in full, 512 MiB: a larger one would fail for want of memory.
+# Most cells of a table that is written out in full: 512 MiB in float64. A larger table could exhaust the memory.
 MAX_DENSE_CELLS = 2**26
 
-# Types of edges of which each part of a lattice may look at all: more of them take longer than a part.
+# Most edge types for which every part of a lattice scans all types. With more types the scan takes longer than the
+# work on the part.
 FEW_TYPES = 256
 
-# Rows of at most so many values are scattered to the vertices of a permutohedral lattice, longer ones gathered there.
+# Rows of at most this many values are scattered to the vertices of a permutohedral lattice. Longer rows are gathered.
 LONGEST_SCATTERED = 4
