@@ -1,4 +1,4 @@
-"""Optimizers: plain functions on vectors that know nothing of fields, and return scipy's OptimizeResult."""
+"""Optimizers: functions of vectors, independent of graphical models, that return scipy's OptimizeResult."""
 
 from sklearn_crf.optimize._bundle import bmrm, one_slack
 from sklearn_crf.optimize._cutting_plane import cutting_plane

@@ -1,4 +1,4 @@
-"""The maximum of a concave quadratic function over a simplex and half-lines, by an active-set method."""
+"""Maximise a concave quadratic function over a simplex and half-lines with an active-set method."""
 
 from libc.math cimport fabs, hypot, sqrt
 from libc.string cimport memmove
@@ -8,8 +8,8 @@ import numpy as np
 
 cdef struct Problem:
     Py_ssize_t n
-    Py_ssize_t n_simplex  # the first variables, whose sum is one
-    Py_ssize_t stride  # of rows of the Gram matrix
+    Py_ssize_t n_simplex  # the first variables, which sum to one
+    Py_ssize_t stride  # of the rows of the Gram matrix
     const double* gram  # (n, n)
     const double* offset  # (n,)
     double ridge
@@ -17,26 +17,26 @@ cdef struct Problem:
 
 
 cdef struct Factor:
-    # One free variable of the simplex is the base, which makes the sum one. Upper triangular R, R' R = the Gram matrix
-    # plus the ridge in terms of the other free variables, in the order of members.
+    # One free variable of the simplex is the base, which is chosen so that the sum is one. R is upper triangular, and
+    # R' R is the Gram matrix plus the ridge, expressed in the other free variables in the order of members.
     Py_ssize_t base
     Py_ssize_t n_members
     double* rows  # (n, n)
     Py_ssize_t* members  # (n,)
-    double* solved  # (n,) u of R' u = the gradient where the base alone is not zero
-    unsigned char* is_free  # (n,) the base, too
+    double* solved  # (n,) solution u of R' u = g, with the gradient g at the point where only the base is non-zero
+    unsigned char* is_free  # (n,) also set for the base
 
 
 def climb_active_set(
     const double[:, :] gram,  # IN (n, n) each row contiguous
     const double[::1] offset,  # IN (n,)
-    double[::1] weight,  # IN OUT (n,) a feasible point, then the maximum
-    Py_ssize_t n_simplex,  # the first variables, whose sum is one
-    double ridge,  # on the diagonal, as a share of each entry
-    double least_ridge,  # the same where that is zero
-    double precision,  # violation that is tolerated, as a share of the largest gradient and of what adds up to it
+    double[::1] weight,  # IN OUT (n,) a feasible point, then the maximiser
+    Py_ssize_t n_simplex,  # the first variables, which sum to one
+    double ridge,  # on the diagonal, relative to each entry
+    double least_ridge,  # smallest ridge, for zero entries
+    double precision,  # tolerated violation, relative to the largest gradient and its largest term
 ):
-    """Steps to the maximum, which stay feasible and free or fix one variable each."""
+    """Move to the maximiser in feasible steps that each free or fix one variable."""
     cdef:
         Py_ssize_t n = offset.shape[0], _step, best
         double[:, ::1] rows = np.empty((n, n))
@@ -65,7 +65,7 @@ def climb_active_set(
 
 
 cdef void choose_base(const Problem* p, Factor* factor, const double* weight) noexcept nogil:
-    """Take the largest variable of the simplex for the base: it will be the last to become zero."""
+    """Choose the largest variable of the simplex as base: it will be the last to become zero."""
     cdef Py_ssize_t i
     factor.base = 0
     for i in range(p.n_simplex):
@@ -78,13 +78,13 @@ cdef void choose_base(const Problem* p, Factor* factor, const double* weight) no
 
 
 cdef inline double ridge_of(const Problem* p, Py_ssize_t variable) noexcept nogil:
-    # Planes far from the optimum have slopes that are larger by orders of magnitude than those near it: each has a
-    # ridge of its own.
+    # Planes far from the optimum have slopes that are larger by orders of magnitude than slopes near it. Hence each
+    # plane has its own ridge.
     return max(p.ridge * p.gram[variable * p.stride + variable], p.least_ridge)
 
 
 cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) noexcept nogil:
-    """Free one more variable, whose column comes last."""
+    """Free one more variable and append its column to the factor."""
     cdef:
         Py_ssize_t m = factor.n_members, k, i
         const double* own = p.gram + variable * p.stride
@@ -94,7 +94,7 @@ cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) n
         double ridge = ridge_of(p, variable)
         double square = own[variable] - in_simplex * base[variable] - in_simplex * from_base + ridge
         double u = p.offset[variable] - in_simplex * p.offset[factor.base] - from_base
-        double* column = factor.rows + m * p.n  # in the place of the row that comes
+        double* column = factor.rows + m * p.n  # stored where the next row will go
         const double* row
     for k in range(m):
         i = factor.members[k]
@@ -118,7 +118,7 @@ cdef void free_variable(const Problem* p, Factor* factor, Py_ssize_t variable) n
 
 
 cdef void fix_member(const Problem* p, Factor* factor, Py_ssize_t place) noexcept nogil:
-    """Fix a free variable at zero: its column goes, and rotations of rows make the matrix triangular again."""
+    """Fix a free variable at zero: delete its column and restore the triangular form with rotations."""
     cdef:
         Py_ssize_t m = factor.n_members, k, i
         double size, c, s, a, b
@@ -143,7 +143,7 @@ cdef void fix_member(const Problem* p, Factor* factor, Py_ssize_t place) noexcep
 
 
 cdef void solve(const Problem* p, const Factor* factor, double* found) noexcept nogil:
-    """The best point of the free variables if they could be negative: of the members, then of the base."""
+    """Compute the maximiser over the free variables without sign constraints: the members, then the base."""
     cdef:
         Py_ssize_t m = factor.n_members, k, i
         double total, rest = 1.0
@@ -160,7 +160,7 @@ cdef void solve(const Problem* p, const Factor* factor, double* found) noexcept 
 
 
 cdef bint move_to_boundary(const Problem* p, Factor* factor, double* weight, const double* found) noexcept nogil:
-    """Move to what was found, or, where that is not feasible, as far as possible; whether a variable was fixed."""
+    """Move towards ``found`` as far as feasible, and return whether that fixed a variable."""
     cdef:
         Py_ssize_t m = factor.n_members, k, i, first = -1
         double share = 1.0, now
@@ -185,7 +185,7 @@ cdef bint move_to_boundary(const Problem* p, Factor* factor, double* weight, con
 
 cdef Py_ssize_t most_violated(const Problem* p, const Factor* factor, const double* weight, double* gradient,
                               double precision) noexcept nogil:
-    """The fixed variable that raises the function most, or -1."""
+    """Return the fixed variable whose increase raises the function most, or -1."""
     cdef:
         Py_ssize_t i, k, best = -1
         double largest = 0.0, steepest = 0.0, most = 0.0, rise
@@ -204,5 +204,5 @@ cdef Py_ssize_t most_violated(const Problem* p, const Factor* factor, const doub
         rise = gradient[i] - (gradient[factor.base] if i < p.n_simplex else 0.0)
         if not factor.is_free[i] and rise > most:
             most, best = rise, i
-    # The ridge alone violates by its own size, which is tolerated even where all gradients are zero.
+    # The ridge itself causes a violation of its size, which is tolerated even if all gradients are zero.
     return best if most > precision * (steepest + largest) + p.least_ridge else -1

@@ -1,4 +1,4 @@
-"""Cutting planes for a sum of maxima as one function, with the planes of its terms kept: the 1-slack method."""
+"""Cutting planes for a sum of maxima that is treated as one function: BMRM and the 1-slack method."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,11 +11,11 @@ from sklearn_crf.optimize import _iterates
 from sklearn_crf.optimize._active_set import climb_active_set
 from sklearn_crf.optimize._cutting_plane import affordable_planes
 
-# Violation of optimality that is tolerated, as a share of the largest gradient and of the terms that it is a sum of.
+# Tolerated violation of optimality, relative to the largest gradient and to the terms that sum to a gradient.
 _PRECISION = 1e-12
 
-# Ridge on the diagonal, as a share of each entry, since planes may depend on each other linearly; and the least of it
-# where a slope is zero, whose inverse is finite.
+# Ridge on the diagonal of the Gram matrix, relative to each entry, because planes may be linearly dependent. The
+# least ridge applies if a slope is zero; its inverse is finite.
 _RIDGE, _LEAST_RIDGE = 1e-13, 1e-150
 
 
@@ -25,8 +25,8 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
     .. math::
         \max_a \; o^\top a - \tfrac12 a^\top G a, \qquad a \ge 0, \quad \sum_{k < p} a_k = 1
 
-    G is positive semidefinite and the start feasible. A primal active-set method (Nocedal & Wright 2006, section
-    16.5): exact up to rounding, with few steps from a start near the optimum.
+    G is positive semidefinite and the start is feasible. The solver is a primal active-set method (Nocedal & Wright
+    2006, section 16.5). It is exact up to rounding, and takes few steps from a start near the optimum.
     """
     # gram: G, (n, n), each row contiguous; offset: o, (n,); start: (n,); n_simplex: p; returns (n,)
     weight = start.copy()
@@ -35,9 +35,9 @@ def maximize_on_simplex(gram, offset, start, n_simplex):
 
 
 class _StepFromBest:
-    """Where the next plane is made, on the way from the best point so far to the minimiser under the planes.
+    """Choice of the next point, between the best point so far and the minimiser under the planes.
 
-    All the way as long as points get better, down to a tenth of it where they do not.
+    The step goes all the way to the minimiser while points improve, and is halved down to a tenth otherwise.
     """
 
     def __init__(self):
@@ -47,24 +47,25 @@ class _StepFromBest:
         return minimizer if self._share == 1.0 else best + self._share * (minimizer - best)
 
     def judge(self, is_better):
-        """Take note of whether the last point was better than all before."""
+        """Adapt the step to whether the last point was better than all earlier points."""
         self._share = min(1.0, 2 * self._share) if is_better else max(0.1, 0.5 * self._share)
 
     def go_all_the_way(self):
-        """Make the next plane at the minimiser itself."""
+        """Let the next step go to the minimiser itself."""
         self._share = 1.0
 
 
 def _has_risen(dual, former):
-    """Whether a plane has raised the dual value.
+    """Return whether a new plane has raised the dual value.
 
-    One made at the minimiser does, but for gaps of rounding size, functions that are not convex and maxima that were
-    not found. In large units of x the dual rises by many orders of magnitude, and is no measure to begin with.
+    A plane at the minimiser raises it unless the gap is within rounding, the function is not convex or the maxima
+    were not found. If x is measured in large units, the dual first rises by many orders of magnitude. It is then no
+    measure of progress.
     """
     return dual - former > _LEAST_RISE * abs(dual)
 
 
-# As a share of the dual value.
+# Smallest rise of the dual that counts, relative to the dual value.
 _LEAST_RISE = 1e-12
 
 
@@ -85,11 +86,11 @@ def bmrm(
         P(x) = \tfrac12 \lVert x \rVert^2 + R(x) \;\ge\;
         \max_{a \in \Delta} \; \sum_k a_k o_k - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = -\sum_k a_k s_k
 
-    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. The next one is made on the way from the best
-    point so far to :math:`x(a)`, which minimises the penalty plus the highest plane: all the way as long as points get
-    better, down to a tenth of it where they do not, as minimisers go to and fro while planes are few. The difference
-    between the least P seen and the dual value is a bound on what is left to gain. For the structured hinge this is the
-    1-slack cutting-plane method.
+    Each call of ``fun`` adds a plane :math:`o_k + s_k^\top x` below R. Then :math:`x(a)` minimises the penalty plus the
+    highest plane. The next plane is made on the line from the best point so far to :math:`x(a)`: at its end while
+    points improve, and down to a tenth of the way otherwise, because minimisers oscillate while there are few planes.
+    The difference between the least P seen and the dual value bounds the remaining decrease. For the structured hinge
+    loss this is the 1-slack cutting-plane method.
     """
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; callback: callable
     x = _iterates.checked_start(x0)
@@ -124,7 +125,7 @@ def bmrm(
         fun=float(best.fun(dual)),
         dual=dual,
         gap=best.upper - dual,
-        # No plane is above what it is a plane of: P is never below the dual.
+        # No plane rises above the function that it bounds, so P is never below the dual.
         loss_curve=np.maximum(curves[0], dual),
         dual_curve=np.array(curves[1]),
         nit=len(curves[0]),
@@ -134,7 +135,7 @@ def bmrm(
 
 
 class _DenseRows:
-    """Vectors side by side, in an array that grows."""
+    """Rows of a dense matrix that grows by one row at a time."""
 
     def __init__(self, n, matrix=None):
         self._rows = np.empty((0, n)) if matrix is None else matrix.toarray()
@@ -165,11 +166,11 @@ class _DenseRows:
 
 
 class _SparseRows:
-    """The same of vectors most of whose entries are zero: slopes of sparse features, which errors alone have."""
+    """Rows of a growing sparse matrix, for slopes with few non-zero entries (features of wrong labels only)."""
 
     def __init__(self, n):
         self._n = n
-        # In use up to the last of the pointers.
+        # Entries up to the last pointer are in use.
         self._value, self._index = np.empty(0), np.empty(0, dtype=np.int32)
         self._ptr = np.zeros(1, dtype=np.int64)
 
@@ -179,7 +180,7 @@ class _SparseRows:
 
     @property
     def matrix(self):
-        """All rows, (n_rows, n) CSR."""
+        """All rows, a CSR array of shape (n_rows, n)."""
         end = self._ptr[-1]
         return sp.csr_array((self._value[:end], self._index[:end], self._ptr), shape=(self.n_rows, self._n))
 
@@ -207,12 +208,13 @@ class _SparseRows:
         return self.matrix[:, places].toarray()
 
 
-# Entries of the first slope that may be other than zero, as a share: it has most of them, as all examples have errors.
+# Largest share of non-zero entries in the first slope for sparse storage. The first slope is the fullest, because at
+# the start most examples have errors.
 _MOST_ENTRIES = 0.2
 
 
 class Bundle:
-    """Planes, their Gram matrix and their dual weights; rows of entries bounded below come last."""
+    """Planes, their Gram matrix and their dual weights, with multipliers for the entries bounded below."""
 
     def __init__(self, bounded, n, max_planes):
         self.max_planes = max(2, max_planes)
@@ -221,7 +223,7 @@ class Bundle:
         self._multiplier = np.zeros(len(self._bounded))
         self._rows: _SparseRows | _DenseRows = _SparseRows(n)  # minus the slopes
         self._has_slope = False
-        # Of the arrays, the first n_planes entries are in use.
+        # The first n_planes entries of the arrays are in use.
         self._gram = np.empty((0, 0))
         self._offset, self._weight = np.empty(0), np.empty(0)
 
@@ -244,7 +246,7 @@ class Bundle:
         self.n_planes += 1
 
     def _take(self, kept, capacity):
-        """Keep some planes, in arrays for so many."""
+        """Keep the given planes, in arrays with room for ``capacity`` planes."""
         gram, offset, weight = self._gram, self._offset, self._weight
         self.n_planes = n = len(kept)
         self._gram, self._offset, self._weight = np.empty((capacity, capacity)), np.empty(capacity), np.empty(capacity)
@@ -253,7 +255,7 @@ class Bundle:
             self._rows.take(kept)
 
     def solve(self):
-        """Point of least penalty plus highest plane, and its dual value."""
+        """Return the point that minimises the penalty plus the highest plane, and its dual value."""
         n_planes, bounded = self.n_planes, self._bounded
         gram = self._gram[:n_planes, :n_planes]
         offset, weight = self._offset[:n_planes], self._weight[:n_planes]
@@ -268,7 +270,7 @@ class Bundle:
         return x, float(self._offset[:n_planes] @ weight[:n_planes] - 0.5 * (x @ x))
 
     def _shrink(self):
-        """Drop planes without weight; if all have some, add the lighter half up into one plane."""
+        """Drop planes without weight. If all planes have weight, merge the lighter half into one plane."""
         light = np.flatnonzero(self._weight <= 0)
         sums = None
         if not len(light):
@@ -297,15 +299,15 @@ def one_slack(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima, by planes below the sum, made of planes kept where possible.
+    r"""Minimize a quadratic penalty plus a sum of maxima by planes below the sum, reusing earlier planes of its terms.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    As :func:`~sklearn_crf.optimize.bmrm`, but the last planes found of each term are kept. The highest of these at x
-    add up to a plane below the sum without asking the oracle; only where that plane is hardly above those in the bundle
-    does an epoch go through all terms. Planes that were the highest of their term longest ago go first; planes of the
-    bundle without weight go when it is full.
+    The method is as in :func:`~sklearn_crf.optimize.bmrm`, but the latest planes of each term are kept. The highest
+    kept planes at x sum to a plane below the whole sum, without a call of the oracle. Once such a plane hardly rises
+    above the planes in the bundle, an epoch calls the oracle for all terms. Two rules limit memory. Each term drops the
+    plane that has not been its highest for the longest time. A full bundle drops planes without weight.
     """
     # lower_bounded: (n,) of bool; callback: callable
     max_kept = min(max_kept, affordable_planes(cache_size, sizes, n))
@@ -322,7 +324,7 @@ def one_slack(
 
 
 class _OneSlackIterate:
-    """The bundle, the planes kept of each term, and the best point at which all maxima were asked for."""
+    """The bundle, the kept planes of each term, and the best point at which the oracle was called for all terms."""
 
     def __init__(self, oracle, sizes, bounded, max_planes, max_kept):
         n = len(bounded)
@@ -336,7 +338,7 @@ class _OneSlackIterate:
         self._bundle.add(np.zeros(n), 0.0)
 
     def pass_over(self):
-        """A plane of every term between the best point and x, and the next x."""
+        """Call the oracle for all terms at a point between the best point and x, add the plane, and update x."""
         slope, offset = np.zeros(len(self.x)), 0.0
         minimizer, former = self.x, self.dual
         x = self._step.to(self.best, minimizer)
@@ -356,7 +358,7 @@ class _OneSlackIterate:
             self._step.go_all_the_way()
 
     def use_kept(self):
-        """Planes of the sum from those kept, as long as each is well above the bundle."""
+        """Add planes of the sum that are made of kept planes, while each rises well above the bundle."""
         for _ in range(_MOST_BETWEEN):
             slope, offset = np.zeros(len(self.x)), 0.0
             for kept in self._kept:
@@ -371,15 +373,15 @@ class _OneSlackIterate:
         self.x, self.dual = self._bundle.solve()
 
 
-# A plane of those kept is added if it rises above the bundle by this share of the gap.
+# A plane made of kept planes is added if it rises above the bundle by more than this share of the gap.
 _WORTH_ADDING = 0.1
 
-# Most such planes between two epochs.
+# Most planes made of kept planes between two epochs.
 _MOST_BETWEEN = 20
 
 
 class _KeptPlanes:
-    """The last planes of the terms of one block."""
+    """The latest planes of the terms of one block."""
 
     def __init__(self, n_terms, n, max_kept):
         self._slopes = np.zeros((n_terms, max_kept, n))
@@ -389,7 +391,7 @@ class _KeptPlanes:
         self._terms = np.arange(n_terms)
 
     def add(self, slopes, offsets):
-        """Keep a plane of each term, in place of the one that was the highest longest ago."""
+        """Keep a new plane of each term, replacing the plane that has not been the highest for the longest time."""
         if not self._offsets.size:
             return
         self._now += 1
@@ -398,11 +400,11 @@ class _KeptPlanes:
         self._used[self._terms, oldest] = self._now
 
     def add_highest(self, x, slope):
-        """Add the slopes of the highest planes at x; returns the sum of their offsets."""
+        """Add the slopes of the highest planes at x to ``slope`` and return the sum of their offsets."""
         if not self._offsets.size:
             return 0.0
         self._now += 1
-        # A term that has no plane yet has one of zeros, which is below its maximum too.
+        # A term without planes has a plane of zeros, which is also below the term's maximum.
         highest = np.argmax(self._offsets + self._slopes @ x, axis=1)
         slope += self._slopes[self._terms, highest].sum(axis=0)
         self._used[self._terms, highest] = self._now

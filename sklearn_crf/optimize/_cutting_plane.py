@@ -1,4 +1,4 @@
-"""Cutting planes for every term of a sum of maxima, kept between visits: the n-slack method, block by block."""
+"""Cutting planes for every term of a sum of maxima, kept between epochs: the n-slack method, block by block."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,23 +10,23 @@ from sklearn_crf.optimize import _iterates
 
 
 def affordable_planes(cache_size, sizes, n):
-    """Number of planes of each term that fit into ``cache_size`` megabytes."""
+    """Return the number of planes per term that fit in ``cache_size`` megabytes."""
     return int(cache_size * 2**20 / (8 * n * max(sum(sizes), 1)))
 
 
 class PlaneCache:
-    r"""Dual variables of many maxima, each over the planes found so far.
+    r"""Dual variables of many maxima: weights of the planes found so far for each maximum.
 
     .. math::
         D(a) = \sum_{i, k} a_{ik} o_{ik} - \tfrac12 \lVert x(a) \rVert^2, \qquad x(a) = \nu - \sum_{i, k} a_{ik}
         s_{ik}, \qquad a_i \in \Delta
 
-    Every term begins with the plane that is zero everywhere. Multipliers :math:`\nu` of entries bounded below are
-    always at their best, so that x is a projection.
+    Every term starts with the plane that is zero everywhere. Multipliers :math:`\nu` of entries bounded below are
+    always optimal, so that x is a projection.
     """
 
-    # sizes: terms of each block; max_planes: planes of one term, at least 2
-    # bounded: (n,) bool, entries of x that must not be negative
+    # sizes: number of terms of each block; max_planes: most planes of one term, at least 2
+    # bounded: (n,) of bool, entries of x that must not be negative
 
     def __init__(self, sizes, bounded, max_planes):
         n = len(bounded)
@@ -38,15 +38,15 @@ class PlaneCache:
 
     @property
     def dual(self):
-        """D at the current variables."""
+        """D at the current dual variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def add(self, block, slopes, offsets):
-        """Keep new planes of a block that are above the kept ones, and return its duality gap before."""
+        """Keep new planes of a block that rise above the kept planes, and return the block's previous duality gap."""
         return self._blocks[block].add(slopes, offsets, self.x)
 
     def ascend(self, block, precision, max_steps):
-        """Move weight among the planes of a block, to raise D."""
+        """Shift weight among the planes of a block to raise D."""
         part = self._blocks[block]
         before = part.weight.copy()
         part.ascend(part.offsets + part.slopes @ self.x, precision, max_steps)
@@ -60,7 +60,7 @@ class PlaneCache:
 
 
 class _PlanesOfBlock:
-    """Planes of the terms of one block, in the order of the terms, and their Gram matrix."""
+    """Planes of the terms of one block, sorted by term, and their Gram matrix."""
 
     def __init__(self, n_terms, n, max_planes):
         self.max_planes = max(2, max_planes)
@@ -68,7 +68,7 @@ class _PlanesOfBlock:
         self.slopes = np.zeros((n_terms, n))
         self.offsets = np.zeros(n_terms)
         self.weight = np.ones(n_terms)
-        self._idle = np.zeros(n_terms, dtype=np.int64)  # visits without weight
+        self._idle = np.zeros(n_terms, dtype=np.int64)  # consecutive visits without weight
         self._gram = np.zeros((n_terms, n_terms))
         self._start = np.arange(n_terms)
 
@@ -97,7 +97,7 @@ class _PlanesOfBlock:
         self._start = np.searchsorted(self.owner, np.arange(self.owner[-1] + 1))
 
     def _evict(self, terms):
-        """Drop a plane of each of some terms that are full, and elsewhere planes that long had no weight."""
+        """Drop a plane from each given term that is full, and planes of any term that have long had no weight."""
         self._idle = np.where(self.weight > 0, 0, self._idle + 1)
         drop = self._idle > _PATIENCE
         counts = np.bincount(self.owner[~drop], minlength=len(self._start))
@@ -111,7 +111,7 @@ class _PlanesOfBlock:
             self._take(np.flatnonzero(~drop), self.owner, self.slopes, self._gram, np.zeros(0))
 
     def _merge(self, first, second):
-        """Add the first of two planes to the second, which keeps the combined plane of their term."""
+        """Merge the first of two planes into the second, so that the combined plane of their term stays unchanged."""
         total = self.weight[first] + self.weight[second]
         share = self.weight[first] / total
         for values in (self.slopes, self.offsets, self._gram, self._gram.T):
@@ -119,7 +119,7 @@ class _PlanesOfBlock:
         self.weight[second], self.weight[first] = total, 0.0
 
     def ascend(self, gradient, precision, max_steps):
-        """Steps between the best and the worst plane of a term, the term of the largest difference first."""
+        """Shift weight from a worse to the best plane of a term, always in the term that gains most."""
         start = self._start
         stop = np.append(start[1:], len(self.weight))
         for _ in range(max_steps):
@@ -139,7 +139,7 @@ class _PlanesOfBlock:
             gradient -= move * row
 
     def _best_partner(self, own, gradient, up):
-        """Plane with weight from which a step to ``up`` gains most, by second order."""
+        """Return the plane with weight from which a shift to ``up`` gains most, to second order."""
         difference = gradient[up] - gradient[own]
         gram = self._gram
         curvature = gram[up, up] + gram.diagonal()[own] - 2 * gram[up, own]
@@ -148,7 +148,7 @@ class _PlanesOfBlock:
         return own.start + int(np.argmax(gain))
 
 
-# Visits after which a plane without weight is dropped.
+# Number of visits without weight after which a plane is dropped.
 _PATIENCE = 20
 
 
@@ -167,15 +167,15 @@ def cutting_plane(
     random_state: _iterates.RandomSeed = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a quadratic penalty plus a sum of maxima of planes, all planes found kept.
+    r"""Minimize a quadratic penalty plus a sum of maxima of planes, keeping all planes found.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    Every step asks for the highest plane of each term of one block, adds those above the planes kept, and raises the
-    dual over the weights of all planes of the block. Between two epochs of that the kept planes of all blocks are gone
-    through without asking for any. The dual never falls, and converges much faster than by :func:`frank_wolfe`, which
-    keeps one plane a term, where a high accuracy is wanted or planes are expensive to find.
+    Every step calls the oracle for the highest plane of each term of one block, adds the planes that rise above the
+    kept ones, and raises the dual over the weights of all planes of the block. Between two epochs, passes over the kept
+    planes of all blocks raise the dual without the oracle. The dual never falls. It converges much faster than with
+    :func:`frank_wolfe`, which keeps one plane per term, if high accuracy is wanted or the oracle is expensive.
     """
     # lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.random_state_of(random_state)
@@ -192,7 +192,7 @@ def cutting_plane(
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.x], due):
             break
-        # What is left in a term should be small next to what new planes of all terms promise.
+        # The violation left in a term should be small relative to what new planes promise per term.
         precision = 0.1 * slack / max(sum(sizes), 1)
         for _ in range(_PASSES):
             for block in rng.permutation(len(sizes)):
@@ -200,6 +200,6 @@ def cutting_plane(
     return found.result(epoch)
 
 
-# Passes over the planes kept between two epochs, and steps a term in one visit of its block.
+# Passes over the kept planes between two epochs, and steps per term in one visit of a block.
 _PASSES = 2
 _STEPS = 3

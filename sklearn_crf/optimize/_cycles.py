@@ -1,27 +1,27 @@
-"""Limit cycles: when to stop a training that never converges."""
+"""Detection of limit cycles, to stop training that never converges."""
 
 
 class CycleDetector:
-    r"""Count the cycles of a training that returns to its best level again and again.
+    r"""Counter of the cycles of a training that returns to its best level repeatedly.
 
-    Gradient ascent with saddle point or maximum marginal approximations cannot converge, as the approximate gradient
-    is piecewise constant and never quite zero. It falls into a zone of few errors and small gradients, leaves it in
-    large oscillations, and comes back; or it oscillates within that zone forever (Kumar, August and Hebert 2005,
-    sections 5 and 7). One or two such cycles show all there is to choose parameters from.
+    Gradient ascent with saddle point or maximum marginal approximations cannot converge, because the approximate
+    gradient is piecewise constant and never quite zero. Training enters a zone of few errors and small gradients,
+    leaves it in large oscillations and comes back, or it oscillates within the zone forever (Kumar, August and Hebert
+    2005, sections 5 and 7). One or two such cycles are enough to choose parameters from.
 
     With :math:`E_t` the number of errors (or the norm of the gradient) at iteration t and :math:`m_t` its minimum so
     far:
 
     - the low zone is :math:`E_t \le (1 + \mathrm{tolerance}) m_t`;
-    - it is left when :math:`E_t > (1 + \mathrm{departure}) m_t`;
-    - a cycle is complete when the zone is entered after it was left, or when ``patience`` iterations have passed in
-      a row without leaving it;
-    - a new minimum is progress, however small: counting starts again;
-    - cycles count only once ``min_iter`` iterations have passed without a new minimum.
+    - the zone is left when :math:`E_t > (1 + \mathrm{departure}) m_t`;
+    - a cycle is complete when the zone is entered after it was left, or after ``patience`` iterations in
+    a row without leaving it;
+    - a new minimum is progress, however small, and restarts the count;
+    - cycles count only after ``min_iter`` iterations without a new minimum.
 
-    So no descent is taken for cycles, whether slow or oscillating with any period, and what lies between the two bounds
-    (oscillations on the edge of the zone) counts for neither. Labelings need not recur exactly: on images they hardly
-    do, and parameters move on even where they do.
+    A descent is therefore not mistaken for cycles, whether it is slow or oscillates. Values between the two bounds
+    (oscillations at the edge of the zone) neither leave nor enter the zone. Labelings need not recur exactly: on images
+    they rarely do, and even if they do, the parameters keep changing.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CycleDetector:
         self._n_at_rest = 0
 
     def update(self, value: float) -> bool:
-        """Take the value of the next iteration."""
+        """Record the value of the next iteration and return whether training should stop."""
         value = float(value)
         if not value >= 0:
             raise ValueError(f"value must not be negative or NaN, got {value}.")

@@ -1,4 +1,4 @@
-"""Exponentiated gradient on the dual of a quadratic penalty and a sum of smoothed maxima, block after block."""
+"""Exponentiated gradient on the dual of a quadratic penalty plus a sum of smoothed maxima, block by block."""
 
 from collections.abc import Sequence
 
@@ -7,16 +7,16 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth of steps that raised the dual, and most halvings of one that did not.
+# Growth factor of steps that raised the dual, and most halvings of a step that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
-# Change of the dual within rounding, relative to the share of a block.
+# Change of the dual that counts as rounding, relative to the block's share of the dual.
 _ROUNDING = 64 * np.finfo(np.float64).eps
 
-# Share of the full step, where there is one, that a block begins with.
+# Initial step size of a block, as a share of the full step, if there is a full step.
 _FIRST_SHARE = 0.5
 
-# Longest step of a score: enough to go from one vertex to another (DualBlock.bounded).
+# Largest change of a score in one step: enough to go from any vertex to any other (DualBlock.bounded).
 _LONGEST_MOVE, _SMALLEST = 700.0, np.finfo(np.float64).tiny
 
 
@@ -40,14 +40,14 @@ def exponentiated_gradient(
         D(\tau) = \sum_i c_i \bigl[ T H_i(\tau_i) + \langle e_i, \tau_i \rangle \bigr]
             - \tfrac12 \lVert x(\tau) \rVert^2
 
-    with :math:`s_i(x) = B_i x + e_i` and :math:`x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)`, and costs
-    :math:`e_i` that are zero for :math:`\phi_i`. The marginals of a block are those of exponential parameters without
-    constraints, :math:`\tau_i = \arg\max_\tau \langle \theta_i, \tau \rangle + H_i(\tau)`, which move by
+    with :math:`s_i(x) = B_i x + e_i` and :math:`x(\tau) = \sum_i c_i B_i^\top (\phi_i - \tau_i)`. The costs
+    :math:`e_i` are zero for :math:`\phi_i`. The marginals of a block have unconstrained exponential parameters,
+    :math:`\tau_i = \arg\max_\tau \langle \theta_i, \tau \rangle + H_i(\tau)`, which are updated by
 
     .. math:: \theta_i \leftarrow \theta_i + \eta_i \bigl( s_i(x) - T \theta_i \bigr).
 
-    The step is halved until the dual rises, which the block alone can tell; x is kept up to date. Blocks come in random
-    order, each once an epoch.
+    The step is halved until the dual rises, which can be tested within the block. x is updated after each step. Each
+    epoch visits every block once, in random order.
     """
     # fun: callable; callback: callable
     rng = _iterates.random_state_of(random_state)
@@ -81,7 +81,7 @@ def exponentiated_gradient(
 
 
 class _DualMarginals:
-    """Parameters of all blocks, their marginals, and the x that belongs to them."""
+    """Parameters of all blocks, their marginals, and the corresponding x."""
 
     def __init__(self, blocks, temperature):
         self.blocks, self.temperature = blocks, temperature
@@ -103,23 +103,24 @@ class _DualMarginals:
         return block.weight * (self.temperature * entropy + float(block.costs @ marginals))
 
     def step(self, i):
-        """Move the parameters of a block by a step that raises the dual."""
+        """Change the parameters of a block by a step that raises the dual."""
         block, parameters, marginals = self.blocks[i], self.parameters[i], self.marginals[i]
         direction = block.scores(self.x) - self.temperature * parameters
         size = min(self.step_sizes[i], self.longest, _LONGEST_MOVE / max(_iterates.largest(direction), _SMALLEST))
         for _ in range(_MOST_HALVINGS):
             new = parameters + size * direction
             if self.temperature == 0:
-                # At a vertex every step goes the same way: without bounds, the way back would grow with every epoch.
+                # At a vertex all steps go in one direction. Without bounds, the way back would get longer with every
+                # epoch.
                 new = block.bounded(new)
             there, entropy = block.forward(new)
             gain = self._gain(block, there, entropy)
             moved = block.weight * block.pullback(marginals - there)
             square = float(moved @ moved)
             rise = gain - self.gains[i] - float(moved @ self.x[block.touched]) - 0.5 * square
-            # Near the optimum what a step gains is lost in rounding. But as the dual is concave, it has not fallen if
-            # it still rises from the new point on in the same direction. At a vertex both are nothing but rounding, and
-            # vertices are only where there is no entropy.
+            # Near the optimum the gain of a step is lost in rounding. But the dual is concave: it has not fallen if it
+            # still rises from the new point in the direction of the step. At a vertex both numbers are pure rounding;
+            # vertices are only reached without entropy, at temperature 0.
             slope = block.weight * (1 - self.temperature * size) * float(direction @ (there - marginals)) - square
             exact = _ROUNDING * (abs(gain) + 1.0)
             if rise > exact or slope >= 0 or (self.temperature == 0 and min(rise, slope) >= -exact):

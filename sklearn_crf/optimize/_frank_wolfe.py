@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe for a quadratic penalty and a sum of maxima."""
+"""Block-coordinate Frank-Wolfe for a quadratic penalty plus a sum of maxima."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,20 +11,20 @@ from sklearn_crf.optimize import _iterates
 
 
 class BlockDual:
-    r"""Dual variables of many maxima of planes, one convex combination of planes for each.
+    r"""Dual variables of many maxima of planes: a convex combination of planes for each maximum.
 
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr), \qquad
         D(a) = \sum_{i, y} a_{iy} o_{iy} - \tfrac12 \lVert x(a) \rVert^2, \qquad
         x(a) = \nu - \sum_{i, y} a_{iy} s_{iy}
 
-    Of each term the combined plane is kept. It begins as the plane that is zero everywhere, which every term must have
-    (that of the true labeling). The multipliers :math:`\nu \ge 0` of entries bounded below are always at their best,
-    :math:`\max(0, \sum a s)`, so that x is a projection.
+    Only the combined plane of each term is stored. It starts as the plane that is zero everywhere. Every term must have
+    this plane, which belongs to the true labeling. The multipliers :math:`\nu \ge 0` of entries bounded below are
+    always optimal, :math:`\max(0, \sum a s)`, so that x is a projection.
     """
 
-    # sizes: terms of each block
-    # bounded: (n,) bool, entries of x that must not be negative
+    # sizes: number of terms of each block
+    # bounded: (n,) of bool, entries of x that must not be negative
 
     def __init__(self, oracle, sizes, bounded):
         n = len(bounded)
@@ -32,19 +32,19 @@ class BlockDual:
         self._n_steps = 0
         self.bounded = np.flatnonzero(bounded)
         self.x = np.zeros(n)
-        self.mean = np.zeros(n)  # of the x after each step, step k with weight k
-        self.offset = 0.0  # of all combined planes
+        self.mean = np.zeros(n)  # average of the x after each step, with weight k for step k
+        self.offset = 0.0  # sum over all combined planes
         self._free = np.zeros(n)  # x without multipliers
         self._slopes = [np.zeros((size, n)) for size in sizes]
         self._offsets = [np.zeros(size) for size in sizes]
 
     @property
     def dual(self):
-        """D at the current variables."""
+        """D at the current dual variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
-        """One step for every block, in random order; returns the sum of their slacks."""
+        """Make one step for every block, in random order, and return the sum of the blocks' slacks."""
         total = 0.0
         for block in rng.permutation(len(self._slopes)):
             total += self.step(block, *self._oracle(block, self.x))
@@ -53,12 +53,12 @@ class BlockDual:
         return total
 
     def step(self, block, slopes, offsets):
-        """Move the combined planes of a block towards new ones, and return the duality gap of the block before."""
-        # slopes: (m, n); offsets: (m,), of the highest planes at x
+        """Move the combined planes of a block towards new planes, and return the block's previous duality gap."""
+        # slopes: (m, n), offsets: (m,): the highest planes at x
         rows = slopes - self._slopes[block]
         lift = offsets - self._offsets[block]
         slack = lift + rows @ self.x
-        # Entries at their bound only flatten the dual: steps that are good without bounds raise it too.
+        # Bounds on entries only flatten the dual: a step that raises it without bounds raises it with bounds too.
         share = _box_ascent(rows @ rows.T, slack)
         self._slopes[block] += share[:, None] * rows
         self._offsets[block] += share * lift
@@ -73,7 +73,7 @@ class BlockDual:
 
 
 def _box_ascent(gram, gradient):
-    """Shares in [0, 1] that raise gradient' share - share' gram share / 2, by coordinate ascent from zero."""
+    """Maximise gradient' share - share' gram share / 2 over shares in [0, 1], by coordinate ascent from zero."""
     gradient, share = gradient.copy(), np.zeros(len(gradient))
     curvature = np.maximum(gram.diagonal(), np.finfo(np.float64).tiny)
     for _ in range(_SWEEPS):
@@ -85,7 +85,7 @@ def _box_ascent(gram, gradient):
     return share
 
 
-# The planes of a step are soon out of date, so that an exact solution is of no use.
+# Few sweeps: the planes of a step are soon out of date, so that an exact solution is of no use.
 _SWEEPS = 3
 
 
@@ -109,9 +109,9 @@ def frank_wolfe(
     .. math::
         P(x) = \tfrac12 \lVert x \rVert^2 + \sum_i \max_y \bigl( o_{iy} + s_{iy}^\top x \bigr)
 
-    Every step asks for the highest plane of each term of one block and moves the terms' convex combinations of planes
-    towards them. The steps of a block are jointly optimal, each term with one of its own, so that the dual value never
-    falls however many terms share a block. Blocks come in random order, each once an epoch.
+    Every step calls the oracle for the highest plane of each term of one block and moves the terms' combined planes
+    towards these planes. Each term has its own step size, and the sizes in a block are optimised jointly, so that
+    the dual value never falls, however many terms share a block. Each epoch visits every block once, in random order.
     """
     # oracle: callable; risk: callable; lower_bounded: (n,) of bool; callback: callable
     rng = _iterates.random_state_of(random_state)
@@ -119,7 +119,7 @@ def frank_wolfe(
     found = _iterates.Checks(risk, state, tol, callback)
     for epoch in range(1, max_iter + 1):
         slack = state.pass_over(rng)
-        # Slacks belong to earlier points, and are seldom less than the present gap.
+        # Slacks belong to earlier points and are seldom less than the current gap.
         promising = _iterates.is_closed(state.dual + slack, state.dual, tol)
         due = promising or epoch % check_every == 0 or epoch == max_iter
         if found.ends(epoch, [state.mean, state.x] if average else [state.x], due):

@@ -1,4 +1,4 @@
-"""Common parts of the optimizers: checks of the start and of options, step sizes, duality gaps, callbacks."""
+"""Shared parts of the optimizers: checks of arguments, step sizes, duality gaps and callbacks."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,26 +10,27 @@ from sklearn_crf.optimize._tuning import LAST_SHARE, MOST_FALL, MOST_SLOPE
 
 ValueGradient = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Projection = Callable[[np.ndarray], np.ndarray]
-# Slopes (m, n) and offsets (m,) of the highest planes of a block's terms at a point.
+# Called with a block and a point; returns slopes (m, n) and offsets (m,) of the highest planes of the block's terms.
 Oracle = Callable[[int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Callback = Callable[[OptimizeResult], object]
 RandomSeed = int | np.random.RandomState | None
 
 
 def random_state_of(random_state):
-    """The ``RandomState`` given, or one made from a seed or None."""
+    """Return the given ``RandomState``, or a new one from a seed or None."""
     return random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
 
 
 def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most_left: float) -> bool:
-    """Return whether a gradient is within the tolerance, with little of the value left to fall.
+    """Return whether the gradient is within the tolerance and little of the value is left to decrease.
 
-    A loose tolerance alone would say so far from the minimum. So the gradient must also be small beside the value, and
-    the last iterations must hardly have lowered it: a value that falls as a power of the number of iterations, or
-    faster, has about as much left as it fell by in the last part of them.
+    A loose tolerance alone would be met far from the minimum. Therefore the gradient must also be small relative to the
+    value, and the last iterations must hardly have lowered the value. If the value decreases like a power of the number
+    of iterations, or faster, the remaining decrease is about as large as the decrease in the last part of the
+    iterations.
     """
     # steepest: largest entry of the gradient; loss_curve: values at the start and after each iteration
-    # most_left: share of the value that may be left; inf for any
+    # most_left: share of the value that may still be left to decrease; inf disables the test
     if steepest == 0 or np.isinf(most_left):
         return steepest <= tol
     n_iter, value = len(loss_curve) - 1, abs(loss_curve[-1])
@@ -40,12 +41,12 @@ def has_converged(steepest: float, loss_curve: Sequence[float], tol: float, most
 
 
 def is_closed(primal, dual, tol):
-    """Whether the gap is within ``tol`` of the primal value, or of rounding."""
+    """Return whether the gap is within ``tol``, relative to the primal value, or within rounding."""
     return primal - dual <= max(tol * abs(primal), 1e-14 * max(abs(primal), abs(dual)))
 
 
 def checked_bounds(lower_bounded, n):
-    """(n,) bool: which entries must not be negative."""
+    """Return a mask (n,) of the entries that must not be negative."""
     if lower_bounded is None:
         return np.zeros(n, dtype=bool)
     bounded = np.asarray(lower_bounded, dtype=bool)
@@ -55,27 +56,27 @@ def checked_bounds(lower_bounded, n):
 
 
 def stopped_at(callback, x, primal, dual, nit):
-    """True if the callback wants to stop at this point."""
+    """Call the callback with a point and return whether it asks to stop."""
     return stopped_by(callback, x=x.copy(), fun=primal, dual=dual, nit=nit)
 
 
-# What a sum of maxima is at a point; where they are not proven, that and an upper bound on it.
+# Value of a sum of maxima at a point. If the maxima are not proven: the value and an upper bound on it.
 Risk = float | tuple[float, float]
 
 
 class BestPoint:
-    """The point with the least upper bound on P, and where there are no bounds, of the least P."""
+    """The point with the least upper bound on P or, if there are no bounds, with the least P."""
 
     # x: (n,)
     # upper: the bound, inf if there is none
-    # least: the least P of any point, as far as it is known
+    # least: the least known value of P at any point
 
     def __init__(self, x):
         self.x, self.upper, self.least = x.copy(), np.inf, np.inf
         self._value = np.inf
 
     def visit(self, x, risk):
-        """Consider a point, given P there without its penalty; whether it is the best."""
+        """Consider a point, given P without its penalty there, and return whether it is the best so far."""
         value, upper = risk if isinstance(risk, tuple) else (risk, risk)
         penalty = 0.5 * float(x @ x)
         value, upper = penalty + value, penalty + upper
@@ -87,47 +88,47 @@ class BestPoint:
 
     @property
     def is_proven(self):
-        """Whether there is a bound."""
+        """Whether there is an upper bound."""
         return bool(np.isfinite(self.upper))
 
     def fun(self, dual):
-        """P at x at most, or at least where there is no bound: it is never below the dual."""
+        """Return the upper bound on P at x or, without a bound, the value found; it is never below the dual."""
         return self.upper if self.is_proven else max(self._value, dual)
 
     def end(self, dual, tol, is_stuck=False):
-        """Why to stop at a dual value, or None; a method is stuck where the planes found leave it where it is."""
+        """Return the reason to stop at a dual value, or None. ``is_stuck`` says that the last plane did not move x."""
         if self.is_proven and is_closed(self.upper, dual, tol):
             return "CONVERGENCE: duality gap within tol"
         if is_stuck:
             return "STOP: the last plane cut off nothing" if self.upper <= self._value else UNPROVEN
         if not is_closed(self.least, dual, tol):
             return None
-        # More planes close the gap as far as the maxima are proven, unless that is too little.
+        # More planes can close the gap down to what is unproven, unless little is left to close.
         in_reach = self.is_proven and is_closed(self.upper, self._value, tol)
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# Share of the tolerance below which a gap between planes and maxima adds nothing to what is not proven.
+# Share of the tolerance below which a gap between planes and maxima is negligible beside the unproven part.
 _CLOSED = 0.1
 
-#: Message of an optimizer that has made all of its iterations.
+#: Message of an optimizer that has reached its maximum number of iterations.
 AT_LIMIT = "STOP: max_iter reached"
 
-#: Message of a duality gap that would be within its tolerance if all maxima were what they are taken for.
+#: Message if the duality gap would be within its tolerance if all maxima were proven.
 UNPROVEN = "STOP: the gap left is what the maxima are not proven to"
 
 
 def is_success(message):
-    """Whether an optimizer ended as it should: within its tolerance, or where the callback said so."""
+    """Return whether an optimizer converged or was stopped by the callback."""
     return message.startswith("CONVERGENCE") or message.endswith("callback")
 
 
 class Checks:
-    """Points at which the primal value was computed, and the best of them."""
+    """Checks of the duality gap: the points at which the primal value was computed, and the best of them."""
 
-    # risk: ``risk(x)``: P without its penalty; callback: hears of every epoch
-    # state: with ``x``, the iterate, and ``dual``, a lower bound on the least P
-    # tol: duality gap, of the primal value, at which to stop
+    # risk: ``risk(x)`` returns P without its penalty; callback: called after every epoch
+    # state: has ``x``, the iterate, and ``dual``, a lower bound on the least P
+    # tol: duality gap, relative to the primal value, at which to stop
 
     def __init__(self, risk, state, tol, callback):
         self._best = BestPoint(state.x)
@@ -136,7 +137,7 @@ class Checks:
         self._message = None
 
     def ends(self, epoch, candidates, due, is_stuck=False):
-        """Whether to stop after this epoch; the candidates are evaluated if a check is due."""
+        """Return whether to stop after this epoch. If a check is due, the candidates are evaluated."""
         if due:
             self._check(epoch, candidates)
         dual = self._state.dual
@@ -156,14 +157,14 @@ class Checks:
         self._dual.append(self._state.dual)
 
     def result(self, n_epochs):
-        """Result of the optimizer."""
+        """Return the result of the optimizer."""
         dual = self._state.dual
         return OptimizeResult(
             x=self._best.x,
             fun=self._best.fun(dual),
             dual=dual,
             gap=self._best.upper - dual,
-            # No plane is above what it is a plane of: P is never below the dual.
+            # No plane rises above the function that it bounds, so P is never below the dual.
             loss_curve=np.maximum(self._primal, dual),
             dual_curve=np.array(self._dual),
             checks=np.array(self._epochs),
@@ -177,7 +178,7 @@ SCHEDULES = ("constant", "annealed", "sqrt")
 
 
 def checked_start(x0):
-    """A float64 copy of the start, checked to be a vector of finite numbers."""
+    """Return a float64 copy of the start, after checking that it is a vector of finite numbers."""
     x = np.array(x0, dtype=np.float64)
     if x.ndim != 1:
         raise ValueError(f"x0 must be a vector, got shape {x.shape}.")
@@ -192,7 +193,7 @@ def check_max_iter(max_iter):
 
 
 def step_sizes(step_size, schedule, decay_steps):
-    """A function of the number of steps made before, t = 0, 1, ...
+    """Return the step size as a function of the number of earlier steps t = 0, 1, ...
 
     ``"constant"`` is ``step_size``, ``"annealed"`` is ``step_size / (1 + t / decay_steps)``, ``"sqrt"`` is
     ``step_size / sqrt(1 + t / decay_steps)``.
@@ -208,7 +209,7 @@ def step_sizes(step_size, schedule, decay_steps):
 
 
 def stopped_by(callback, **fields):
-    """True if the callback returns a true value or raises StopIteration; it gets the fields as OptimizeResult."""
+    """Pass the fields to the callback as OptimizeResult; return whether it is true or raises StopIteration."""
     if callback is None:
         return False
     try:
@@ -218,5 +219,5 @@ def stopped_by(callback, **fields):
 
 
 def largest(gradient):
-    """Infinity norm of a gradient, 0 for none."""
+    """Return the infinity norm of a gradient, 0 if it is empty."""
     return float(np.abs(gradient).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS for smooth losses, also where inference makes them a little inexact."""
+"""Limited-memory BFGS for smooth losses, including losses that are slightly inexact because inference is."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ def minimize_lbfgs(
     .. math::
         x_{t+1} = x_t - \eta_t H_t \nabla f(x_t), \qquad \text{until } \|\nabla f(x_t)\|_\infty \le \mathrm{tol}
     """
-    # most_left: share of the value that may be left to fall, as far as the last iterations tell
+    # most_left: share of the value that may still be left to decrease, estimated from the last iterations
     # fun: callable; x0: (n,); lower_bounded: (n,) of bool; scaling: (n, n); callback: callable
     start = _iterates.checked_start(x0)
     bounded = _iterates.checked_bounds(lower_bounded, len(start))
@@ -46,7 +46,7 @@ def minimize_lbfgs(
     bounds = np.stack((np.where(bounded, 0.0, -np.inf), np.full(len(start), np.inf)), axis=1) if bounded.any() else None
     options = {
         "maxiter": max_iter,
-        # The tolerance is that of the gradient by x.
+        # Turned off: has_converged checks the gradient with respect to x, not z.
         "gtol": 0.0,
         "ftol": _VALUE_TOL,
         "maxls": 50,
@@ -87,21 +87,21 @@ def minimize_lbfgs(
     return run.result(seen.best, "ABNORMAL: no better point on the line, value and gradient disagree", failed=True)
 
 
-# Relative, as in scikit-learn's LogisticRegression; so small that the gradient decides.
+# Relative decrease of the value, as in scikit-learn's LogisticRegression. It is small, so that the gradient decides.
 _VALUE_TOL = 64 * np.finfo(float).eps
 
 
 _CONVERGED = "CONVERGENCE: gradient within tol"
 
 
-# Status of scipy.optimize.minimize where its callback has stopped it.
+# Status that scipy.optimize.minimize returns if its callback stops it.
 _STOPPED = 99
 
 
 def scaling_by_differences(
     fun: _iterates.ValueGradient, x0: ArrayLike, *, step: float = 0.01, floor: float = 1e-4
 ) -> np.ndarray:
-    r"""Scaling in which a function is about equally curved in all directions near a point.
+    r"""Compute a scaling in which a function has about equal curvature in all directions near a point.
 
     .. math:: A = V \max(\Lambda, \mathrm{floor} \cdot \lambda_{\max})^{-1/2}, \qquad \nabla^2 f(x_0) = V \Lambda V^\top
     """
@@ -132,11 +132,11 @@ def _checked_scaling(scaling, bounded):
 
 
 class _NonFiniteValue(Exception):
-    """Raised where the objective is not finite during a line search."""
+    """Raised if the objective is not finite during a line search."""
 
 
 class _Point(NamedTuple):
-    """An evaluation of the objective."""
+    """A point at which the objective was evaluated."""
 
     x: np.ndarray
     value: float
@@ -144,7 +144,7 @@ class _Point(NamedTuple):
 
 
 class _Evaluations:
-    """The objective by z of x = x0 + A z, x itself without A: number of its calls, the last point, the best one."""
+    """The objective as a function of z in x = x0 + A z (without A, z is x), with the last and the best point."""
 
     def __init__(self, fun, start, matrix):
         self.fun, self.start, self.matrix = fun, start, matrix
@@ -168,7 +168,7 @@ class _Evaluations:
 
 
 class _LBFGSIterations:
-    """The iterations made so far."""
+    """Record of the iterations so far, with the tests for convergence."""
 
     def __init__(self, seen, callback, bounded, tol, most_left):
         self.bounded = bounded
@@ -179,7 +179,7 @@ class _LBFGSIterations:
         self.stopped = False
 
     def iteration(self):
-        """Enter the last point."""
+        """Record the last evaluated point as an iterate and call the callback."""
         x, value, gradient = self.seen.last
         self.loss_curve.append(value)
         nit = len(self.loss_curve) - 1
@@ -188,15 +188,15 @@ class _LBFGSIterations:
             raise StopIteration
 
     def steepest(self, point):
-        """Largest entry of the projected gradient."""
+        """Return the largest absolute entry of the projected gradient."""
         return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def has_converged(self):
-        """True if the gradient at the last point is zero, or within the tolerance with little of the value left."""
+        """Return whether the gradient at the last point is zero, or within ``tol`` with little of the value left."""
         return _iterates.has_converged(self.steepest(self.seen.last), self.loss_curve, self.tol, self.most_left)
 
     def stands_still(self, noise=_VALUE_TOL):
-        """True if the last iteration changed the value by rounding only, or by noise, which can also let it grow."""
+        """Return whether the last iteration changed the value by no more than ``noise``, relative to the value."""
         if len(self.loss_curve) < 2:
             return False
         before, after = self.loss_curve[-2:]

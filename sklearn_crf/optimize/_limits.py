@@ -1,4 +1,4 @@
-"""Limits of an optimisation that the plans of all fits have."""
+"""Parameters that limit every fit."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitLimits:
-    """Parameters that the plan of every fit has; base of the plans."""
+    """Parameters that every fit plan has; base class of the plans."""
 
     max_iter: int
     n_jobs: int | None
@@ -14,5 +14,5 @@ class FitLimits:
 
     @staticmethod
     def limits(estimator: Any) -> dict[str, Any]:
-        """Return these parameters of an estimator."""
+        """Return the values of these parameters in an estimator, by name."""
         return {field.name: getattr(estimator, field.name) for field in fields(FitLimits)}

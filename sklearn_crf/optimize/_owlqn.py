@@ -1,4 +1,4 @@
-"""Orthant-wise limited-memory quasi-Newton: smooth losses with an L1 penalty, or without where memory is short."""
+"""Orthant-wise limited-memory quasi-Newton, for smooth losses with an L1 penalty or when memory is scarce."""
 
 from collections import deque
 
@@ -8,13 +8,13 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Number of steps, with changes of the gradient, in the approximate Hessian.
+# Number of steps, with changes of the gradient, that form the approximate Hessian.
 _CORRECTIONS = 6
 
-# Numbers of vectors that are worked on at a time where most memory is in use.
+# Number of entries processed at a time where memory use peaks.
 _PART = 2**13
 
-# Sufficient decrease, factor of backtracking, and most backtracking steps.
+# Sufficient decrease, backtracking factor, and most backtracking steps.
 _DECREASE, _SHRINK, _MOST_SHRINKS = 1e-4, 0.5, 40
 
 
@@ -36,24 +36,24 @@ def minimize_owlqn(
     Parameters
     ----------
     fun : callable
-        ``fun(x)`` returns the value of f, a float, and its gradient, an ndarray of shape (n,) that it leaves alone
-        afterwards.
+        ``fun(x)`` returns the value of f, a float, and its gradient, an ndarray of shape (n,) that it does not
+        modify afterwards.
     x0 : array-like of shape (n,)
-        Where to start.
+        Starting point.
     l1 : float or array-like of shape (n,), default=0.0
-        Weights of the penalty, none negative. With zero throughout it is L-BFGS with a backtracking line search.
+        Weights of the penalty, not negative. If all are zero, the method is L-BFGS with a backtracking line search.
     curvature : array-like of shape (n,), optional
-        Positive numbers in proportion to the expected curvature of f along each coordinate: the approximate Hessian
-        starts from their diagonal matrix. None is one for all.
+        Positive numbers proportional to the expected curvature of f along each coordinate: they are the diagonal
+        with which the approximate Hessian starts. None means one for all coordinates.
     max_iter : int, default=100
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-4
-        Largest absolute entry of the subgradient of least norm at which to stop.
+        Iterations stop when the largest absolute entry of the subgradient of least norm is at most this.
     most_left : float, default=inf
-        Share of the value that may be left to fall there, as far as the last iterations tell.
+        Share of the value that may still be left to decrease, estimated from the last iterations.
     callback : callable, optional
         ``callback(intermediate)`` after each iteration, with fields ``x``, ``fun`` (penalty included), ``jac`` (of the
-        smooth part), ``nit``. Returning a true value or raising StopIteration stops here.
+        smooth part), ``nit``. Iterations stop if it returns a true value or raises StopIteration.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def minimize_owlqn(
             break
         found, n_tried = _searched(fun, x, value, slope, l1, pairs, curvature)
         if found is None and pairs:
-            # The approximate Hessian may be misleading; the gradient is not.
+            # The approximate Hessian may be misleading, so try the gradient alone.
             pairs.clear()
             found, n_more = _searched(fun, x, value, slope, l1, pairs, curvature)
             n_tried += n_more
@@ -146,7 +146,7 @@ def _checked_curvature(curvature, n):
 
 
 def _evaluated(fun, x, l1):
-    # Never changed again, which tells those who keep it that they need no copy.
+    # x is not modified from here on; the flag tells callers that keep it that they need no copy.
     x.flags.writeable = False
     value, gradient = fun(x)
     penalty = float(np.sum(l1 * np.abs(x))) if l1.any() else 0.0
@@ -154,7 +154,7 @@ def _evaluated(fun, x, l1):
 
 
 def least_subgradient(x, gradient, l1):
-    """The subgradient of least norm: zero where x is zero and the penalty outweighs the gradient."""
+    """Return the subgradient of least norm; it is zero where x is zero and the penalty outweighs the gradient."""
     if not l1.any():
         return gradient
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
@@ -162,14 +162,14 @@ def least_subgradient(x, gradient, l1):
 
 
 def _searched(fun, x, value, slope, l1, pairs, curvature):
-    """A point with enough decrease on the line, projected onto the orthant of x, or None; points tried."""
+    """Search the line, projected onto the orthant of x; return a sufficient point or None, and the points tried."""
     has_l1 = l1.any()
     if has_l1:
         penalised = l1 > 0
         orthant = np.where(x == 0, -np.sign(slope), np.sign(x))
     step = 1.0
     for n_tried in range(1, _MOST_SHRINKS + 1):
-        # Made anew for each point, in its place: few lines have a second one, and a direction takes as much memory.
+        # Recompute the direction in place for each point. It takes as much memory as x, and few searches need a second.
         new_x = _newton_direction(slope, pairs, curvature)
         if has_l1:
             new_x[penalised & (new_x * slope >= 0)] = 0.0
@@ -189,7 +189,7 @@ def _searched(fun, x, value, slope, l1, pairs, curvature):
 
 
 def _newton_direction(slope, pairs, scale):
-    """The two-loop recursion: minus the approximate inverse Hessian times the slope."""
+    """Return minus the approximate inverse Hessian times the slope, computed by the two-loop recursion."""
     direction = -slope
     shares = []
     for s, y, curvature in reversed(pairs):
@@ -206,8 +206,8 @@ def _newton_direction(slope, pairs, scale):
 
 
 def _remember(pairs, x, gradient, new_x, new_gradient):
-    """Keep a step and its change of the gradient, unless their curvature is negative."""
-    # In single precision: pairs are most of the memory where there are many weights, and only approximate the Hessian.
+    """Keep a step and its change of the gradient, unless their curvature is not positive."""
+    # In single precision: pairs take most of the memory if there are many weights, and only approximate the Hessian.
     kept = pairs.popleft()[:2] if len(pairs) == pairs.maxlen else (np.empty(len(x), dtype=np.float32) for _ in range(2))
     s, y = kept
     with np.errstate(over="ignore", invalid="ignore"):
@@ -219,7 +219,7 @@ def _remember(pairs, x, gradient, new_x, new_gradient):
 
 
 def _product(a, b):
-    """The scalar product of two vectors in double precision."""
+    """Return the scalar product of two vectors in double precision."""
     return sum(float(a[part].astype(np.float64) @ b[part]) for part in _parts(a))
 
 

@@ -1,4 +1,4 @@
-"""Projected quasi-Newton method for smooth functions on convex sets that are easy to project on."""
+"""Projected quasi-Newton method for smooth functions on convex sets with a cheap projection."""
 
 from collections import deque
 
@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult
 from sklearn_crf.optimize._iterates import AT_LIMIT, Callback, Projection, ValueGradient
 from sklearn_crf.optimize._spg import ROUNDING, ProjectedRun, check_options, minimize_spg
 
-# Share below which the curvature along a step is dominated by rounding.
+# Relative curvature along a step below which the curvature is dominated by rounding.
 _LEAST_CURVATURE = 1e-12
 
 
@@ -33,11 +33,11 @@ def minimize_pqn(
         z_t = \arg\min_{z \in C} \; \nabla f(x_t) \cdot (z - x_t) + \tfrac{1}{2} (z - x_t)^\top B_t (z - x_t),
         \qquad x_{t+1} = x_t + \lambda_t (z_t - x_t)
 
-    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is that of limited-memory BFGS
-    in its compact form; :func:`minimize_spg` looks for the minimum of the model, which takes no call of ``fun``. So
-    this pays where ``fun`` costs far more than a projection. The value never rises.
+    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The matrix B is the limited-memory BFGS
+    approximation in its compact form. :func:`minimize_spg` minimises the quadratic model, which takes no call of
+    ``fun``. The method therefore pays if ``fun`` costs far more than a projection. The value never rises.
     """
-    # most_left: share of the value that may be left to fall, as far as the last iterations tell
+    # most_left: share of the value that may still be left to decrease, estimated from the last iterations
     check_options(max_iter, tol, memory=memory, inner_iter=inner_iter)
     run = ProjectedRun(fun, project, x0, history=1, shrink=0.5, callback=callback, precision=precision)
     if run.has_converged(tol, most_left):
@@ -55,7 +55,7 @@ def minimize_pqn(
 
 
 def _step(run, model, inner_iter):
-    """Move towards the minimum of the model, or along the projected gradient if that fails."""
+    """Move towards the minimum of the model, or along the projected gradient if the former fails."""
     if model.steps:
         direction = model.minimum(run, inner_iter) - run.x
         if run.gradient @ direction < 0 and run.move_along(direction):
@@ -66,7 +66,7 @@ def _step(run, model, inner_iter):
 
 
 class _QuadraticModel:
-    """B = sigma I - N' M^-1 N, of the last steps (rows of S) and changes of the gradient (rows of Y)."""
+    """B = sigma I - N' M^-1 N, from the last steps (rows of S) and changes of the gradient (rows of Y)."""
 
     def __init__(self, memory):
         self.steps: deque[np.ndarray] = deque(maxlen=memory)
@@ -77,13 +77,13 @@ class _QuadraticModel:
         self.turns.clear()
 
     def learn(self, step, turn):
-        # The square of a tiny change may be 0.
+        # The square of a tiny change may underflow to 0.
         if turn @ turn > 0 and step @ turn > _LEAST_CURVATURE * np.linalg.norm(step) * np.linalg.norm(turn):
             self.steps.append(step)
             self.turns.append(turn)
 
     def minimum(self, run, inner_iter):
-        """An approximate minimum of the model over the set."""
+        """Return an approximate minimiser of the model over the set."""
         sigma, times = self._matrix()
 
         def value_grad(z):
@@ -91,7 +91,7 @@ class _QuadraticModel:
             curved = times(d)
             return run.gradient @ d + 0.5 * (d @ curved), run.gradient + curved
 
-        # The outer iterations need no more accuracy.
+        # More accuracy would not help the outer iterations.
         found = minimize_spg(
             value_grad,
             run.x,
@@ -103,7 +103,7 @@ class _QuadraticModel:
         return found.x
 
     def _matrix(self):
-        """sigma, and the function that multiplies by B."""
+        """Return sigma, and a function that multiplies a vector by B."""
         steps, turns = np.array(self.steps), np.array(self.turns)
         curvatures = steps @ turns.T
         sigma = float(turns[-1] @ turns[-1] / curvatures[-1, -1])

@@ -1,4 +1,4 @@
-"""Spectral projected gradient for smooth functions on convex sets that are easy to project on."""
+"""Spectral projected gradient method for smooth functions on convex sets with a cheap projection."""
 
 from collections import deque
 
@@ -11,15 +11,15 @@ from sklearn_crf.optimize import _iterates
 # Relative error of values computed in float64.
 ROUNDING = 16 * np.finfo(float).eps
 
-# Shortest step of a line search, and the share of the decrease that a slope promises which is enough.
+# Shortest step of a line search, and the sufficient share of the decrease that the slope predicts.
 _SHORTEST, _ENOUGH = 1e-14, 1e-4
 
-# Spectral steps are between these.
+# Range of spectral step sizes.
 _LEAST_STEP, _MOST_STEP = 1e-10, 1e10
 
 
 def check_options(max_iter, tol, **counts):
-    """Raise for the first option that is out of range."""
+    """Raise ValueError for the first option that is out of range."""
     _iterates.check_max_iter(max_iter)
     if not tol >= 0:
         raise ValueError(f"tol must not be negative, got {tol!r}.")
@@ -29,15 +29,15 @@ def check_options(max_iter, tol, **counts):
 
 
 class ProjectedRun:
-    """Iterations of a projected method."""
+    """Iterations of a projected gradient method, with their line search."""
 
     # stopped: whether the callback asked to stop
     # x, value, gradient: the last point, with its value and gradient
-    # moved, turned: the last step, and by what the gradient changed along it
+    # moved, turned: the last step, and the change of the gradient along it
     # residual: largest entry of the projected gradient
 
-    # history: last values of which a step must be below the largest
-    # shrink: factor of a step that is not good enough
+    # history: number of last values; a step must fall below the largest of them
+    # shrink: factor by which an insufficient step is shortened
 
     def __init__(self, fun, project, x0, *, history, shrink, callback, precision):
         self.shrink = shrink
@@ -63,15 +63,15 @@ class ProjectedRun:
         return _iterates.largest(self.project(x - gradient) - x)
 
     def move_along(self, direction):
-        """Take the longest step that is good enough; False if there is none.
+        """Make the longest sufficient step along a direction; return False if there is none.
 
-        Where values differ by less than their error, the decrease is estimated from the slopes at both ends, which have
-        more digits, as along a parabola (Hager & Zhang 2005).
+        If values differ by less than their error, the decrease is estimated from the slopes at both ends as for a
+        parabola, because slopes have more correct digits (Hager & Zhang 2005).
         """
         slope = float(self.gradient @ direction)
         reference = max(self.recent)
         size = max(1.0, abs(self.value))
-        # A step within the rounding of x makes no progress, whatever its slope.
+        # A step within the rounding error of x makes no progress, whatever the slope.
         shortest = max(
             _SHORTEST, np.finfo(float).eps * _iterates.largest(self.x) / (_iterates.largest(direction) or 1.0)
         )
@@ -100,7 +100,7 @@ class ProjectedRun:
         self.stopped = _iterates.stopped_by(self.callback, x=x.copy(), fun=value, jac=gradient.copy(), nit=self.nit)
 
     def has_converged(self, tol, most_left=np.inf):
-        """True if the projected gradient is within the tolerance with little of the value left."""
+        """Return whether the projected gradient is within ``tol`` and little of the value is left to decrease."""
         return _iterates.has_converged(self.residual, self.loss_curve, tol, most_left)
 
     def result(self, success, message):
@@ -139,8 +139,8 @@ def minimize_spg(
         a_{t+1} = \frac{s_t \cdot s_t}{s_t \cdot y_t}
 
     with the Euclidean projection P, the steps :math:`s_t = x_{t+1} - x_t` and the changes :math:`y_t` of the gradient,
-    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise for a while: a step is
-    taken if it falls enough below the largest of the last values.
+    until :math:`\|P(x_t - \nabla f(x_t)) - x_t\|_\infty \le \mathrm{tol}`. The value may rise temporarily: a step is
+    accepted if it falls sufficiently below the largest of the last values.
     """
     # fun: callable; x0: (n,); project: callable; callback: callable
     check_options(max_iter, tol, history=history)
@@ -149,7 +149,7 @@ def minimize_spg(
         return run.result(True, "CONVERGENCE: no iteration was needed")
     step = 1 / run.residual if first_step is None else first_step
     while run.nit < max_iter:
-        # Rounding can make a spectral step far too long; the step of the plain gradient is the fallback.
+        # Rounding can make a spectral step far too long; the plain gradient step is the fallback.
         for length in (np.clip(step, _LEAST_STEP, _MOST_STEP), 1.0):
             direction = project(run.x - length * run.gradient) - run.x
             if run.move_along(direction):
@@ -160,7 +160,7 @@ def minimize_spg(
             return run.result(True, "CONVERGENCE: projected gradient within tol")
         if run.stopped:
             return run.result(True, "STOP: by the callback")
-        # The inverse curvature along the last step.
+        # The spectral step is the inverse curvature along the last step.
         curvature = float(run.moved @ run.turned)
         step = float(run.moved @ run.moved) / curvature if curvature > 0 else _MOST_STEP
     return run.result(False, _iterates.AT_LIMIT)

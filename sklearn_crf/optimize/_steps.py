@@ -1,4 +1,4 @@
-"""Steps along gradients, exact or approximate: of all examples, of random parts of them, and of adaptive lengths."""
+"""Gradient steps with exact or approximate gradients: full, stochastic and adaptive."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -25,15 +25,15 @@ def gradient_ascent(
     .. math::
         x_{t+1} = x_t + \eta_t \, g(x_t)
 
-    Saddle point and maximum marginal approximations give such directions without a value to maximise
-    (Kumar, August and Hebert 2005, section 3): there is no line search to be made, and where they are piecewise
-    constant the steps do not converge but cycle. ``callback`` hears of every point, to choose from them. With
-    ``schedule="adaptive"`` every variable has steps of its own, as in :func:`adagrad_steps`,
+    Saddle point and maximum marginal approximations give such directions without an objective value
+    (Kumar, August and Hebert 2005, section 3). A line search is therefore impossible, and where the approximations are
+    piecewise constant, the steps cycle instead of converging. ``callback`` is called at every point, so that it can
+    choose among them. With ``schedule="adaptive"`` every variable has its own step size, as in :func:`adagrad_steps`,
 
     .. math::
         x_{t+1} = x_t + \eta \frac{g_t}{\sqrt{g_1^2 + \dots + g_t^2}},
 
-    which shrink as gradients of both signs add up: less goes to and fro, whatever the units of the variables.
+    which shrinks as squared gradients add up. This dampens oscillations, whatever the units of the variables.
     """
     # gradient: callable; x0: (n,); callback: callable
     x = _iterates.checked_start(x0)
@@ -64,7 +64,7 @@ def gradient_ascent(
     return found
 
 
-# Of s in the weights (s + 1) / (n + s) of the newest iterate in the average: weights of the iterates grow like t**3.
+# s in the weight (s + 1) / (n + s) of the newest iterate in the average: the weight of iterate t grows like t**3.
 _FORGETTING = 3
 
 
@@ -81,7 +81,7 @@ def minimize_sgd(
     project: _iterates.Projection | None = None,
     callback: _iterates.Callback | None = None,
 ) -> OptimizeResult:
-    r"""Minimize a sum over examples by steps along gradients of random parts of it.
+    r"""Minimize a sum over examples by steps along gradients of random mini-batches.
 
     .. math::
         x_{t+1} = \Pi \bigl[ x_t - \eta_t \, \tilde g(B_t, x_t) \bigr], \qquad
@@ -113,7 +113,7 @@ def minimize_sgd(
 
 
 def _epoch(state, fun, batches, size, project):
-    """One step for each batch, the results in ``state``; False if a gradient is not finite."""
+    """Make one step for each batch and store the results in ``state``; return False if a gradient is not finite."""
     total = 0.0
     for batch in batches:
         value, gradient = fun(batch, state.last_x)
@@ -136,7 +136,7 @@ def _epoch(state, fun, batches, size, project):
 
 
 class AdaGradState(NamedTuple):
-    """Where adaptive gradient steps have come to, all that is needed to go on."""
+    """State of adaptive gradient steps, from which they can continue."""
 
     x: np.ndarray  # (n,)
     average: np.ndarray  # (n,)
@@ -145,7 +145,7 @@ class AdaGradState(NamedTuple):
 
     @classmethod
     def at(cls, x: np.ndarray) -> "AdaGradState":
-        """The state before the first step."""
+        """Return the state before the first step."""
         # x: (n,)
         x = np.array(x, dtype=np.float64)
         return cls(x, x, np.zeros(len(x)), 0)
@@ -159,12 +159,12 @@ def adagrad_steps(
     step_size: float = 0.1,
     project: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> AdaGradState:
-    r"""One step down the gradient of each batch, of a length of its own for each variable.
+    r"""Make one step down the gradient of each batch, with a separate step size for each variable.
 
     .. math::
         h_{t+1} = h_t + g_t^2, \qquad x_{t+1} = \Pi \Bigl( x_t - \eta \frac{g_t}{\sqrt{h_{t+1}}} \Bigr)
 
-    Features that are rare or small get longer steps, so that no scale has to be known before the data are.
+    Features that are rare or small get longer steps, so that the scale of the data need not be known in advance.
     """
     # gradient: callable; project: callable
     x, average, squares = (np.array(part) for part in state[:3])

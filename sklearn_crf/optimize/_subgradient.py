@@ -1,4 +1,4 @@
-"""Stochastic subgradient steps for a quadratic penalty and a sum of maxima."""
+"""Stochastic subgradient steps for a quadratic penalty plus a sum of maxima."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from sklearn_crf.optimize._iterates import Callback, Checks, Oracle, RandomSeed,
 
 
 class _PegasosIterate:
-    """The iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
+    """Iterate of the Pegasos schedule, which is a dual point after each whole epoch."""
 
     def __init__(self, bounded):
         n = len(bounded)
@@ -52,33 +52,32 @@ def subgradient(
     .. math::
         x_t = \Pi \bigl[ (1 - \tfrac1t) \, z_{t-1} - \tfrac1t \, B \sum_{i \in b_t} s_{i \hat y_i} \bigr]
 
-    for B blocks, the schedule of Pegasos. Each block is visited once an epoch, so that after whole epochs
-    every term's planes have weights that sum to one: the iterate is then a dual point, and its value bounds P from
-    below.
+    for B blocks, with the step sizes of Pegasos. Each epoch visits every block once, so that after whole epochs the
+    weights of every term's planes sum to one. The iterate is then a dual point, and its value bounds P from below.
 
     Parameters
     ----------
     oracle, sizes, risk, n
-        As for :func:`frank_wolfe`.
+        See :func:`frank_wolfe`.
     lower_bounded : array-like of shape (n,) of bool, optional
         Entries of x that must not be negative.
     max_iter : int, default=100
-        Most epochs.
+        Maximum number of epochs.
     tol : float, default=1e-3
-        Duality gap, of the primal value, at which to stop.
+        Duality gap, relative to the primal value, at which to stop.
     average : bool, default=True
-        Whether the average of the iterates, which weighs late ones more, is a candidate too.
+        Whether the average of the iterates, which gives late iterates more weight, is a candidate too.
     check_every : int, default=10
-        Epochs after which the gap is worked out.
+        Number of epochs between two computations of the gap.
     random_state : int, RandomState instance or None, default=None
-        Draws the order of the blocks.
+        Determines the order of the blocks.
     callback : callable, optional
-        As for :func:`frank_wolfe`.
+        See :func:`frank_wolfe`.
 
     Returns
     -------
     scipy.optimize.OptimizeResult
-        As of :func:`frank_wolfe`.
+        See :func:`frank_wolfe`.
 
     References
     ----------
