@@ -1,4 +1,4 @@
-"""Data: generators of synthetic tasks, and readers and writers of model files and sentences."""
+"""Generators of synthetic tasks, and readers and writers of model files and of sentences."""
 
 from sklearn_crf.datasets._conll import read_conll, write_conll
 from sklearn_crf.datasets._digits import make_noisy_digits

@@ -1,4 +1,4 @@
-"""Sentences in columns: a line for each token, as the CoNLL shared tasks and their evaluation script have them."""
+"""Reader and writer of sentences in columns, one line per token, as used in the CoNLL shared tasks."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -13,11 +13,11 @@ _DOCUMENT = "-DOCSTART-"
 
 
 class ColumnText(NamedTuple):
-    """Sentences of a file of columns."""
+    """Sentences of a file in columns."""
 
-    columns: tuple[list[list[str]], ...]  # Of each column its entries by sentence
-    documents: np.ndarray  # (n_sentences,) int, the document of each sentence, numbered from 0
-    comments: list[list[str]]  # Of each sentence the comments before or inside it
+    columns: tuple[list[list[str]], ...]  # for each column, the entries of each sentence
+    documents: np.ndarray  # (n_sentences,) int, index of the document of each sentence, from 0
+    comments: list[list[str]]  # for each sentence, the comments before or inside it
 
 
 def read_conll(
@@ -27,33 +27,33 @@ def read_conll(
     comment: str | None = None,
     max_bytes: int = _tuning.MAX_BYTES,
 ) -> ColumnText:
-    """Read sentences in columns: a line for each token, and a blank line after each sentence.
+    """Read sentences in columns, with a line for each token and a blank line after each sentence.
 
-    A line that begins with ``-DOCSTART-`` begins a document. All other lines have the same number of columns.
+    A line that begins with ``-DOCSTART-`` starts a document. All other lines must have equally many columns.
 
     Parameters
     ----------
     path : str or path
-        UTF-8; compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        UTF-8 text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     separator : str, optional
-        What stands between columns, such as a tab. None is any number of spaces and tabs.
+        Text between columns, such as a tab. None is any number of spaces and tabs.
     comment : str, optional
-        Lines that begin with it are comments, such as "# " in CoNLL-U. None says that there are none: "#" is a token of
-        CoNLL-2000 and CoNLL-2003.
+        Prefix of comment lines, such as "# " in CoNLL-U. None means that there are no comments: in CoNLL-2000 and
+        CoNLL-2003 "#" is a token.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     ColumnText
-        ``columns``, a tuple with a list of sentences for each column, each a list of str; ``documents``, the number of
-        the document of each sentence, (n_sentences,), which are groups of a cross-validation; and ``comments``, a list
-        for each sentence.
+        ``columns``, a tuple with a list of sentences for each column, each sentence a list of str; ``documents``, the
+        index of the document of each sentence, (n_sentences,), for use as groups in cross-validation; and ``comments``,
+        a list for each sentence.
 
     Raises
     ------
     ValueError
-        If a line has another number of columns than the first one, or the file is too long, damaged or not in UTF-8.
+        If a line differs from the first in its number of columns, or the file is too long, damaged or not in UTF-8.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def read_conll(
     tokens: list[list[str]] = []
     notes: list[str] = []
     document, first = 0, None
-    # The line after the last one is blank, and ends a sentence.
+    # An appended blank line ends the last sentence.
     for n, line in enumerate([*_text.read_lines(path, max_bytes), b""], 1):
         text = _decoded(line, path, n)
         if comment is not None and text.startswith(comment):
@@ -91,7 +91,7 @@ def read_conll(
         if is_mark:
             document += bool(documents) and documents[-1] == document
         elif line.strip():
-            # Not the white space of other alphabets, which is part of tokens.
+            # Split bytes, because white space of other alphabets is part of tokens.
             parts = [part.decode() for part in line.split(None if separator is None else separator.encode())]
             first = (len(parts), n) if first is None else first
             if len(parts) != first[0]:
@@ -103,7 +103,7 @@ def read_conll(
 
 
 def _decoded(line, path, n):
-    """Return a line as text, which an error names."""
+    """Decode a line, or raise ValueError that names the line."""
     try:
         return line.decode()
     except UnicodeDecodeError as error:
@@ -118,28 +118,28 @@ def write_conll(
     documents: ArrayLike | None = None,
     comments: Sequence[Sequence[str]] | None = None,
 ) -> None:
-    """Write sentences in columns: a line for each token, and a blank line after each sentence.
+    """Write sentences in columns, with a line for each token and a blank line after each sentence.
 
-    CoNLL's evaluation script reads such files whose last two columns are the true and the predicted labels.
+    The CoNLL evaluation script expects the true and the predicted labels in the last two columns.
 
     Parameters
     ----------
     path : str or path
-        UTF-8; compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        UTF-8 text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     columns : sequence of columns
-        Each a list of sentences, which are sequences of str: words, and labels as ``predict`` gives them.
+        Each column is a list of sentences, which are sequences of str: words, or labels as returned by ``predict``.
     separator : str, default=" "
-        What stands between columns.
+        Text between columns.
     documents : array-like of shape (n_sentences,), optional
-        The document of each sentence: where it changes, and at the beginning, a line with ``-DOCSTART-`` is written.
+        Document of each sentence. A ``-DOCSTART-`` line is written at the beginning and wherever it changes.
     comments : sequence of sequences of str, optional
-        Lines that are written before each sentence.
+        Comment lines to write before each sentence.
 
     Raises
     ------
     ValueError
-        If columns differ in their sentences or these in their lengths, or an entry or comment cannot be read back: it
-        is empty, or has a line break or the separator in it.
+        If columns differ in their number of sentences, or sentences in their lengths, or an entry or comment could not
+        be read back because it is empty or contains a line break or the separator.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def write_conll(
 
 
 def _lines_of(columns: Sequence, i: int, separator: str) -> Iterator[str]:
-    """Yield the lines of the tokens of a sentence."""
+    """Yield the lines of the tokens of one sentence."""
     sentence = [column[i] for column in columns]
     for c, entries in enumerate(sentence):
         if isinstance(entries, str) or len(entries) != len(sentence[0]):

@@ -1,4 +1,4 @@
-"""Handwritten digits under noise, from the images that come with scikit-learn."""
+"""Handwritten digits with noise, made from the images that come with scikit-learn."""
 
 from numbers import Integral
 
@@ -7,7 +7,7 @@ from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
 from sklearn.utils import check_random_state
 
-# The digits are counts of ink from 0 to 16.
+# The pixels of the digits are amounts of ink from 0 to 16.
 _INK = 8
 _LEVELS = {"flip": 0.1, "gaussian": 0.5}
 
@@ -20,24 +20,24 @@ def make_noisy_digits(
     scale: int = 1,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple:
-    r"""Binary handwritten digits under noise with the clean images, an image restoration task.
+    r"""Generate noisy binary images of handwritten digits with the clean images as labels, for image restoration.
 
     The labels y are the 8 x 8 images of :func:`sklearn.datasets.load_digits`, enlarged by bilinear interpolation and
-    thresholded at half of full ink. ``"flip"`` turns each pixel over with probability ``level``; ``"gaussian"`` adds
+    thresholded at half of the full ink. ``"flip"`` inverts each pixel with probability ``level``; ``"gaussian"`` adds
     :math:`N(0, \mathrm{level}^2)` to y.
 
     Parameters
     ----------
     n_samples : int, optional
-        Number of digits, in the order of the data set; None is all 1797.
+        Number of digits, in the order of the data set; None means all 1797.
     noise : {"flip", "gaussian"}, default="flip"
-        Independent for each pixel.
+        Type of noise, independent for each pixel.
     level : float, optional
-        Probability or standard deviation; None is 0.1 or 0.5.
+        Probability or standard deviation; None means 0.1 or 0.5, respectively.
     scale : int, default=1
-        Images have ``8 * scale`` pixels each way.
+        Images are ``8 * scale`` pixels wide and high.
     random_state : int, RandomState instance or None, default=None
-        Of the noise.
+        Determines the noise.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def make_noisy_digits(
     y : ndarray of shape (n, 8 * scale, 8 * scale), int64
         1 on ink, 0 elsewhere.
     digits : ndarray of shape (n,), int64
-        Which digit each is.
+        The digit in each image.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Factor graphs in the text format of libDAI."""
+"""Reader and writer of factor graphs in the text format of libDAI."""
 
 import numpy as np
 
@@ -8,33 +8,33 @@ from sklearn_crf.datasets._text import LARGEST, naming, read_numbers_of, write_t
 from sklearn_crf.datasets._uai import PathLike, as_factor_graph, log_of, potentials_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
 
-# Numbers of cells are read as float64, which holds integers up to here.
+# Cell numbers are read as float64, which represents integers exactly up to this limit.
 _MAX_CELLS = 2.0**53
 
 
 def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
-    """Read a model in libDAI's ``.fg`` format: blocks of nodes, their numbers of states, and non-zero entries.
+    """Read a model in libDAI's ``.fg`` format, which lists nodes, numbers of states and non-zero entries of factors.
 
-    The first node's state changes fastest there. A node is a number from 0 on; numbers that no factor uses are nodes of
-    one state.
+    In the format the first node's state changes fastest. Nodes are numbered from 0. A number that no factor uses
+    becomes a node with one state.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     FactorGraph
-        One table for each factor, sparse if at most a quarter of its entries is listed.
+        One table for each factor, sparse if less than a quarter of its entries are listed.
 
     Raises
     ------
     ValueError
-        If the file is not in that format, too long, or numbers a node beyond a million and beyond ten times the number
-        of nodes that its factors have.
+        If the file is not in this format or too long. Also if a node's number exceeds both a million and ten times the
+        number of nodes that are in factors.
 
     Examples
     --------
@@ -107,14 +107,14 @@ def write_fg(path: PathLike, model: FactorGraph | PairwiseModel) -> None:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     model : FactorGraph or PairwiseModel
-        Nodes without any factor get one, of ones: the format has no other place for their numbers of states.
+        Nodes without a factor get a factor of ones, because the format has no other place for their numbers of states.
 
     Raises
     ------
     ValueError
-        If a score is too large or too small for its exponential, or a table too large to be written out.
+        If the exponential of a score would overflow or underflow, or a table is too large to be written in full.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Four binary images with fine structure, drawn by arithmetic, and two kinds of noise."""
+"""Four binary images with fine structure, and noisy copies of them."""
 
 from itertools import pairwise
 from typing import Any
@@ -11,16 +11,16 @@ from sklearn_crf.datasets import _tuning
 
 SIZE = 64
 
-# Mean and standard deviation of each component of each class, quoted from memory of Kumar & Hebert (NIPS 2003).
+# Mean and standard deviation of each component of each class, cited from memory from Kumar & Hebert (NIPS 2003).
 _BIMODAL = {0: ((0.08, 0.03), (0.46, 0.03)), 1: ((0.55, 0.02), (0.42, 0.10))}
 _GAUSSIAN_STD = 0.3
 
 
 def make_binary_shapes() -> Any:
-    """Four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
+    """Generate four binary images of 64 x 64 pixels with thin strokes, corners and small holes.
 
-    Stand-ins for the base images of Kumar & Hebert (2003), which are not available. They are drawn by arithmetic,
-    the same on every machine.
+    They replace the base images of Kumar & Hebert (2003), which are not available. They are computed by arithmetic,
+    with equal results on every machine.
 
     Returns
     -------
@@ -46,22 +46,23 @@ def make_noisy_shapes(
     shapes: Any = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple:
-    r"""Noisy copies of the binary shapes: the denoising task of Kumar, August & Hebert (2005).
+    r"""Generate noisy copies of the binary shapes: the denoising task of Kumar, August & Hebert (2005).
 
-    On labels :math:`y \in \{0, 1\}`, ``"gaussian"`` noise gives :math:`x \sim N(y, 0.3^2)`; ``"bimodal"`` noise draws x
-    from an even mixture of :math:`N(0.08, 0.03^2)` and :math:`N(0.46, 0.03^2)` for class 0, of :math:`N(0.55, 0.02^2)`
-    and :math:`N(0.42, 0.10^2)` for class 1. These parameters are quoted from memory of Kumar & Hebert (NIPS 2003).
+    For labels :math:`y \in \{0, 1\}`, ``"gaussian"`` noise draws :math:`x \sim N(y, 0.3^2)`. ``"bimodal"`` noise draws
+    x from an equal mixture of :math:`N(0.08, 0.03^2)` and :math:`N(0.46, 0.03^2)` for class 0, and of
+    :math:`N(0.55, 0.02^2)` and :math:`N(0.42, 0.10^2)` for class 1. These parameters are cited from memory from Kumar
+    & Hebert (NIPS 2003).
 
     Parameters
     ----------
     noise : {"gaussian", "bimodal"}, default="gaussian"
-        Independent for each pixel.
+        Type of noise, independent for each pixel.
     n_per_shape : int, default=50
-        Noisy copies of each shape.
+        Number of noisy copies of each shape.
     shapes : sequence of str, optional
-        Names out of :func:`make_binary_shapes`; None is all four.
+        Names from :func:`make_binary_shapes`; None means all four.
     random_state : int, RandomState instance or None, default=None
-        Of the noise.
+        Determines the noise.
 
     Returns
     -------
@@ -70,7 +71,7 @@ def make_noisy_shapes(
     y : ndarray of shape (n, 64, 64), int64
         0 or 1.
     shape_names : ndarray of shape (n,) of str
-        Which shape each is.
+        Name of the shape in each image.
 
     References
     ----------
@@ -107,7 +108,7 @@ def _with_noise(y, noise, rng):
 
 
 class _Canvas:
-    """A binary image on which strokes, discs and polygons are drawn or erased; x to the right, y down."""
+    """A binary image on which strokes, discs and polygons are drawn or erased; x points right, y down."""
 
     def __init__(self) -> None:
         self.pixels = np.zeros((SIZE, SIZE), dtype=bool)
@@ -120,7 +121,7 @@ class _Canvas:
         self._fill((self.x - x) ** 2 + (self.y - y) ** 2 <= radius**2, ink)
 
     def stroke(self, points, width):
-        """Line through points, with round ends."""
+        """Draw a line through points, with round ends."""
         for (x0, y0), (x1, y1) in pairwise(points):
             dx, dy = x1 - x0, y1 - y0
             length = max(dx * dx + dy * dy, 1e-12)
@@ -129,7 +130,7 @@ class _Canvas:
             self._fill(distance <= (width / 2) ** 2, True)
 
     def polygon(self, points, ink=True):
-        """Even-odd filling."""
+        """Fill a polygon by the even-odd rule."""
         inside = np.zeros((SIZE, SIZE), dtype=bool)
         for (x0, y0), (x1, y1) in zip(points, [*points[1:], points[0]], strict=True):
             if y0 != y1:
@@ -142,7 +143,7 @@ class _Canvas:
 
 
 def _key(canvas: _Canvas) -> _Canvas:
-    """A ring with a pierced bow, a thin shaft and teeth of one to three pixels."""
+    """Draw a key: a ring with a pierced bow, a thin shaft and teeth of one to three pixels."""
     canvas.disc(18, 18, 14)
     canvas.disc(18, 18, 8, ink=False)
     for x, y in ((18, 7), (7, 18), (18, 29), (29, 18)):
@@ -157,7 +158,7 @@ def _key(canvas: _Canvas) -> _Canvas:
 
 
 def _tree(canvas: _Canvas) -> _Canvas:
-    """A trunk whose branches thin out to one pixel, with leaves and a few hollow fruits."""
+    """Draw a tree: a trunk whose branches thin out to one pixel, with leaves and a few hollow fruits."""
     canvas.polygon([(29, 63), (36, 63), (34, 36), (31, 36)])
     canvas.stroke([(20, 62), (30, 58), (35, 58), (46, 62)], 2)
     _branch(canvas, (32.5, 40.0), -np.pi / 2, 14.0, 3.6, 5)
@@ -177,7 +178,7 @@ def _branch(canvas, start, angle, length, width, depth):
 
 
 def _gear(canvas: _Canvas) -> _Canvas:
-    """A toothed wheel with spokes, bolt holes and a square axle."""
+    """Draw a gear: a toothed wheel with spokes, bolt holes and a square axle."""
     for k in range(12):
         angle = 2 * np.pi * k / 12
         c, s = np.cos(angle), np.sin(angle)
@@ -197,7 +198,7 @@ def _gear(canvas: _Canvas) -> _Canvas:
 
 
 def _spiral(canvas: _Canvas) -> _Canvas:
-    """A line that winds inwards and thins from four pixels to one, in a frame with open corners."""
+    """Draw a spiral that winds inwards and thins from four pixels to one, in a frame with open corners."""
     turns = np.linspace(0, 1, 400)
     angle = 2 * np.pi * 3.2 * turns
     radius = 24 * (1 - turns) + 1.5

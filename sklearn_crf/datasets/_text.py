@@ -1,4 +1,4 @@
-"""Text files of numbers: read in pieces, within a limit, with errors that name the line or the word."""
+"""Text files of numbers, read in chunks within a size limit; errors name the line or word."""
 
 import bz2
 import codecs
@@ -18,22 +18,22 @@ from sklearn_crf.datasets._words import read_numbers
 
 LARGEST = float(np.finfo(np.float64).max)
 
-# How files are opened by the ends of their names; others are plain text.
+# Functions that open compressed files, by suffix; other files are plain text.
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 class Text(NamedTuple):
-    """A file of an optional leading word and numbers."""
+    """Content of a file with an optional leading word, followed by numbers."""
 
-    heading: str  # The first word in capitals if it does not begin a number, else empty
+    heading: str  # the first word in capitals if it begins with a letter, otherwise empty
     numbers: "NumberReader"
 
 
 def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
-    """All words of a file; it is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
+    """Read all words of a file, which is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
 
-    The rest of a line after ``comment`` is skipped. Memory grows with the words that were read, whatever the file
-    declares. A text that is too long, damaged or not made of numbers is a ValueError that names the line.
+    The rest of a line after ``comment`` is skipped. Memory grows with the words read, not with the sizes that the file
+    declares. If the text is too long, damaged or does not consist of numbers, ValueError is raised and names the line.
     """
     path = Path(path)
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
@@ -44,7 +44,7 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
         chunk = next(chunks, b"")
         is_last = not chunk
         buffer += chunk
-        # A number takes at least two bytes, except for the last of the file.
+        # A number takes at least two bytes, except for the last number of the file.
         values = np.empty(len(buffer) // 2 + 1)
         n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
         line += n_lines
@@ -62,14 +62,14 @@ def _opened(path, mode):
 
 
 def format_suffix(path):
-    """The end of a file's name that says what is in it, in small letters: ".lg" of "model.LG.xz"."""
+    """Return the suffix that tells the format of a file, in lower case: ".lg" for "model.LG.xz"."""
     path = Path(path)
     path = path.with_suffix("") if path.suffix.lower() in _OPENERS else path
     return path.suffix.lower()
 
 
 def lengths_of_lines(path):
-    """Number of words of each line that has any, of a file that was read before."""
+    """Return the number of words of each non-blank line, for a file that was read before."""
     with _opened(Path(path), "rb") as file:
         return [len(words) for words in map(bytes.split, file) if words]
 
@@ -81,7 +81,7 @@ def _chunks(path, comment, max_bytes):
             try:
                 chunk = file.read(_tuning.CHUNK)
             except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-                # Errors of the system have a number, those of damaged data have none.
+                # Operating system errors have an errno; errors from damaged data have none.
                 if getattr(error, "errno", None) is not None:
                     raise
                 raise ValueError(f"{path} is a damaged {path.suffix} file: {error}") from error
@@ -92,7 +92,7 @@ def _chunks(path, comment, max_bytes):
                 return
             if comment is not None:
                 chunk, in_comment = _without_comments(chunk, comment, in_comment)
-            # Comments may fill a chunk, but an empty one is the end of a file.
+            # A chunk may consist of comments only, but an empty chunk would mean the end of the file.
             yield chunk or b" "
 
 
@@ -106,7 +106,7 @@ def _without_comments(chunk, comment, in_comment):
 
 
 def _heading(chunks):
-    """The leading word in capitals, if there is one, what follows it, and the line where that begins."""
+    """Return the leading word in capitals, or an empty text, the text after it, and the line where that text begins."""
     text = b""
     for chunk in chunks:
         text += chunk
@@ -120,9 +120,9 @@ def _heading(chunks):
 
 
 class NumberReader:
-    """The numbers of a file one after the other, each checked when it is taken."""
+    """Reader of the numbers of a file in order, which checks each number."""
 
-    # values: (n,) float64; has_heading: whether a word comes before them
+    # values: (n,) float64; has_heading: whether the file has a leading word
 
     def __init__(self, values, path, has_heading):
         self.values = values
@@ -132,38 +132,38 @@ class NumberReader:
 
     @property
     def n_left(self):
-        """How many numbers are left."""
+        """Number of numbers that are left."""
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):
-        """The next n numbers, float64."""
+        """Return the next n numbers, float64."""
         self._require(n, what)
         start, self.position = self.position, self.position + n
         taken = self.values[start : self.position]
-        # Negated, since comparisons with NaN are false.
+        # A positive test, because comparisons with NaN are false.
         inside = (taken >= lowest) & (taken <= highest)
         if not inside.all():
             self.refuse(int(np.argmin(inside)) - n, f"{what} must {_bounds(lowest, highest)}")
         return taken
 
     def integers(self, n, what, lowest=0, highest=MAX_INT32):
-        """The next n numbers, int64."""
+        """Return the next n numbers, int64."""
         return self.whole(self.take(n, what, lowest, highest), what)
 
     def whole(self, numbers, what):
-        """Numbers that were taken as int64."""
+        """Convert numbers that were read to int64, or raise ValueError if they are not integers."""
         fractional = numbers != np.floor(numbers)
         if fractional.any():
             raise ValueError(f"{self.path}: {what} must be integers, found {numbers[np.argmax(fractional)]:g}.")
         return numbers.astype(np.int64)
 
     def integer(self, what, lowest=0, highest=MAX_INT32):
-        """The next number, int."""
+        """Return the next number, int."""
         return int(self.integers(1, what, lowest, highest)[0])
 
     def rows(self, n_rows, what, lowest, highest, hint=""):
-        """Rows of numbers, each led by their count: all numbers, float64, and the pointer to the rows' first ones."""
-        # hint: what an error about a number below the lowest one says besides
+        """Return the numbers of rows that each begin with their length, float64, and the start of each row in them."""
+        # hint: added to the error about a number below ``lowest``
         values, start = self.values, self.position
         self._require(n_rows, what)
         counts = np.empty(n_rows, dtype=np.int64)
@@ -176,7 +176,7 @@ class NumberReader:
             counts[row] = count
             self.position += int(count)
         ptr = np.concatenate(([0], np.cumsum(counts)))
-        # Row r begins after the rows before it and r + 1 counts.
+        # Row r is preceded by the numbers of earlier rows and by r + 1 lengths.
         place = start + np.repeat(np.arange(1, n_rows + 1), counts) + np.arange(ptr[-1])
         taken = values[place]
         inside = (taken >= lowest) & (taken <= highest)
@@ -192,14 +192,14 @@ class NumberReader:
             raise ValueError(f"{self.path} ends before {what}: {n:.0f} numbers are needed, {self.n_left} are left.")
 
     def refuse(self, place, problem, hint=""):
-        """Raise ValueError for the number ``place`` from the position, a negative place being one that was taken."""
+        """Raise ValueError for the number at an offset from the position; the offset of numbers taken is negative."""
         number = self.position + place
         raise ValueError(
             f"{self.path}, word {number + self._n_before + 1}: {problem}, found {self.values[number]:.17g}.{hint}"
         )
 
     def end(self) -> None:
-        """Raise ValueError unless all numbers were taken."""
+        """Raise ValueError unless all numbers were read."""
         if self.n_left:
             found = self.values[self.position]
             raise ValueError(
@@ -215,7 +215,7 @@ def _bounds(lowest, highest):
 
 @contextmanager
 def naming(path):
-    """Context that names the file in a ValueError."""
+    """Return a context manager that adds the name of the file to a ValueError."""
     try:
         yield
     except ValueError as error:
@@ -223,7 +223,7 @@ def naming(path):
 
 
 def read_lines(path, max_bytes):
-    """Read the lines of a file as bytes, without their ends and the mark of UTF-8."""
+    """Return the lines of a file as bytes, without line ends and without a UTF-8 byte order mark."""
     path, max_bytes = Path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
     text = b"".join(_chunks(path, None, max_bytes)).removeprefix(codecs.BOM_UTF8)
     return [line.removesuffix(b"\r") for line in text.split(b"\n")]

@@ -1,4 +1,4 @@
-"""Factor graphs in the text format of the UAI inference competitions."""
+"""Reader and writer of factor graphs in the text format of the UAI inference competitions."""
 
 from os import PathLike as OsPathLike
 
@@ -12,29 +12,29 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of
 
 PathLike = str | OsPathLike[str]
 
-# exp() of scores beyond these is infinite or loses digits.
+# The exponential of scores beyond these limits is infinite or loses digits.
 _LARGEST_SCORE, _SMALLEST_SCORE = 709.0, -708.0
 
 
-# Tolerance of rounded probabilities above one, and what rounding each of a sum to two digits leaves.
+# Tolerance for rounded probabilities above one, and the error of each term of a sum that is rounded to two digits.
 _ROUNDING, _TWO_DIGITS = 1e-6, 0.005
 
 
 def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int = _tuning.MAX_BYTES) -> FactorGraph:
-    """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of factors, then their tables.
+    """Read a model in UAI format: ``MARKOV`` or ``BAYES``, the scopes of the factors, then their tables.
 
-    A table lists potentials (or conditional probabilities), the last node changing fastest; scores are their
-    logarithms, -inf for 0. Tables of ``.LG`` files list the logarithms themselves.
+    A table lists potentials (or conditional probabilities); the state of the last node changes fastest. Scores are the
+    logarithms of potentials, -inf for 0. Tables in ``.LG`` files list the logarithms themselves.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     logarithms : bool, optional
-        Whether tables list natural logarithms of potentials. None says so of files whose names end in ``.LG``, before
-        the end that says how they are compressed.
+        Whether tables list natural logarithms of potentials. None assumes it for names that end in ``.LG``, not
+        counting the suffix of a compressed file.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     Raises
     ------
     ValueError
-        If the file is not in that format, too long, or gives a node more than 2**20 states.
+        If the file is not in this format, too long, or gives a node more than 2**20 states.
 
     Examples
     --------
@@ -98,18 +98,18 @@ def _lists_logarithms(path, logarithms):
 
 
 def log_of(potentials):
-    """Logarithms of potentials, -inf for 0."""
+    """Return the logarithms of potentials, -inf for 0."""
     with np.errstate(divide="ignore"):
         return np.log(potentials)
 
 
 def scores_of(model, factor):
-    """A factor's dense table in float64, flat."""
+    """Return a factor's dense table as a flat float64 array."""
     return model.dense_table(factor).astype(np.float64).ravel()
 
 
 def potentials_of(model, factor):
-    """exp of a factor's dense table, ValueError if a double cannot hold it."""
+    """Return the exponentials of a factor's dense table, or raise ValueError if they would overflow or underflow."""
     table = scores_of(model, factor)
     allowed = table[table > -np.inf]
     if allowed.max(initial=0.0) > _LARGEST_SCORE or allowed.min(initial=0.0) < _SMALLEST_SCORE:
@@ -122,27 +122,27 @@ def potentials_of(model, factor):
 
 
 def as_factor_graph(model):
-    """A FactorGraph of either type of model."""
+    """Convert a FactorGraph or PairwiseModel to a FactorGraph."""
     return factor_graph_of(model)
 
 
 def write_uai(path: PathLike, model: FactorGraph | PairwiseModel, *, logarithms: bool | None = None) -> None:
-    """Write a model in UAI format, tables of all kinds written out in full.
+    """Write a model in UAI format, with tables of all kinds written in full.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     model : FactorGraph or PairwiseModel
     logarithms : bool, optional
-        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None does so where the name
-        ends in ``.LG``, before the end that says how the file is compressed.
+        Whether tables list scores instead of their exponentials, as in :func:`read_uai`. None does so for names that
+        end in ``.LG``, not counting the suffix of a compressed file.
 
     Raises
     ------
     ValueError
-        If a score is too large or too small for its exponential and the file lists these, or a table is too large to be
-        written out.
+        If the file lists exponentials and the exponential of a score would overflow or underflow, or if a table is too
+        large to be written in full.
 
     Examples
     --------
@@ -177,32 +177,32 @@ def _row(values):
 def read_evidence(
     path: PathLike, n_nodes: int, *, sample: int | None = None, max_bytes: int = _tuning.MAX_BYTES
 ) -> np.ndarray:
-    """Read an evidence file: the number of observed nodes, then pairs of node and state.
+    """Read an evidence file: the number of observed nodes, then pairs of a node and its state.
 
-    Files of the later competitions begin with the number of samples of evidence. Each of these is written in the
-    same way, on a line of its own.
+    Files of the later competitions begin with the number of samples of evidence. Each sample follows on a line of its
+    own, written as above.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     n_nodes : int
         Number of nodes of the model.
     sample : int, optional
-        Which sample of evidence, from 0 on. None requires that there is one only.
+        Index of the sample of evidence, from 0. None requires that there is only one.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     ndarray of shape (n_nodes,), int32
-        State of each observed node, -1 elsewhere: what :func:`sklearn_crf.models.clamped` takes.
+        State of each observed node, -1 for other nodes, as expected by :func:`sklearn_crf.models.clamped`.
 
     Raises
     ------
     ValueError
-        If the file is in neither format, too long, or observes a node that does not exist, or one in two states; if it
-        has several samples and ``sample`` does not say which.
+        If the file is in neither format or too long, observes a node that does not exist, or observes a node in two
+        states. Also if the file has several samples and ``sample`` is None.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def read_evidence(
 
 
 def _start_of_sample(path, values, sample):
-    """Where the sample of evidence begins among the numbers of a file: 0 in the format that holds one only."""
+    """Return the position of the sample of evidence in the numbers of a file: 0 in the format with a single sample."""
     starts = _starts_of_samples(path, values)
     if sample is None:
         if len(starts) > 1:
@@ -260,7 +260,7 @@ def _starts_of_samples(path, values):
     if len(starts) != n_samples or place != len(values) or not starts:
         return [0]
     if len(values) == 1 + 2 * n_samples:
-        # The numbers fit both formats: lines tell them apart.
+        # The numbers fit both formats, which differ in their lines.
         lengths = [1, *(1 + 2 * int(values[start]) for start in starts)]
         return starts if _text.lengths_of_lines(path) == lengths else [0]
     return starts
@@ -272,9 +272,9 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     labels : array-like of shape (N,) of int
-        State of each observed node, negative elsewhere.
+        State of each observed node, negative for other nodes.
 
     Examples
     --------
@@ -294,25 +294,25 @@ def write_evidence(path: PathLike, labels: ArrayLike) -> None:
 
 
 def read_marginals(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
-    """Read a solution of task MAR: for each node its number of states and their probabilities.
+    """Read a solution of task MAR, which lists for each node its number of states and their probabilities.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
     ndarray of shape (N, K), float64
-        Zero past a node's number of states.
+        Probabilities, zero beyond a node's number of states.
 
     Raises
     ------
     ValueError
-        If the file is not in that format, too long, or holds a number that is no probability, or if the array would
-        have more than 2**27 numbers.
+        If the file is not in this format, too long, or contains a number that is not a probability, or if the array
+        would have more than 2**27 entries.
 
     Examples
     --------
@@ -350,21 +350,21 @@ def _check_distributions(path, probabilities, ptr):
 
 
 def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None = None) -> None:
-    """Write a solution of task MAR.
+    """Write a solution of task MAR, which lists for each node its number of states and their probabilities.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     unary : array-like of shape (N, K)
-        Marginals of nodes, as in the results of inference.
+        Marginals of nodes, as returned by inference.
     n_states : array-like of shape (N,), optional
-        Number of states of each node; None is K for all.
+        Number of states of each node; None means K for all nodes.
 
     Raises
     ------
     ValueError
-        If the shape is another, or a number is no probability.
+        If the shape is wrong, or a number is not a probability.
 
     Examples
     --------
@@ -395,14 +395,14 @@ def write_marginals(path: PathLike, unary: ArrayLike, n_states: ArrayLike | None
 
 
 def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.ndarray:
-    """Read a solution of task MAP (or MPE): the number of nodes, then the state of each.
+    """Read a solution of task MAP (or MPE): the number of nodes, then the state of each node.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     max_bytes : int, default=2**30
-        A text that is longer, when decompressed, is an error.
+        Largest size of the decompressed text. A longer text raises an error.
 
     Returns
     -------
@@ -411,7 +411,7 @@ def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.n
     Raises
     ------
     ValueError
-        If the file is not in that format or too long.
+        If the file is not in this format or too long.
 
     Examples
     --------
@@ -433,12 +433,12 @@ def read_labeling(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> np.n
 
 
 def write_labeling(path: PathLike, labels: ArrayLike) -> None:
-    """Write a solution of task MAP.
+    """Write a solution of task MAP: the number of nodes, then the state of each node.
 
     Parameters
     ----------
     path : str or path
-        Compressed if it ends in ``.gz``, ``.bz2`` or ``.xz``.
+        Text file; compressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``.
     labels : array-like of shape (N,) of int
 
     Examples

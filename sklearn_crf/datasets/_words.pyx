@@ -1,4 +1,4 @@
-"""Numbers in a text: one pass over its bytes, without a Python object for each."""
+"""Parser of the numbers in a text, in one pass over its bytes and without Python objects for single numbers."""
 
 cimport cython
 from libc.stdint cimport uint64_t
@@ -8,9 +8,9 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char*, char**, void*) except? -1.0
 
 cdef enum:
-    LONGEST = 400  # bytes of a word that stands for a number
+    LONGEST = 400  # maximum length in bytes of a word that represents a number
 
-# Products and quotients of integers up to 2^53 and these powers are rounded once: they are exact.
+# Integers up to 2^53 and these powers of ten are exact, so that their quotients are rounded correctly.
 cdef double[23] _POWERS
 cdef int _k
 _POWERS[0] = 1.0
@@ -20,14 +20,14 @@ for _k in range(1, 23):
 
 def read_numbers(
     const unsigned char[::1] text,  # IN ASCII
-    Py_ssize_t position,  # where to begin
+    Py_ssize_t position,  # where to begin in text
     bint is_last,  # whether a word may end with the text
     double[::1] values,  # OUT
 ):
-    """Fill ``values`` from the words of a text, as far as both reach.
+    """Fill ``values`` with the numbers of a text, until the text or the array ends.
 
-    Returns the number of words read, the position after them, the number of line ends passed, and whether the word
-    there is a number (if it is none, the three say where).
+    Returns the number of words read, the position after them, the number of line ends passed, and whether the next word
+    is a number. If it is not, the first three values tell where it is.
     """
     cdef:
         Py_ssize_t n = text.shape[0], n_values = values.shape[0], n_read = 0, start, n_lines = 0
@@ -54,7 +54,7 @@ cdef inline bint _is_space(unsigned char c) noexcept:
 
 @cython.boundscheck(False)
 cdef bint _parsed(const unsigned char* word, Py_ssize_t length, double* value):
-    """Read a word of a decimal number; NaN and infinity count as numbers."""
+    """Parse a word as a decimal number and return whether it is one; NaN and infinity count as numbers."""
     cdef:
         Py_ssize_t k = 0
         uint64_t digits = 0
@@ -72,7 +72,7 @@ cdef bint _parsed(const unsigned char* word, Py_ssize_t length, double* value):
         else:
             break
         k += 1
-    # Fifteen digits stay below 2^53. More of them, and exponents, go the long way.
+    # Fifteen digits stay below 2^53. Longer numbers and exponents take the slow path.
     if k == length and n_digits < 16 and exponent > -23 and c"0" <= word[length - 1] <= c"9":
         value[0] = <double> digits / _POWERS[-exponent]
         if negative:

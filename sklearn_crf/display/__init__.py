@@ -1,4 +1,4 @@
-"""Displays of examples, of fitted fields and of their training, drawn with matplotlib."""
+"""Matplotlib displays of examples, fitted fields and their training."""
 
 from sklearn_crf.display._field import FieldDisplay
 from sklearn_crf.display._summaries import (

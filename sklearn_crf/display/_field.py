@@ -1,4 +1,4 @@
-"""FieldDisplay: one example with its marginals, predicted labels and errors."""
+"""FieldDisplay, which draws an example with its marginals, predicted labels and errors."""
 
 from dataclasses import KW_ONLY
 from typing import Any
@@ -19,37 +19,36 @@ _TWO_CLASSES = ("#f4f1de", "#1d3557")
 class FieldDisplay:
     """Image, true labels, marginals, predicted labels and errors of one example, side by side.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores what is drawn.
+    Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
     Parameters
     ----------
     y_pred : ndarray of shape (H, W), (T,) or (n_nodes,)
         Predicted labels.
     y_true : ndarray, optional
-        True labels, of the same shape.
+        True labels, of the same shape as ``y_pred``.
     proba : ndarray of shape (\\*y_pred.shape, n_classes), optional
         Marginal probabilities.
     image : ndarray, optional
-        What is shown for the input: one grey value, or three or four colour values in [0, 1] (or 0 to 255, uint8)
-        per node.
+        Picture of the input: per node a grey value, or three or four colour values in [0, 1] (0 to 255 for uint8).
     classes : array-like of shape (n_classes,), optional
-        Columns of ``proba``; None finds them in the labels.
+        Classes of the columns of ``proba``; None finds them in the labels.
     missing_label : object, default=None
-        Value of unlabelled nodes in ``y_true``: drawn grey, and no errors.
+        Value of unlabelled nodes in ``y_true``. They are drawn grey and do not count as errors.
     pos_label : object, default=None
-        Class whose marginals are drawn; None is the second of two classes, and of more the one that is likeliest.
+        Class whose marginals are drawn. None draws the second of two classes, or the largest marginal of more classes.
     positions : array-like of shape (n_nodes, 2), optional
-        Where the nodes of a graph are drawn.
+        Coordinates at which the nodes of a graph are drawn.
     edges : array-like of shape (E, 2), optional
-        Lines drawn between the positions.
+        Edges, drawn as lines between the positions of their nodes.
 
     Attributes
     ----------
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes
-        One per panel.
+        One Axes per panel.
     panels_ : list of str
-        What each of the axes shows.
+        Names of the panels, in the order of ``axes_``.
     error_rate_ : float
         Share of labelled nodes whose label is wrong; NaN without ``y_true``.
 
@@ -96,16 +95,16 @@ class FieldDisplay:
         y_i : array-like, optional
             Its true labels.
         image : array-like, optional
-            What is shown for the input; None shows X_i itself: three features in [0, 1] as colours, else the first
+            Picture of the input. None shows X_i itself: three features in [0, 1] as colours, otherwise the first
             feature as grey.
         missing_label : object, default="estimator"
-            Value of unlabelled nodes in y_i; "estimator" asks the estimator.
+            Value of unlabelled nodes in y_i; "estimator" uses the estimator's ``missing_label``.
         pos_label : object, default=None
-            As for the class.
+            See :class:`FieldDisplay`.
         positions : array-like of shape (n_nodes, 2), optional
-            Where the nodes of an Example are drawn, unless its graph is a 2-D lattice.
+            Coordinates of the nodes of an Example, required unless its graph is a lattice with one or two axes.
         panels, axes
-            As for :meth:`plot`.
+            See :meth:`plot`.
 
         Returns
         -------
@@ -114,7 +113,7 @@ class FieldDisplay:
         Raises
         ------
         ValueError
-            If X_i is no single example, or a graph without ``positions``.
+            If X_i is not a single example, or is a graph and ``positions`` is not given.
         """
         final = final_estimator(estimator)
         edges = shape = None
@@ -163,18 +162,18 @@ class FieldDisplay:
         panels: Any = None,
         axes: Any = None,
     ) -> "FieldDisplay":
-        """Draw labels that were predicted already.
+        """Draw given predictions of one example.
 
         Parameters
         ----------
         y_true : array-like or None
             True labels of one example.
         y_pred : array-like
-            Predicted labels of the same shape.
+            Predicted labels, of the same shape as ``y_true``.
         proba, image, classes, missing_label, pos_label, positions, edges
-            As for the class.
+            See :class:`FieldDisplay`.
         panels, axes
-            As for :meth:`plot`.
+            See :meth:`plot`.
 
         Returns
         -------
@@ -194,14 +193,14 @@ class FieldDisplay:
         return display.plot(panels=panels, axes=axes)
 
     def plot(self, *, panels: Any = None, axes: Any = None) -> "FieldDisplay":
-        """Draw.
+        """Draw the panels.
 
         Parameters
         ----------
         panels : sequence of {"image", "truth", "marginals", "prediction", "errors"}, optional
-            What is drawn, in this order; None draws all that is known.
+            Panels to draw, in this order; None draws every panel whose data are known.
         axes : sequence of matplotlib Axes, optional
-            One per panel; None makes a figure.
+            One Axes per panel; None creates a figure.
 
         Returns
         -------
@@ -233,7 +232,7 @@ class FieldDisplay:
         return self
 
     def _content(self):
-        """Title and colours (N, 4) of every panel that can be drawn."""
+        """Return the title and the colours (N, 4) of every panel that can be drawn."""
         predicted, true, classes = self._encoded_labels()
         self.error_rate_ = float(np.mean((predicted != true)[true >= 0])) if np.any(true >= 0) else np.nan
         palette = _class_colours(len(classes))
@@ -312,14 +311,14 @@ def _image_colours(image, shape):
 
 
 def _probability_colours(probability):
-    """Mixtures of the colours of two classes by the probability of the second."""
+    """Interpolate between the colours of two classes by the probability of the second class."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("probability", [_TWO_CLASSES[0], "#7fb8ad", _TWO_CLASSES[1]])(probability)
 
 
 def _class_colours(n_classes):
-    """(K + 1, 4): a colour per class, and last, found by index -1, that of unlabelled nodes."""
+    """Return colours (n_classes + 1, 4): of each class, then of unlabelled nodes, which have index -1."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgba_array
 
@@ -355,14 +354,14 @@ def _new_axes(plt, canvas, n_panels):
 
 
 class _GridCanvas:
-    """Nodes of a 2-D lattice, a pixel each, or of a chain, from left to right."""
+    """Canvas for the nodes of a 2-D lattice, one pixel each, or of a chain, from left to right."""
 
     def __init__(self, shape):
         self.shape = shape
         self.stacked = len(shape) == 1
 
     def draw(self, ax, colours):
-        """Draw one colour per node."""
+        """Draw each node in its colour."""
         # colours: (N, 4)
         aspect = "auto" if self.stacked else None
         ax.imshow(colours.reshape(-1, self.shape[-1], 4), interpolation="nearest", aspect=aspect)
@@ -370,7 +369,7 @@ class _GridCanvas:
 
     @property
     def size(self):
-        """Inches of one panel, (width, height)."""
+        """Width and height of a panel in inches."""
         if self.stacked:
             return 8.0, 0.55
         height, width = self.shape
@@ -378,7 +377,7 @@ class _GridCanvas:
 
 
 class _GraphCanvas:
-    """Nodes at given places, joined by their edges."""
+    """Canvas for nodes at given positions, joined by their edges."""
 
     # positions: (N, 2); edges: (E, 2)
 
@@ -390,7 +389,7 @@ class _GraphCanvas:
         self.edges = edges
 
     def draw(self, ax, colours):
-        """Draw one colour per node: as :meth:`_GridCanvas.draw`."""
+        """Draw each node in its colour."""
         from matplotlib.collections import LineCollection
 
         ax.add_collection(LineCollection(self.positions[self.edges], colors="#b5b5b5", linewidths=0.7, zorder=1))
@@ -402,7 +401,7 @@ class _GraphCanvas:
 
 
 def _make_canvas(shape, positions=None, edges=None):
-    """The canvas of an example with labels of some shape, at positions or on a lattice."""
+    """Return the canvas for labels of a shape, at the given positions or on a lattice."""
     # positions: (N, 2); edges: (E, 2)
     if positions is None:
         if len(shape) not in (1, 2):

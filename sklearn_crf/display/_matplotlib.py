@@ -1,8 +1,8 @@
-"""Import of matplotlib at the first drawing."""
+"""Deferred import of matplotlib."""
 
 
 def require_pyplot(caller):
-    """``matplotlib.pyplot``, or an ImportError that says how to install it."""
+    """Return ``matplotlib.pyplot``, or raise ImportError with installation instructions."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Displays of a fitted field: pairwise tables, reliability of probabilities, entropy of marginals."""
+"""Displays of pairwise tables, coupling audits, reliability of probabilities, and entropy of marginals."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,22 +18,22 @@ from sklearn_crf.model_selection import coupling_audit
 class PairwiseTablesDisplay:
     """Learned pairwise tables as coloured matrices.
 
-    Make one with :meth:`from_estimator`; the constructor only stores what is drawn.
+    Create displays with :meth:`from_estimator`; the constructor only stores its arguments.
 
     Parameters
     ----------
     tables : ndarray of shape (n_tables, K, K)
-        Rows are labels of the first node of an edge, columns of the second.
+        Tables, with a row per label of the first node of an edge and a column per label of the second node.
     classes : ndarray of shape (K,)
-        The labels.
+        Labels.
     titles : list of str
-        One for each table.
+        Title of each table.
 
     Attributes
     ----------
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes
-        One for each table.
+        One Axes for each table.
 
     Examples
     --------
@@ -52,16 +52,17 @@ class PairwiseTablesDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, edge_feature: int = 0, axes: Any = None) -> "PairwiseTablesDisplay":
-        """Draw the tables of a fitted field, one for each type of edges.
+        """Draw the tables of a fitted field, one for each edge type.
 
         Parameters
         ----------
         estimator : fitted field classifier
-            With dense ``edge_coef_``, ``pairwise`` and ``classes_``; or a pipeline or search that ends in one.
+            A field with dense ``edge_coef_``, ``pairwise`` and ``classes_``, or a pipeline or search that ends in a
+            field.
         edge_feature : int, default=0
-            Feature of edges whose tables are drawn: 0 is the constant term of "constant" and "difference".
+            Edge feature whose tables are drawn. Feature 0 is the constant term of "constant" and "difference".
         axes : ndarray of matplotlib Axes, optional
-            One for each type of edges.
+            One Axes for each edge type.
 
         Returns
         -------
@@ -70,7 +71,7 @@ class PairwiseTablesDisplay:
         Raises
         ------
         ValueError
-            If edges have no such feature.
+            If there is no such edge feature.
         """
         estimator = final_estimator(estimator)
         coef = estimator.edge_coef_
@@ -82,12 +83,12 @@ class PairwiseTablesDisplay:
         return cls(tables, classes, titles).plot(axes=axes)
 
     def plot(self, *, axes: Any = None) -> "PairwiseTablesDisplay":
-        """Draw.
+        """Draw the tables.
 
         Parameters
         ----------
         axes : ndarray of matplotlib Axes, optional
-            One for each table.
+            One Axes for each table.
 
         Returns
         -------
@@ -108,9 +109,9 @@ class PairwiseTablesDisplay:
 
 @dataclass(eq=False, repr=False)
 class CouplingAuditDisplay:
-    """Scores of ways of learning under inferences as a heat map, the pairs that match framed.
+    """Heat map of scores of learning rules under inference algorithms, with frames around matched pairs.
 
-    Make one with :meth:`from_results` or :meth:`from_estimators`; the constructor only stores what is drawn.
+    Create displays with :meth:`from_results` or :meth:`from_estimators`; the constructor only stores its arguments.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ class CouplingAuditDisplay:
         return cls(coupling_audit(estimators, X, y, inference=inference, **options).results).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "CouplingAuditDisplay":
-        """Draw. Stars mark the pairs that are worse than the best at 5 %, whichever is the best.
+        """Draw the heat map. Stars mark pairs that are worse than the best pair at the 5 % level.
 
         Parameters
         ----------
@@ -218,18 +219,18 @@ class CouplingAuditDisplay:
 
 @dataclass(eq=False, repr=False)
 class ReliabilityDisplay:
-    """Reliability diagram over labelled nodes: frequency of correct labels by predicted probability.
+    """Reliability diagram over labelled nodes: observed frequency of a class by predicted probability.
 
-    Make one with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores what is drawn.
+    Create displays with :meth:`from_estimator` or :meth:`from_predictions`; the constructor only stores its arguments.
 
     Parameters
     ----------
     observed : ndarray of shape (n_bins,)
-        Share of nodes of the class among those of a bin.
+        Share of the nodes of each bin that are of the class.
     predicted : ndarray of shape (n_bins,)
-        Their mean predicted probability.
+        Mean predicted probability of the nodes of each bin.
     label : object
-        The class.
+        Class that is drawn.
 
     Attributes
     ----------
@@ -253,7 +254,7 @@ class ReliabilityDisplay:
     def from_estimator(
         cls, estimator: Any, X: ArrayLike, y: ArrayLike, *, pos_label: object = None, n_bins: int = 10, ax: Any = None
     ) -> "ReliabilityDisplay":
-        """Predict probabilities and draw them.
+        """Predict probabilities and draw their reliability.
 
         Parameters
         ----------
@@ -261,11 +262,11 @@ class ReliabilityDisplay:
         X : array-like or list
             Examples.
         y : array-like or list of array-like
-            Their labels; nodes that carry the estimator's ``missing_label`` are left out.
+            Labels of the examples. Nodes labelled with the estimator's ``missing_label`` are ignored.
         pos_label : object, optional
-            Class that is drawn; None is the last.
+            Class that is drawn; None draws the last class.
         n_bins : int, default=10
-            Bins of equal width.
+            Number of bins of equal width.
         ax : matplotlib Axes, optional
 
         Returns
@@ -294,22 +295,22 @@ class ReliabilityDisplay:
         n_bins: int = 10,
         ax: Any = None,
     ) -> "ReliabilityDisplay":
-        """Draw probabilities that were predicted already.
+        """Draw the reliability of given probabilities.
 
         Parameters
         ----------
         y_true : array-like or list of array-like
             True labels.
         y_proba : array-like or list of array-like
-            Probabilities, with a last axis of classes.
+            Probabilities, whose last axis runs over classes.
         classes : array-like of shape (n_classes,)
             The class of each column.
         pos_label : object, optional
-            Class that is drawn; None is the last.
+            Class that is drawn; None draws the last class.
         missing_label : object, optional
-            Nodes with this true label are left out.
+            Nodes with this true label are ignored.
         n_bins : int, default=10
-            Bins of equal width.
+            Number of bins of equal width.
         ax : matplotlib Axes, optional
 
         Returns
@@ -319,7 +320,7 @@ class ReliabilityDisplay:
         Raises
         ------
         ValueError
-            If ``pos_label`` is no class.
+            If ``pos_label`` is not a class.
         """
         classes = np.asarray(classes).tolist()
         label = classes[-1] if pos_label is None else pos_label
@@ -330,7 +331,7 @@ class ReliabilityDisplay:
         return cls(observed, predicted, label).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "ReliabilityDisplay":
-        """Draw.
+        """Draw the diagram.
 
         Parameters
         ----------
@@ -358,7 +359,7 @@ class MarginalEntropyDisplay:
     Parameters
     ----------
     entropy : ndarray of shape (H, W)
-        In bits.
+        Entropy of each node in bits.
 
     Attributes
     ----------
@@ -376,7 +377,7 @@ class MarginalEntropyDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, x: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
-        """Draw the entropy of what an estimator predicts for one image.
+        """Predict probabilities for one image and draw the entropy of its marginals.
 
         Parameters
         ----------
@@ -402,12 +403,12 @@ class MarginalEntropyDisplay:
 
     @classmethod
     def from_predictions(cls, proba: ArrayLike, *, ax: Any = None) -> "MarginalEntropyDisplay":
-        """Draw the entropy of predicted probabilities of one image.
+        """Draw the entropy of given probabilities of one image.
 
         Parameters
         ----------
         proba : array-like of shape (H, W, K)
-            One entry of what ``predict_proba`` returns.
+            One image of the result of ``predict_proba``.
         ax : matplotlib Axes, optional
 
         Returns
@@ -417,7 +418,7 @@ class MarginalEntropyDisplay:
         Raises
         ------
         ValueError
-            If proba is not of one image.
+            If proba does not have shape (H, W, K).
         """
         proba = np.asarray(proba, dtype=np.float64)
         if proba.ndim != 3:
@@ -426,7 +427,7 @@ class MarginalEntropyDisplay:
         return cls(-(proba * np.log2(positive)).sum(axis=-1)).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "MarginalEntropyDisplay":
-        """Draw.
+        """Draw the entropy.
 
         Parameters
         ----------
@@ -447,7 +448,7 @@ class MarginalEntropyDisplay:
 
 
 def _axes(axes, count, caller):
-    """A 1-D array of the axes to draw on, created if none are given."""
+    """Return a 1-D array of the axes to draw on, created if None are given."""
     plt = require_pyplot(caller)
     if axes is None:
         axes = plt.subplots(1, count, figsize=(3.4 * count, 3.2), layout="constrained", squeeze=False)[1]

@@ -1,4 +1,4 @@
-"""TrainingTraceDisplay: the path of the weights during training (Kumar et al. 2005, Figure 1)."""
+"""TrainingTraceDisplay, which draws the path of the weights during training (Kumar et al. 2005, Figure 1)."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -12,25 +12,25 @@ from sklearn_crf.estimators._fitted_field import FittedField
 
 @dataclass(eq=False, repr=False)
 class TrainingTraceDisplay:
-    """Weights, gradients and training errors at every iteration, a column per estimator.
+    """Weights, gradients and training errors at every iteration, in one column per estimator.
 
-    Rules whose expectations are labelings (SPA, MMA) do not converge, they cycle; the errors are few where the
-    gradient is small (Kumar et al. 2005, Figure 1 and Lemma 1).
+    Learning rules that use labelings in place of expectations (SPA, MMA) do not converge but cycle. Errors are few
+    where the gradient is small (Kumar et al. 2005, Figure 1 and Lemma 1).
 
     Parameters
     ----------
     traces : list of dict
-        One per column: ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape (n_iter,); gradients of the
-        log-likelihood or of what stands for it, per labelled node), ``"errors"`` (ndarray of shape (n_iter,), NaN where
-        the rule counts none).
+        One per column, with the keys ``"weights"`` and ``"gradients"`` (dict of name to ndarray of shape (n_iter,)) and
+        ``"errors"`` (ndarray of shape (n_iter,), NaN if the rule counts no errors). Gradients are of the
+        log-likelihood, or of the objective in its place, per labelled node.
     names : list of str
-        Titles of the columns.
+        Title of each column.
 
     Attributes
     ----------
     figure_ : matplotlib Figure
     axes_ : ndarray of matplotlib Axes, shape (2 * n_weights + 1, n_columns)
-        Of each weight its path and its gradient, and the errors last.
+        For each weight a row with its path and a row with its gradient; the last row has the errors.
 
     References
     ----------
@@ -65,10 +65,10 @@ class TrainingTraceDisplay:
         ----------
         estimator : fitted DRFClassifier
         weights : sequence of str, optional
-            Which weights, as in ``"coef_[0, 1]"``, ``"intercept_[0]"``, ``"edge_coef_[0, 0, 0]"``; None is the first
-            of ``intercept_`` and of ``coef_``, the paper's w0 and w1.
+            Names of the weights to draw, such as ``"coef_[0, 1]"``, ``"intercept_[0]"``, ``"edge_coef_[0, 0, 0]"``.
+            None draws the first entry of ``intercept_`` and of ``coef_``, the paper's w0 and w1.
         name : str, optional
-            Title; None is the learning rule.
+            Title; None uses the learning rule.
         axes : array-like of matplotlib Axes, shape (2 * n_weights + 1, 1), optional
 
         Returns
@@ -81,15 +81,15 @@ class TrainingTraceDisplay:
     def from_estimators(
         cls, estimators: Any, *, weights: Any = None, names: Any = None, axes: Any = None
     ) -> "TrainingTraceDisplay":
-        """Draw several trainings next to each other.
+        """Draw the training of several estimators side by side.
 
         Parameters
         ----------
         estimators : sequence of fitted DRFClassifier
         weights, axes
-            As for :meth:`from_estimator`, with a column of axes per estimator.
+            See :meth:`from_estimator`; there is a column of axes per estimator.
         names : sequence of str, optional
-            Titles of the columns; None takes the learning rules.
+            Titles of the columns; None uses the learning rules.
 
         Returns
         -------
@@ -98,7 +98,7 @@ class TrainingTraceDisplay:
         Raises
         ------
         ValueError
-            If an estimator kept no path, or has no weight of that name.
+            If an estimator did not keep its path, or has no weight of a given name.
         """
         traces = [_read_trace(estimator, weights) for estimator in estimators]
         names = [estimator.learning for estimator in estimators] if names is None else list(names)
@@ -107,12 +107,12 @@ class TrainingTraceDisplay:
         return cls(traces, names=names).plot(axes=axes)
 
     def plot(self, *, axes: Any = None) -> "TrainingTraceDisplay":
-        """Draw.
+        """Draw the traces.
 
         Parameters
         ----------
         axes : array-like of matplotlib Axes, shape (2 * n_weights + 1, n_columns), optional
-            None makes a figure.
+            Axes to draw on; None creates a figure.
 
         Returns
         -------
@@ -150,7 +150,7 @@ def _read_trace(estimator, weights):
     for name in chosen:
         if name not in places:
             raise ValueError(f"weights names {name!r}, but the estimator has {_listed(places)}.")
-    # The estimator descends a loss; the paper's figure shows the ascent of the likelihood.
+    # The estimator minimises a loss; the paper's figure shows the gradient of the likelihood.
     return {
         "weights": {name: path[:, places[name]] for name in chosen},
         "gradients": {name: -gradient[:, places[name]] for name in chosen},
@@ -159,7 +159,7 @@ def _read_trace(estimator, weights):
 
 
 def _places(estimator, n_coef):
-    """Entry of the flat vector that each weight has, by its name."""
+    """Return the position of each named weight in the flat weight vector, by name."""
     parts = FittedField.of(estimator).potentials().unpack(np.arange(n_coef))
     places = {}
     for part, attribute in zip(parts, ("coef_", "intercept_", "edge_coef_"), strict=True):

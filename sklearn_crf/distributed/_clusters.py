@@ -1,4 +1,4 @@
-"""Executors of clusters: shards are in actors, on the workers of dask or Ray."""
+"""Executors for clusters, which keep shards in actors on the workers of dask or Ray."""
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -17,15 +17,16 @@ from sklearn_crf.distributed._sums import even_blocks, sum_of_leaves, tree_order
 
 
 class ClusterGoneError(RuntimeError):
-    """The cluster that holds the shards does not answer, or has no workers left."""
+    """Raised if the cluster that holds the shards does not answer or has no workers left."""
 
 
 class ClusterExecutor(Executor):
-    """Base of executors whose shards are in actors: objects that live in other processes of a cluster.
+    """Base class of executors whose shards are in actors: objects that live in other processes of a cluster.
 
-    Shards are dealt out to actors in turn, or nearly so if their number is no power of two: each has whole subtrees of
-    :func:`~sklearn_crf.distributed.tree_sum`, and sends back one sum for each. One function and what goes with it are
-    sent to an actor once for all its shards. Those of an actor that dies are loaded again by another one in its place.
+    Shards are dealt to actors in turn, or nearly so if their number is not a power of two. Each actor holds whole
+    subtrees of :func:`~sklearn_crf.distributed.tree_sum` and sends back one sum for each. A function and its arguments
+    are sent to an actor once for all its shards. If an actor dies, another one takes its place and loads its shards
+    again.
     """
 
     name: ClassVar[str] = ""
@@ -34,7 +35,7 @@ class ClusterExecutor(Executor):
         self._shards = list(shards)
         n_shards, order = len(self._shards), tree_order(range(len(self._shards)))
         blocks = even_blocks(0, n_shards, n_actors)
-        # Numbers of the shards of each actor, and its subtrees, in the order of the leaves.
+        # Indices of the shards of each actor, and its subtrees, in the order of the leaves.
         self._numbers = [order[start:stop] for start, stop in blocks]
         self._subtrees = [whole_subtrees(start, stop, 0, n_shards) for start, stop in blocks]
         self._actors: list = [None] * n_actors
@@ -70,7 +71,7 @@ class ClusterExecutor(Executor):
                 start_next_of(k)
         for number, (k, n) in sorted(places.items()):
             with self._cluster_named_in_errors():
-                # The next shard of the actor is worked on while the caller looks at the result of this one.
+                # The actor works on its next shard while the caller uses the result of this one.
                 start_next_of(k)
                 found = self._waited_for(k, calls.pop(number), ("result", sent, n))
             yield _unless_failed(found)
@@ -88,13 +89,13 @@ class ClusterExecutor(Executor):
             ) from error
 
     def _of_actors(self, method, sent):
-        """Results of a method of each actor, those that have died replaced."""
+        """Return the results of a method of each actor, after replacing actors that have died."""
         requests = [(method, sent)] * len(self._actors)
         calls = [self._unless_dead(self._start, k, request) for k, request in enumerate(requests)]
         return [self._waited_for(k, *waiting) for k, waiting in enumerate(zip(calls, requests, strict=True))]
 
     def _waited_for(self, k, call, request):
-        """Return the result of an actor, or of the one in its place."""
+        """Return the result of an actor, or of the actor that replaced it."""
         for _ in range(_MOST_WAITS):
             found = None if call is None else self._unless_dead(self._result, k, call)
             if found is not None:
@@ -104,7 +105,7 @@ class ClusterExecutor(Executor):
         raise ClusterGoneError(f"Workers of the {self.name} cluster died {_MOST_WAITS} times in one pass over shards.")
 
     def _unless_dead(self, step, k, argument):
-        """Return the result of a step of an actor, None if it has died."""
+        """Return the result of a step on an actor, or None if the actor has died."""
         try:
             return step(k, argument)
         except Exception as error:
@@ -113,41 +114,41 @@ class ClusterExecutor(Executor):
             return None
 
     def _held(self, k):
-        """Arguments of the :class:`Holder` of an actor: its shards, ready to be sent, and sizes of its subtrees."""
-        # Dask would take a worker that cannot unpickle its arguments for broken.
+        """Return the arguments of an actor's :class:`Holder`: its pickled shards, and the sizes of its subtrees."""
+        # Dask would consider a worker broken if it cannot unpickle its arguments.
         shards = [self._shards[number] for number in self._numbers[k]]
         return self._dumps(shards), [high - low for low, high in self._subtrees[k]]
 
     def _dumps(self, data):
-        """Functions, also those of no module, and what goes with them, in the form in which they go to all actors."""
+        """Pickle functions, even if they are not defined in a module, and their arguments, to be sent to all actors."""
         raise NotImplementedError(type(self).__name__)
 
     def _replace(self, k):
-        """Make an actor, in the place of one that died or of none."""
+        """Create an actor, which replaces a dead actor if there is one."""
         raise NotImplementedError(type(self).__name__)
 
     def _start(self, k, request):
-        """Call a method of an actor, without waiting for it."""
-        # request: name of the method, what ``_dumps`` made, and further arguments
+        """Start the call of a method of an actor, without waiting for it."""
+        # request: name of the method, the result of ``_dumps``, and further arguments
         raise NotImplementedError(type(self).__name__)
 
     def _result(self, k, call):
-        """Return the result of a call of an actor."""
+        """Return the result of a call of an actor's method."""
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_actor(self, error):
-        """Whether an actor died."""
+        """Return whether an error means that an actor died."""
         raise NotImplementedError(type(self).__name__)
 
     def _is_of_cluster(self, error):
-        """Whether the whole cluster went away."""
+        """Return whether an error means that the whole cluster has gone away."""
         raise NotImplementedError(type(self).__name__)
 
 
 class DaskExecutor(ClusterExecutor):
-    """Shards on the workers of a dask cluster, each on the same worker for as long as that lives.
+    """Executor with shards on the workers of a dask cluster; each stays on one worker while the worker lives.
 
-    Those of a worker that dies are loaded again by another.
+    If a worker dies, another worker loads its shards again.
     """
 
     name = "dask"
@@ -160,7 +161,7 @@ class DaskExecutor(ClusterExecutor):
         super().__init__(shards, n_actors)
 
     def _reaches_workers(self):
-        """Whether workers can be called without a way round by the scheduler, if the user has left that open."""
+        """Return whether to call workers directly instead of through the scheduler, unless the user has decided."""
         if self.client.direct_to_workers is not None:
             return self.client.direct_to_workers
         home = next(iter(self._workers()))
@@ -173,7 +174,7 @@ class DaskExecutor(ClusterExecutor):
     @contextmanager
     def _cluster_named_in_errors(self):
         chosen = self.client.direct_to_workers
-        # Actors ask for the client of the moment, which may be of another cluster, and take its way to the workers.
+        # Actors use the current client, which may belong to another cluster, and its way to reach workers.
         with super()._cluster_named_in_errors(), self.client.as_current():
             self.client.direct_to_workers = self._calls_directly
             try:
@@ -182,7 +183,7 @@ class DaskExecutor(ClusterExecutor):
                 self.client.direct_to_workers = chosen
 
     def _workers(self):
-        """Numbers of threads of workers by their addresses; some workers may be about to come back."""
+        """Return the number of threads of each worker by address; waits for workers that may be restarting."""
         for _ in range(20 * _MOST_WAITS):
             found = self.client.nthreads()
             if found:
@@ -199,14 +200,14 @@ class DaskExecutor(ClusterExecutor):
         workers = self._workers()
         free = [home for home in workers if home not in self._homes]
         self._homes[k] = home = (free or list(workers))[k % len(free or workers)]
-        # A task would be sent to its worker by way of the scheduler, at several times the delay of an actor's call.
+        # An actor, because a task would go through the scheduler, with several times the delay of an actor's call.
         self._actors[k] = self.client.submit(
             Holder, *self._held(k), workers[home], workers=[home], actor=True, pure=False
         )
 
     def _start(self, k, request):
         if not hasattr(self._actors[k], "results"):
-            # A future of it, until it is made.
+            # Before the actor exists, this is a future that returns it.
             self._actors[k] = self._while_alive(k, self._actors[k].result)
         method, *arguments = request
         return getattr(self._actors[k], method)(*arguments)
@@ -215,7 +216,7 @@ class DaskExecutor(ClusterExecutor):
         return (self._while_alive(k, call.result),)
 
     def _while_alive(self, k, result):
-        """Wait for a result as long as the worker lives: dask waits on for workers that are gone."""
+        """Wait for a result while the worker lives: dask itself keeps waiting for workers that are gone."""
         while True:
             try:
                 return result(timeout=_PATIENCE)
@@ -224,15 +225,15 @@ class DaskExecutor(ClusterExecutor):
                     raise _WorkerGoneError from None
 
     def _is_of_actor(self, error):
-        # A worker that cannot import what it needs would die of it again and again.
+        # Do not replace an actor after ImportError: its successor would fail in the same way.
         return not isinstance(error, ImportError) and self._is_running()
 
     def _is_of_cluster(self, error):
-        # Errors of functions are among the results. Those that are raised are dask's own, of many kinds.
+        # Errors of functions are returned as results. Errors that are raised come from dask and have many types.
         return not self._is_running()
 
     def _is_running(self):
-        """Whether the cluster answers."""
+        """Return whether the cluster answers."""
         try:
             self.client.nthreads()
         except Exception:
@@ -241,9 +242,9 @@ class DaskExecutor(ClusterExecutor):
 
 
 class RayExecutor(ClusterExecutor):
-    """Shards in actors of a Ray cluster, each in the same actor for as long as that lives.
+    """Executor with shards in actors of a Ray cluster; each stays in one actor while the actor lives.
 
-    There is an actor for each processor. The shards of one that dies are loaded again by another one in its place.
+    There is an actor for each processor. If an actor dies, another one takes its place and loads its shards again.
     """
 
     name = "Ray"
@@ -257,19 +258,20 @@ class RayExecutor(ClusterExecutor):
         n_actors = min(int(ray.cluster_resources().get("CPU", 0)), len(shards))
         if not n_actors:
             raise RuntimeError("The Ray cluster has no processors: start it with some, as by ray.init(num_cpus=2).")
-        # They reserve no processors: the actors of a fit before this one may not have gone yet.
+        # Actors reserve no processors, because the actors of an earlier fit may still be alive.
         self._make_actor = ray.remote(scheduling_strategy="SPREAD")(Holder).remote
         super().__init__(shards, n_actors)
 
     def __del__(self):
-        # At the end of the interpreter Ray may have gone before.
+        # At interpreter exit Ray may already be shut down.
         if getattr(self, "_actors", None) and self._ray.is_initialized():
             for actor in self._actors:
                 self._ray.kill(actor)
 
     def _dumps(self, data):
         sent = _with_buffers(partial(self._ray.cloudpickle.dumps, protocol=5), data)
-        # Up to 64 KB go with each call, which is quicker; more go to each machine once, where processes share them.
+        # Up to 64 KB are sent with each call, which is faster. More go to each machine once and are shared by
+        # processes.
         return sent if sum(map(len, sent)) < 2**16 else self._ray.put(sent)
 
     def _replace(self, k):
@@ -283,7 +285,7 @@ class RayExecutor(ClusterExecutor):
         return (self._ray.get(call),)
 
     def _is_of_actor(self, error):
-        # One that could not be made, as modules are missing where it is, would die of that again and again.
+        # An actor that could not be created, for instance because modules are missing, would fail again.
         is_broken = getattr(error, "actor_init_failed", False)
         return isinstance(error, self._ray.exceptions.RayActorError) and not is_broken
 
@@ -292,20 +294,20 @@ class RayExecutor(ClusterExecutor):
 
 
 class Holder:
-    """Shards in an actor, in the order of the leaves of whole subtrees."""
+    """Shards in an actor, as the leaves of whole subtrees in order."""
 
-    # sent: the pickled shards; subtrees: number of leaves of each
+    # sent: the pickled shards; subtrees: number of leaves of each subtree
 
     def __init__(self, sent, subtrees, n_threads):
         self._shards, self._subtrees = pickle.loads(sent[0], buffers=sent[1:]), subtrees
         self._threads = ThreadPoolExecutor(n_threads)
 
     def results(self, sent):
-        """Results of a function for each shard, errors among them."""
+        """Return the results of a function for each shard, with errors as results."""
         return list(self._called(_result_or_failure, sent))
 
     def sums(self, sent):
-        """Return the sums of the results of a function over each subtree, or the first error."""
+        """Return the sums of a function's results over each subtree, or the first error."""
         found = self._called(_call, sent)
         try:
             return [sum_of_leaves(found, size) for size in self._subtrees]
@@ -313,7 +315,7 @@ class Holder:
             return _Failure(error)
 
     def result(self, sent, number):
-        """Return the result of a function for the shard of a number here, or its error."""
+        """Return the result of a function for the shard at a position in this actor, or its error."""
         return next(self._called(_result_or_failure, sent, slice(number, number + 1)))
 
     def _called(self, call, sent, chosen=slice(None)):
@@ -322,7 +324,7 @@ class Holder:
 
 
 def _with_buffers(dumps, data):
-    """Return the bytes of a pickle, and arrays as they are, without a copy of theirs among the bytes."""
+    """Pickle data and return its bytes, followed by arrays, which are not copied."""
     buffers: list = []
     head = dumps(data, buffer_callback=buffers.append)
     return [head, *(np.frombuffer(buffer, np.uint8) for buffer in buffers)]
@@ -333,7 +335,7 @@ def _call(function, shard, broadcast):
 
 
 class _Failure(NamedTuple):
-    """An error of a function or loader, as it was raised: clusters would hide it, or take it for one of their own."""
+    """An error of a function or loader, returned instead of raised: clusters would hide it or mistake it for theirs."""
 
     error: Exception
 
@@ -352,8 +354,8 @@ def _result_or_failure(function, shard, broadcast):
 
 
 class _WorkerGoneError(Exception):
-    """The worker of an actor is not among those of the cluster any more."""
+    """Raised if the worker of an actor is no longer part of the cluster."""
 
 
-# Seconds that pass before one looks whether a worker lives, and how many times one waits for that of an actor.
+# Seconds between two checks that a worker is alive, and maximum number of waits for an actor's worker.
 _PATIENCE, _MOST_WAITS = 2.0, 30

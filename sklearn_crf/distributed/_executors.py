@@ -1,4 +1,4 @@
-"""Executors: who holds the shards of training data, and calls functions where they are."""
+"""Executors, which hold the shards of training data and call functions on them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,25 +8,25 @@ from sklearn_crf.distributed._sums import sum_of_leaves, tree_order, tree_sum
 
 
 class Shard:
-    """One part of the training data, where it is worked on.
+    """One part of the training data, in the process that works on it.
 
     Parameters
     ----------
     number : int
-        Its place among the shards.
+        Index of the shard.
     name : str
-        What errors call it, such as its path.
+        Name of the shard in errors, such as its path.
     source : callable() -> (X, y) or (X, y, sample_weight)
-        Loads it.
+        Loads the data.
 
     Attributes
     ----------
     cache : dict
-        What can be worked out again: dropped where memory is short, and left behind where the shard moves.
+        Derived data that can be recomputed. It is dropped if memory is short, and is not sent along with the shard.
     memory : dict
-        What functions keep from call to call.
+        State that functions keep between calls.
     is_local : bool
-        Whether it is in the process that asks, and alone there, so that several threads may work on it.
+        Whether the shard is in the calling process, and alone there, so that several threads may work on it.
 
     Examples
     --------
@@ -53,14 +53,14 @@ class Shard:
         Returns
         -------
         tuple
-            X, y and sample_weight, None for the last where there is none.
+            X, y and sample_weight, which is None if it was not loaded.
 
         Raises
         ------
         RuntimeError
-            If loading fails, naming the shard.
+            If loading fails. The error names the shard.
         ValueError
-            If what is loaded is no pair or triple, or differs in its shapes from what was loaded before.
+            If the loaded data is not a pair or triple, or its shapes differ from an earlier load.
         """
         try:
             loaded = self.source()
@@ -82,7 +82,7 @@ class Shard:
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
-        """Context that says in a ValueError or TypeError which shard it is about."""
+        """Return a context manager that adds the name of the shard to ValueError and TypeError."""
         try:
             yield
         except (ValueError, TypeError) as error:
@@ -92,7 +92,7 @@ class Shard:
 
 
 def _outline(data):
-    """Return a hash of the numbers and shapes of examples and labels."""
+    """Return a hash of the numbers and shapes of the examples and labels."""
     return hash(tuple(_shapes(part) for part in data[:2]))
 
 
@@ -105,10 +105,10 @@ def _shapes(values):
 
 
 class Executor:
-    """Base of what holds the shards of a :class:`~sklearn_crf.Shards`, and calls functions on them.
+    """Base class of executors, which hold the shards of a :class:`~sklearn_crf.Shards` and call functions on them.
 
-    A shard stays where it is, with what functions keep in its ``memory``. If that is lost, because a worker is, the
-    shard is loaded again elsewhere and its memory is empty.
+    A shard stays in one place, along with the state that functions keep in its ``memory``. If its worker is lost, the
+    shard is loaded again elsewhere, with an empty memory.
 
     Examples
     --------
@@ -124,9 +124,9 @@ class Executor:
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            A function of a module, which processes can import. It may be called more than once on a shard.
+            Module-level function, which other processes can import. It may be called more than once on a shard.
         broadcast : object
-            Sent to every worker.
+            Argument that is sent to every worker.
 
         Returns
         -------
@@ -136,19 +136,19 @@ class Executor:
         Raises
         ------
         ClusterGoneError
-            If the shards are on a cluster, and that goes away.
+            If the shards are on a cluster that has gone away.
         """
         raise NotImplementedError(type(self).__name__)
 
     def iterate(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Iterator:
-        """Call a function on every shard, and give back the results one by one.
+        """Call a function on every shard and yield the results one by one.
 
-        Engines that hold few results at once have a method of their own; this one calls :meth:`map`.
+        This implementation calls :meth:`map`. Executors that can hold few results at a time override it.
 
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            As of :meth:`map`.
+            See :meth:`map`.
         broadcast : object
 
         Returns
@@ -159,32 +159,32 @@ class Executor:
         yield from self.map(function, broadcast)
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any) -> Any:
-        """Call a function on every shard, and add its results.
+        """Call a function on every shard and return the sum of its results.
 
-        Engines that add results where shards are have a method of their own; this one adds those of :meth:`map`.
+        This implementation sums the results of :meth:`map`. Executors that can sum where the shards are override it.
 
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            As of :meth:`map`. Its results are numbers, arrays, or tuples, lists or data classes of these.
+            See :meth:`map`. Its results are numbers, arrays, or tuples, lists or data classes of them.
         broadcast : object
 
         Returns
         -------
         object
-            Their :func:`~sklearn_crf.distributed.tree_sum`.
+            The :func:`~sklearn_crf.distributed.tree_sum` of the results.
         """
         return tree_sum(self.map(function, broadcast))
 
 
 class LocalExecutor(Executor):
-    """Shards in this process, one after the other.
+    """Executor that works on shards in this process, one after the other.
 
     Parameters
     ----------
     shards : sequence of Shard
     keep : bool, default=True
-        Whether what functions cache of a shard stays in memory, or goes before the next shard is loaded.
+        Whether cached data of a shard stays in memory, or is dropped before the next shard is loaded.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Objects that stay with their shards, and numbered steps that are repeated where a worker is lost."""
+"""Objects that stay with their shards, with numbered steps that are repeated if a worker is lost."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,10 +10,11 @@ from sklearn_crf.distributed._shards import Shards
 
 
 class KeptObjects:
-    """An object for each shard, which is made and stays where the shard is, and is changed step by step.
+    """An object for each shard, which is created and stays where the shard is, and changes step by step.
 
-    What an object carries from step to step is a function of the steps. Where a worker is lost, another one makes the
-    object again and repeats the steps, so that the results are the same. Engines may call a function twice on a shard.
+    The state that an object carries from step to step is a function of the steps. If a worker is lost, another worker
+    creates the object again and repeats the steps, so that results do not change. Executors may call a function twice
+    on a shard.
     """
 
     # make: callable(Shard) -> object
@@ -28,7 +29,7 @@ class KeptObjects:
         self.n_steps = 0
 
     def each(self, function: Callable, *arguments: Any, changes: bool = True) -> list:
-        """Return the results of a function of the objects."""
+        """Return the results of a function called on each object."""
         # function: callable(object, *arguments) -> object
         return [result for (result,) in self._called(self._shards.map, function, arguments, changes)]
 
@@ -40,17 +41,17 @@ class KeptObjects:
         is_lasting: bool = True,
         known: tuple | None = None,
     ) -> Any:
-        """Return the sum of the results of a function of the objects."""
+        """Return the sum of the results of a function called on each object."""
         # function: callable(object, *arguments) -> object
         (found,) = self._called(self._shards.sum, function, arguments, changes, is_lasting, known)
         return found
 
     def shorten(self) -> None:
-        """Repeat no steps from now on but lasting ones and the last one: objects carry nothing of the others."""
+        """Forget all steps but lasting steps and the last step, so that they will not be repeated after a loss."""
         self._steps = [step for step in self._steps[:-1] if step.is_lasting] + self._steps[-1:]
 
     def drop(self) -> None:
-        """Release the objects."""
+        """Release all objects."""
         self._shards.map(_drop, self._plan)
 
     def _called(self, engine, function, arguments, changes, is_lasting=True, known=None):
@@ -60,7 +61,7 @@ class KeptObjects:
             brief = step if known is None else step._replace(arguments=known)
             found = engine(_call, _Request(self._plan.key, brief))
         if found is None or (isinstance(found, list) and None in found):
-            # No shard has the objects yet, or another worker has loaded a shard since the step before.
+            # No shard has the objects yet, or a shard has moved to another worker since the last step.
             found = engine(_call, _Request(self._plan.key, step, (self._plan, self._steps)))
             self._is_known = True
         if changes:
@@ -70,7 +71,7 @@ class KeptObjects:
 
 
 class _Plan(NamedTuple):
-    """How shards make an object, and the names under which they keep its state and the object."""
+    """How to create the object of a shard, and the keys under which the shard keeps its state and the object."""
 
     key: str
     make: Callable
@@ -79,10 +80,10 @@ class _Plan(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A function of an object, and its further arguments."""
+    """A function to call on an object, with its further arguments."""
 
-    call: int  # number of the call; a step that was interrupted is not taken for the one after it
-    number: int  # of steps before
+    call: int  # number of the call, so that an interrupted step is not mistaken for its successor
+    number: int  # number of earlier steps
     function: Callable
     arguments: tuple
     changes: bool
@@ -92,11 +93,11 @@ class _Step(NamedTuple):
 class _Request(NamedTuple):
     key: str
     step: _Step
-    past: tuple | None = None  # plan and steps to repeat, for shards that lack them
+    past: tuple | None = None  # plan and steps to repeat, for shards without the object
 
 
 class _Kept:
-    """State of an object, which stays with the shard, and the object itself as long as that is in memory."""
+    """State of an object, which stays with the shard, and the object itself while it is in memory."""
 
     def __init__(self, plan):
         self.plan = plan
@@ -104,11 +105,11 @@ class _Kept:
         self.carried = self.last = self.object = None
 
     def has_made(self, step):
-        """Whether a step was the last one."""
+        """Return whether ``step`` was the last step made."""
         return step.call == self.last_call
 
     def call(self, shard, step):
-        """Return the result of a function of the object."""
+        """Return the result of a step's function called on the object."""
         with single_threaded_blas(), shard.named_in_errors():
             kept = self._object_of(shard)
             found = step.function(kept, *step.arguments)
@@ -118,7 +119,7 @@ class _Kept:
         return found
 
     def _object_of(self, shard):
-        """Return the object, made again if it was dropped."""
+        """Return the object, created again if it was dropped."""
         key, found = (self.plan.key, self.object) if self.plan.stays else shard.cache.get(self.plan.slot, (None, None))
         if found is None or key != self.plan.key:
             found = self.plan.make(shard)
@@ -132,7 +133,7 @@ class _Kept:
 
 
 def _call(shard, request):
-    """Return the result of a function of the object in a tuple, or None if the shard has not made all steps before."""
+    """Return a tuple of the step's result, or None if the shard has not made all earlier steps."""
     kept, step = shard.memory.get(request.key), request.step
     if kept is None or not (step.number == kept.n_steps or kept.has_made(step)):
         if request.past is None:
@@ -142,7 +143,7 @@ def _call(shard, request):
 
 
 def _repeated(shard, plan, steps):
-    """Return the state of an object that is made again and has made all steps."""
+    """Create the object again, repeat all steps, and return its state."""
     kept = shard.memory[plan.key] = _Kept(plan)
     shard.cache.pop(plan.slot, None)
     for step in steps:

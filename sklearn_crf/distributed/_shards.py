@@ -1,4 +1,4 @@
-"""Shards: training data in parts, which are loaded where they are used."""
+"""Shards: parts of training data that are loaded where they are used."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -16,33 +16,33 @@ from sklearn_crf.kernels import VECTOR_LEVEL
 
 
 class Shards:
-    """Training data in parts, in place of ``X`` and ``y``: on disk, or on the workers of a cluster.
+    """Training data in parts, on disk or on the workers of a cluster, passed in place of ``X`` and ``y``.
 
-    For :class:`~sklearn_crf.TRWCRF`, :class:`~sklearn_crf.DRFClassifier`, :class:`~sklearn_crf.M3NClassifier`,
+    Supported by :class:`~sklearn_crf.TRWCRF`, :class:`~sklearn_crf.DRFClassifier`, :class:`~sklearn_crf.M3NClassifier`,
     :class:`~sklearn_crf.ContrastiveCRF`, :class:`~sklearn_crf.RegressionTreeField`,
     :class:`~sklearn_crf.RegressionTreeFieldClassifier` and :class:`~sklearn_crf.MultiConditionalMFA`.
 
-    Weights go out to the workers, and the sums of the losses and gradients of their shards come back. Sums are formed
-    in one order, in float64, whoever has which shard: the fitted weights are the same bits in this process, from disk,
-    and on any number of workers with the vector level of this process.
+    Weights are sent to the workers, which return the sums of the losses and gradients of their shards. Sums are formed
+    in a fixed order, in float64, wherever the shards are. The fitted weights are therefore bit-identical in this
+    process, from disk, and on any number of workers whose vector level equals the vector level of this process.
 
     Parameters
     ----------
     paths : sequence of object
-        One for each shard, such as the path of a file.
+        One object for each shard, such as the path of a file.
     load : callable(path) -> (X, y) or (X, y, sample_weight)
-        Loads one shard. On a cluster it is called by the workers. Without ``client`` only one shard is in memory at a
-        time, and every evaluation of the loss loads all of them again: formats that are read without parsing (npz,
-        memory maps) suit that best. What training carries from one evaluation to the next stays in memory.
+        Loads one shard. On a cluster the workers call it. Without ``client`` only one shard is in memory at a time,
+        and every evaluation of the loss loads all shards again. Formats that need no parsing (npz, memory maps) are
+        therefore best. State that training carries from one evaluation to the next stays in memory.
     client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
-        Where the shards are: each stays on one worker, encoded. "ray" is the cluster that ``ray.init`` has connected
-        this process to; None is this process. A function makes an
+        Where the shards are. On a cluster each shard stays on one worker, encoded. "ray" is the cluster to which
+        ``ray.init`` has connected this process; None is this process. A function must make an
         :class:`~sklearn_crf.distributed.Executor` of a list of :class:`~sklearn_crf.distributed.Shard`.
 
     Raises
     ------
     ValueError
-        If there are no paths, or ``load`` is no function.
+        If there are no paths, or ``load`` is not a function.
 
     See Also
     --------
@@ -81,14 +81,14 @@ class Shards:
 
     @classmethod
     def from_arrays(cls, parts: Iterable[tuple], client: Any = None) -> "Shards":
-        """Shards of data that are in memory.
+        """Make shards of data in memory.
 
         Parameters
         ----------
         parts : iterable of (X, y) or (X, y, sample_weight)
-            One for each shard.
+            Data of each shard.
         client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
-            Where the shards go, as of the constructor.
+            Where the shards go; see :class:`Shards`.
 
         Returns
         -------
@@ -105,17 +105,17 @@ class Shards:
 
     @classmethod
     def from_dask(cls, parts: Any, client: Any = None) -> "Shards":
-        """Shards of what dask computes, a shard for each part.
+        """Make a shard of each part of a dask bag or of delayed dask objects.
 
-        The graph of a part goes to the worker that has its shard, and is computed there.
+        The task graph of a part is sent to the worker that has the shard, and is computed there.
 
         Parameters
         ----------
         parts : dask.bag.Bag or iterable of dask.delayed.Delayed
-            A bag of examples ``(x, y)`` or ``(x, y, weight)``, or parts that are ``(X, y)`` or
+            A bag of examples ``(x, y)`` or ``(x, y, weight)``, or delayed objects that compute ``(X, y)`` or
             ``(X, y, sample_weight)``.
         client : dask.distributed.Client, "ray" or callable(shards) -> Executor, optional
-            Where the shards go, as of the constructor.
+            Where the shards go; see :class:`Shards`.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Shards:
         Raises
         ------
         ValueError
-            If the parts are neither a bag nor delayed.
+            If ``parts`` is neither a bag nor delayed objects.
 
         Examples
         --------
@@ -147,7 +147,7 @@ class Shards:
 
     @classmethod
     def _of(cls, sources, client, keep):
-        """Return the shards of some sources, which have numbers for names."""
+        """Make shards of some sources, named by their index."""
         shards = cls.__new__(cls)
         shards._hold([Shard(k, f"shard {k}", source) for k, source in enumerate(sources)], client, keep)
         return shards
@@ -167,14 +167,14 @@ class Shards:
         return f"Shards(n_shards={len(self)})"
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
-        """Call a function on every shard, where it is.
+        """Call a function on every shard, where the shard is.
 
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            One of a module, which workers can import.
+            Module-level function, which workers can import.
         broadcast : object, default=None
-            Goes to every worker.
+            Argument that is sent to every worker.
 
         Returns
         -------
@@ -192,20 +192,20 @@ class Shards:
         return list(self._in_order(found, "map"))
 
     def sum(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> Any:
-        """Call a function on every shard, and add its results where the shards are.
+        """Call a function on every shard, where the shard is, and return the sum of its results.
 
         Parameters
         ----------
         function : callable(shard, broadcast) -> object
-            One of a module, which workers can import. Its results are numbers, arrays, or tuples, lists or data classes
-            of these.
+            Module-level function, which workers can import. Its results are numbers, arrays, or tuples, lists or data
+            classes of them.
         broadcast : object, default=None
-            Goes to every worker.
+            Argument that is sent to every worker.
 
         Returns
         -------
         object
-            Their sum, :func:`~sklearn_crf.distributed.tree_sum`, the same bits wherever the shards are.
+            The :func:`~sklearn_crf.distributed.tree_sum` of the results, bit-identical wherever the shards are.
 
         Examples
         --------
@@ -225,19 +225,19 @@ class Shards:
     def apply(
         self, estimator: Any, method: str = "predict", write: Callable[[int, Any], Any] | None = None, **options: Any
     ) -> list:
-        """Results of a method of a fitted estimator for the X of every shard, where it is.
+        """Call a method of a fitted estimator with the X of every shard, where the shard is.
 
         Parameters
         ----------
         estimator : estimator
-            Any that is fitted, also one that does not train on shards. On a cluster each worker gets a copy with
-            ``n_jobs=1``, for it has a thread for each of its tasks.
+            Any fitted estimator, even if it cannot be trained on shards. On a cluster each worker gets a copy with
+            ``n_jobs=1``, because workers already have a thread for each of their tasks.
         method : str, default="predict"
         write : callable(number, result) -> object, optional
-            Called where the shard is with its number and its result, to write that to disk: its own result comes back
-            instead, so that no more than one is in memory here.
+            Called where the shard is, with the number of the shard and the result, for instance to write the result to
+            disk. Its return value is sent back in place of the result, so that few results are in memory here.
         **options : object
-            Arguments of the method.
+            Further arguments of the method.
 
         Returns
         -------
@@ -265,23 +265,23 @@ class Shards:
         return self.map(_apply, (estimator, method, write, options))
 
     def apply_lazily(self, estimator: Any, method: str = "predict", **options: Any) -> Iterator:
-        """Results of a method of a fitted estimator for the X of every shard, each when it is asked for.
+        """Call a method of a fitted estimator with the X of every shard, and yield the results on demand.
 
-        In this process a shard is loaded when its result is asked for. On a cluster the shards of all workers are
-        worked on two at a time for each, so that few results wait to be asked for.
+        In this process a shard is loaded when its result is requested. On a cluster each worker computes at most two
+        results ahead, so that few results wait to be requested.
 
         Parameters
         ----------
         estimator : estimator
-            As of :meth:`apply`.
+            See :meth:`apply`.
         method : str, default="predict"
         **options : object
-            Arguments of the method.
+            Further arguments of the method.
 
         Returns
         -------
         iterator
-            In the order of the shards.
+            Results in the order of the shards.
 
         Examples
         --------
@@ -297,7 +297,7 @@ class Shards:
         return self._in_order(found, "iterate")
 
     def _in_order(self, found, method):
-        """Yield results of the executor one by one, after a check that they are those of the shards in their order."""
+        """Yield the results of the executor one by one, after checking that they are in the order of the shards."""
         for number, each in zip_longest(range(len(self)), found if isinstance(found, Iterable) else ()):
             with errors_of(f"{type(self._held()).__name__}.{method}"):
                 if not isinstance(each, _Result) or each.number != number:
@@ -307,15 +307,15 @@ class Shards:
             yield each.result
 
     def transformed(self, transformer: Any) -> "Shards":
-        """Shards of what a transformer makes of X, each where it is loaded.
+        """Return shards whose X is passed through a transformer whenever they are loaded.
 
-        Nothing is kept: without a cluster a shard is transformed whenever it is loaded. Where that takes longer than to
-        read the result, let :meth:`apply` write that, and load it.
+        Nothing is cached: without a cluster a shard is transformed each time it is loaded. If this takes longer than
+        reading the result, write the result with :meth:`apply`, and load it.
 
         Parameters
         ----------
         transformer : estimator
-            Fitted, with a method ``transform``.
+            Fitted transformer with a method ``transform``.
 
         Returns
         -------
@@ -359,14 +359,14 @@ class Shards:
 
 
 class _Result(NamedTuple):
-    """The result of a function for a shard, with the number of the shard, by which executors are checked."""
+    """The result of a function for a shard, with the shard's number, for checks of executors."""
 
     number: int
     result: Any
 
 
 class _Sum(NamedTuple):
-    """A sum of results, with the number of shards that it is of."""
+    """A sum of results, with the number of shards in the sum."""
 
     n_shards: int
     result: Any
@@ -381,7 +381,7 @@ def _counted(function, shard, broadcast):
 
 
 def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = None, **options: Any) -> Any:
-    """Results of a method of a fitted estimator for each shard."""
+    """Return the results of a method of a fitted estimator for each shard."""
     if evidence is not None:
         raise ValueError("evidence is not for Shards: pass X and evidence of one part after the other.")
     check_is_fitted(estimator)
@@ -389,20 +389,20 @@ def of_each_shard(estimator: Any, method: str, shards: Shards, evidence: Any = N
 
 
 def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None, sample_weight: Any = None) -> list:
-    """Return ``score(estimator, X, y, sample_weight)`` of every shard."""
+    """Return ``score(estimator, X, y, sample_weight)`` for each shard."""
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
     return shards.map(_scored, (estimator, score))
 
 
 def refuse_labels(*given: Any) -> None:
-    """Raise ValueError where labels or weights are given with Shards."""
+    """Raise ValueError if labels or weights are given along with Shards."""
     if any(each is not None for each in given):
         raise ValueError("Shards bring y and sample_weight along, from load: pass no labels and no weights with them.")
 
 
 def require_one_vector_level(parts: Iterable) -> None:
-    """Raise ValueError where what has a ``name`` and a ``vector_level`` comes from kernels of another level."""
+    """Raise ValueError if any part was computed by kernels of another vector level than this process uses."""
     for part in parts:
         if part.vector_level != VECTOR_LEVEL:
             raise ValueError(
@@ -417,7 +417,7 @@ def _scored(shard, request):
     X, y, weight = shard.load()
     with shard.named_in_errors():
         largest = 0.0 if weight is None else float(np.max(weight, initial=0.0))
-        limit = 1e100  # sums over all nodes of all shards stay finite
+        limit = 1e100  # so that sums over all nodes of all shards stay finite
         if largest > limit:
             raise ValueError(
                 f"sample_weight must be at most {limit:g} where shards are scored, so that sums are finite, found "
@@ -427,7 +427,7 @@ def _scored(shard, request):
 
 
 def on_worker(estimator: Any, shard: Shard) -> Any:
-    """Return the estimator with one thread where workers have a thread for each of their tasks."""
+    """Return a single-threaded copy of the estimator on workers, which have a thread for each of their tasks."""
     if shard.is_local or not hasattr(estimator, "n_jobs"):
         return estimator
     estimator = copy(estimator)
@@ -448,17 +448,17 @@ def _given(part):
 
 
 def _transformed(source, transformer):
-    """Examples and labels of a source, X transformed."""
+    """Load a source and return its data with X transformed."""
     loaded = source()
-    # Whoever loads the shard says what is wrong with it.
+    # The caller that loads the shard reports data of another form.
     return (transformer.transform(loaded[0]), *loaded[1:]) if isinstance(loaded, tuple) else loaded
 
 
 def _computed(delayed):
-    # A worker is one thread of a cluster already.
+    # Computed synchronously, because a worker is already one thread of a cluster.
     return delayed.compute(scheduler="synchronous")
 
 
 def _computed_examples(delayed):
-    """Return the columns X, y and, if there are some, weights of a list of examples."""
+    """Convert a computed list of examples to X, y and, if present, weights."""
     return tuple(map(list, zip(*_computed(delayed), strict=True)))

@@ -1,4 +1,4 @@
-"""Sums over shards in one order, wherever the shards are."""
+"""Sums over shards in a fixed order, wherever the shards are."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -9,26 +9,26 @@ import numpy as np
 
 
 def tree_sum(parts: Sequence) -> Any:
-    r"""Sum of the results of shards, in an order that suits any number of workers.
+    r"""Return the sum of the results of shards, in an order that suits any number of workers.
 
     .. math::
         S(a_0, a_1, \dots) = S(a_0, a_2, a_4, \dots) + S(a_1, a_3, a_5, \dots), \qquad S(a) = a
 
-    Where shards are dealt to two workers in turn, or to four, eight and so on, those of each worker are a subtree, so
-    that it sends back one sum. The result is the same bits for any number of them.
+    If shards are dealt to two workers in turn, or to four, eight and so on, the shards of a worker form a subtree, so
+    that it sends back a single sum. The result is bit-identical for any number of workers.
     """
     return sum_of_leaves((parts[k] for k in tree_order(range(len(parts)))), len(parts))
 
 
 def tree_order(numbers: Sequence[int]) -> list[int]:
-    """Numbers of shards in the order of the leaves of the tree: the even ones before the odd ones, and so on."""
+    """Return the indices of shards in the order of the leaves of the tree: even before odd ones, recursively."""
     if len(numbers) < 2:
         return list(numbers)
     return tree_order(numbers[::2]) + tree_order(numbers[1::2])
 
 
 def even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
-    """Blocks of the leaves low to high, of nearly one size, which are subtrees if their number is a power of two."""
+    """Split the leaves low to high into blocks of similar size; they are subtrees if their number is a power of two."""
     if n_blocks > 1 and n_blocks % 2 == 0:
         middle = (low + high + 1) // 2
         return even_blocks(low, middle, n_blocks // 2) + even_blocks(middle, high, n_blocks // 2)
@@ -36,7 +36,7 @@ def even_blocks(low: int, high: int, n_blocks: int) -> list[tuple[int, int]]:
 
 
 def whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int, int]]:
-    """Largest subtrees below the one of the leaves low to high that have no leaves but start to stop."""
+    """Return the largest subtrees of the tree over leaves low to high whose leaves all lie in start to stop."""
     if start <= low and high <= stop:
         return [(low, high)]
     if high <= start or stop <= low:
@@ -46,8 +46,8 @@ def whole_subtrees(start: int, stop: int, low: int, high: int) -> list[tuple[int
 
 
 def sum_of_leaves(parts: Iterable, n_leaves: int, summed: Collection[tuple[int, int]] = ()) -> Any:
-    """Sum of the leaves of the tree; some subtrees come as their sums."""
-    # Sums are formed as soon as their parts have come, so that few are in memory where parts are worked out one by one.
+    """Return the sum of the leaves of the tree, where ``summed`` lists the subtrees that are given as their sums."""
+    # Each sum is formed as soon as its parts are there, so that few parts are in memory if they are computed lazily.
     return _sum(iter(parts), 0, n_leaves, summed)
 
 

@@ -19,7 +19,7 @@ from sklearn_crf.kernels.graphs.graphs import forest_order, greedy_colouring, li
 # Two half-edges per edge are numbered with int32.
 _MAX_EDGES = MAX_INT32 // 2
 
-# Most axes of a NumPy array.
+# Maximum number of axes of a NumPy array.
 _MAX_AXES = 64
 
 

@@ -4,14 +4,16 @@
 # weight makes bounds looser.
 SHARE_OF_COVER = 1e-3
 
-# Most trees of a distribution. A tree takes a byte for each edge, and finding it takes longer than an inference sweep.
+# Maximum number of trees of a distribution. A tree takes a byte for each edge, and finding it takes longer than a
+# sweep of inference.
 MAX_TREES = 100_000
 
-# Most neighbour offsets: the number of all neighbours on ten axes. With more, computing the offsets alone would take
-# minutes and gigabytes.
+# Maximum number of neighbour offsets: the number of all neighbours on ten axes. With more, computing the offsets
+# alone would take minutes and gigabytes.
 MAX_OFFSETS = 3**10
 
-# Most cached results per graph. More results save time if algorithms alternate on a graph, but take memory.
+# Maximum number of cached results per graph. More results save time if algorithms alternate on a graph, but take
+# memory.
 MAX_KEPT = 8
 
 # Trees count as even if one of three conditions holds. The least edge probability is at least this ratio of the

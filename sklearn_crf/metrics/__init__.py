@@ -1,4 +1,4 @@
-"""Metrics, reports and scorers that understand structured y: every labelled node, or every entity, counts once."""
+"""Metrics, reports and scorers for structured y, in which every labelled node or every entity counts once."""
 
 from sklearn_crf.metrics._entities import (
     Entity,

@@ -1,4 +1,4 @@
-"""Entities: runs of tokens that prefixes of labels mark, such as those of IOB2, counted as a whole."""
+"""Entities: runs of tokens that are marked by label prefixes, as in IOB2, and counted as a whole."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from sklearn_crf._numbers import MAX_INT32, as_integer
 
 
 class _Scheme(NamedTuple):
-    """Prefixes that the tokens of an entity have in one scheme, by their place."""
+    """Prefixes of the tokens of an entity in one scheme, by their position."""
 
-    single: str  # the token of an entity of one token
+    single: str  # the only token of an entity
     first: str
     inside: str
     last: str
-    after_same: str = ""  # a first token has this prefix if, and only if, an entity of its kind ends just before
-    before_same: str = ""  # a last token has this prefix if, and only if, an entity of its kind begins just after
+    after_same: str = ""  # prefix of a first token if and only if an entity of its kind ends just before it
+    before_same: str = ""  # prefix of a last token if and only if an entity of its kind begins just after it
 
     @property
     def prefixes(self):
@@ -33,13 +33,13 @@ _SCHEMES = {
     "IOBES": _Scheme("S", "B", "I", "E"),
     "BILOU": _Scheme("U", "B", "I", "L"),
 }
-_ENDS = "ELSU"  # of the token before: the entity ends
-_BEGINS = "BSU"  # of a token: a new entity begins after any token
+_ENDS = "ELSU"  # prefixes after which an entity ends
+_BEGINS = "BSU"  # prefixes that begin a new entity after any token
 _MODES = ("lenient", "strict")
 
 
 class Entity(NamedTuple):
-    """A run of tokens."""
+    """A run of tokens with a kind, from start to stop - 1."""
 
     kind: str
     start: int
@@ -56,20 +56,20 @@ class EntityScore(NamedTuple):
 
 
 def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient") -> list[Entity]:
-    """Entities that the labels of one sequence mark.
+    """Return the entities that the labels of a sequence mark.
 
     Parameters
     ----------
     labels : sequence of str
-        "O", or a prefix and a kind: "B-PER".
+        "O" outside of entities, otherwise a prefix and a kind, such as "B-PER".
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        Prefixes of the tokens of an entity. In IOB2 B begins it and I continues it. In IOBES E ends one of several
-        tokens, and S is one of a single token. BILOU calls these two L and U. In IOE2 I is followed by E at the end. In
-        IOB1 and IOE1 all tokens are I, except where two entities of one kind are neighbours: there B begins the second
-        one (IOB1), or E ends the first one (IOE1).
+        Prefixes of the tokens of an entity. In IOB2, B begins an entity and I continues it. IOBES also marks the end:
+        E is the last of several tokens, and S the only token of an entity. BILOU calls these two prefixes L and U. In
+        IOE2, I marks all tokens but the last, which has E. In IOB1 and IOE1 all tokens have I, except between two
+        neighbouring entities of one kind: there B begins the second entity (IOB1), or E ends the first (IOE1).
     mode : {"lenient", "strict"}, default="lenient"
-        What labels that break the scheme mark. Lenient reads them as the CoNLL evaluation does: an inside label that
-        continues nothing begins an entity. Strict leaves out each entity whose labels break the scheme.
+        How to treat labels that break the scheme. Lenient reads them as the CoNLL evaluation does: an inside label
+        that continues no entity begins one. Strict ignores each entity whose labels break the scheme.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
     Raises
     ------
     ValueError
-        If a label has another prefix.
+        If a label has a prefix that is not in the scheme.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
 
 
 def _valid_entities(found, prefixes, scheme):
-    """The entities whose labels follow the scheme."""
+    """Return the entities whose labels follow the scheme."""
     return [
         entity
         for entity, wanted in zip(found, _prefixes_of(found, scheme), strict=True)
@@ -121,7 +121,7 @@ def _valid_entities(found, prefixes, scheme):
 
 
 def _prefixes_of(found, scheme):
-    """Return the prefixes of the tokens of each entity by a scheme; entities are in the order of their starts."""
+    """Return the prefixes of the tokens of each entity in a scheme; entities must be sorted by start."""
 
     def touches(a, b):
         return a.kind == b.kind and a.stop == b.start
@@ -130,7 +130,7 @@ def _prefixes_of(found, scheme):
     for i, entity in enumerate(found):
         size = entity.stop - entity.start
         wanted = [scheme.single] if size == 1 else [scheme.first, *[scheme.inside] * (size - 2), scheme.last]
-        # Two entities that touch are told apart by the second one or by the first, never by both.
+        # Two adjacent entities of one kind are separated by a prefix of the second or of the first, never of both.
         if scheme.after_same and i > 0 and touches(found[i - 1], entity):
             wanted[0] = scheme.after_same
         if scheme.before_same and i + 1 < len(found) and touches(entity, found[i + 1]):
@@ -140,26 +140,26 @@ def _prefixes_of(found, scheme):
 
 
 def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: str = "IOB2") -> list[str]:
-    """Labels that mark some entities by a scheme: the inverse of :func:`entities`, of which it converts labels.
+    """Return labels that mark entities in a scheme: the inverse of :func:`entities`. It can convert between schemes.
 
     Parameters
     ----------
     found : iterable of (kind, start, stop)
-        Runs of tokens from start to stop - 1, such as :func:`entities` finds; in any order.
+        Entities of the tokens from start to stop - 1, in any order, such as the result of :func:`entities`.
     n_tokens : int
         Number of tokens of the sequence.
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        As in :func:`entities`.
+        See :func:`entities`.
 
     Returns
     -------
     list of str
-        "O" for each token outside of all entities.
+        The label of each token, "O" outside of all entities.
 
     Raises
     ------
     ValueError
-        If an entity has no token, or one that the sequence has not, or shares one with another entity.
+        If an entity is empty, reaches outside the sequence, or overlaps another entity.
 
     Examples
     --------
@@ -185,14 +185,14 @@ def entity_labels(found: Iterable[tuple[str, int, int]], n_tokens: int, scheme: 
 
 
 def _as_entity(given):
-    """Return an entity of what a user gives for one."""
+    """Convert an argument to an entity, or raise ValueError."""
     if not (isinstance(given, Sequence) and len(given) == 3 and isinstance(given[0], str)):
         raise ValueError(f"found must hold entities, (kind, start, stop) such as ('PER', 0, 2), got {given!r}.")
     return Entity(given[0], as_integer(given[1], "start", lowest=-MAX_INT32), as_integer(given[2], "stop"))
 
 
 def _require_scheme(scheme):
-    """Raise ValueError for what is no name of a scheme."""
+    """Raise ValueError unless ``scheme`` is the name of a scheme."""
     if not (isinstance(scheme, str) and scheme in _SCHEMES):
         raise ValueError(f"scheme must be one of {sorted(_SCHEMES)}, got {scheme!r}.")
 
@@ -204,21 +204,21 @@ def entity_scores(
     scheme: str = "IOB2",
     mode: str = "lenient",
 ) -> dict[str, EntityScore]:
-    """Precision, recall and F1 of entities: one counts as found only if its kind, start and end are all right.
+    """Compute precision, recall and F1 of entities, which count as found if their kind, start and end are right.
 
     Parameters
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        As in :func:`entities`.
+        See :func:`entities`.
     mode : {"lenient", "strict"}, default="lenient"
-        As in :func:`entities`, for both arguments.
+        See :func:`entities`; applies to both arguments.
 
     Returns
     -------
     dict of str to EntityScore
-        By kind, sorted, then "micro avg" (all entities together), "macro avg" and "weighted avg" (over kinds).
+        Scores by kind, sorted, then "micro avg" (over all entities), "macro avg" and "weighted avg" (over kinds).
 
     Raises
     ------
@@ -286,18 +286,18 @@ def entity_f1_score(
     average: str = "micro",
     mode: str = "lenient",
 ) -> float:
-    """F1 of entities, ``2 right / (true + predicted)``, or a mean over their kinds.
+    """Compute the F1 score of entities, ``2 right / (true + predicted)``, or its mean over kinds.
 
     Parameters
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        As in :func:`entities`.
+        See :func:`entities`.
     average : {"micro", "macro", "weighted"}, default="micro"
-        All entities together, the mean over kinds, or that weighted by the number of true ones.
+        Micro: F1 of all entities together. Macro: mean over kinds. Weighted: mean weighted by numbers of true entities.
     mode : {"lenient", "strict"}, default="lenient"
-        As in :func:`entities`, for both arguments.
+        See :func:`entities`; applies to both arguments.
 
     Returns
     -------
@@ -322,18 +322,18 @@ def sequence_classification_report(
     digits: int = 3,
     mode: str = "lenient",
 ) -> str:
-    """Table of the scores of entities, as text: the numbers are those of :func:`entity_scores`.
+    """Return the scores of entities, as in :func:`entity_scores`, as a text table.
 
     Parameters
     ----------
     y_true, y_pred : list or array of sequences of str
         Labels of each sequence.
     scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
-        As in :func:`entities`.
+        See :func:`entities`.
     digits : int, default=3
-        Decimals.
+        Number of decimals.
     mode : {"lenient", "strict"}, default="lenient"
-        As in :func:`entities`, for both arguments.
+        See :func:`entities`; applies to both arguments.
 
     Returns
     -------

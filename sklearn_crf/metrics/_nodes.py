@@ -1,4 +1,4 @@
-"""Metrics, reports and scorers of nodes: every labelled node counts once."""
+"""Metrics, reports and scorers in which every labelled node counts once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ from sklearn_crf import encoding
 
 
 def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
-    """True and predicted labels of all labelled nodes in a row, the input of flat metrics."""
-    # returns: y_true : (n_nodes,), y_pred : (n_nodes,) or (n_nodes, n_columns), sample_weight : (n_nodes,) or None
+    """Return the true and the predicted labels of all labelled nodes as flat arrays, for metrics of flat labels."""
+    # returns: y_true: (n_nodes,), y_pred: (n_nodes,) or (n_nodes, n_columns), sample_weight: (n_nodes,) or None
     true = _per_example(y_true, "y_true")
-    # Plain labels are one part: an array for each row would cost more than the metric.
+    # Plain labels form one array: an array for each example would cost more time than the metric.
     plain = len(true) == 1 and np.ndim(y_true[0]) == 0
     pred = [np.asarray(y_pred)] if plain else _per_example(y_pred, "y_pred")
     if len(true) != len(pred):
@@ -37,7 +37,7 @@ def flatten_nodes(y_true, y_pred, *, missing_label=None, sample_weight=None):
 
 
 def _per_example(y, name):
-    """One array per example; of plain labels, one array of all."""
+    """Return one array per example, or a single array of all labels if y is flat."""
     y = y if isinstance(y, list | tuple) else encoding.label_array(y)
     if encoding.number_of_examples(y, name) and np.ndim(y[0]) == 0:
         return [encoding.label_array(y)]
@@ -65,14 +65,14 @@ def _joined(parts, keep, name):
 
 
 def node_accuracy_score(y_true: Any, y_pred: Any, *, missing_label: Any = None, sample_weight: Any = None) -> float:
-    """Share of labelled nodes whose label is right.
+    """Compute the share of labelled nodes whose label is right.
 
     Parameters
     ----------
     y_true, y_pred : array-like or list of array-like
-        As in :func:`flatten_nodes`.
+        True and predicted labels: of nodes, of examples, or a list of examples with labels of their nodes.
     missing_label : object, optional
-        Nodes with this true label are left out.
+        Nodes with this true label are ignored.
     sample_weight : array-like, optional
         One weight per example, or one per node.
 
@@ -99,16 +99,16 @@ def node_f1_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """F1 of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or an average of them.
+    """Compute F1 of each class over labelled nodes, ``2 tp / (2 tp + fp + fn)``, or an average over classes.
 
     Parameters
     ----------
     y_true, y_pred, missing_label, sample_weight
-        As in :func:`node_accuracy_score`.
+        See :func:`node_accuracy_score`.
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
-        As in :func:`sklearn.metrics.f1_score`; None gives one number per class.
+        See :func:`sklearn.metrics.f1_score`; None returns one number per class.
     **options
-        More of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+        Further arguments of that function, such as ``labels``, ``pos_label``, ``zero_division``.
 
     Returns
     -------
@@ -133,18 +133,18 @@ def node_jaccard_score(
     average: str | None = "macro",
     **options: Any,
 ) -> Any:
-    """Intersection over union of each class over labelled nodes, ``tp / (tp + fp + fn)``, or an average of them.
+    """Compute the intersection over union of each class, ``tp / (tp + fp + fn)``, or an average over classes.
 
-    Nodes of all examples count together, as is usual for segmentations.
+    Labelled nodes of all examples count together, as is usual for segmentations.
 
     Parameters
     ----------
     y_true, y_pred, missing_label, sample_weight
-        As in :func:`node_accuracy_score`.
+        See :func:`node_accuracy_score`.
     average : {"macro", "micro", "weighted", "binary"} or None, default="macro"
-        As in :func:`sklearn.metrics.jaccard_score`; None gives one number per class.
+        See :func:`sklearn.metrics.jaccard_score`; None returns one number per class.
     **options
-        More of that function, such as ``labels``, ``pos_label``, ``zero_division``.
+        Further arguments of that function, such as ``labels``, ``pos_label``, ``zero_division``.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def _flat_score(metric, y_true, y_pred, missing_label, sample_weight, **options)
 
 
 def _checked(weight):
-    """Weights of nodes whose sums are finite."""
+    """Check weights of nodes and return them, rescaled if their sum would overflow."""
     if weight is None:
         return None
     if weight.dtype.kind not in "biuf":
@@ -182,18 +182,18 @@ def _checked(weight):
 def node_classification_report(
     y_true: ArrayLike, y_pred: ArrayLike, *, missing_label: object = None, digits: int = 3, **options: object
 ) -> str:
-    """Precision, recall and F1 of each class over labelled nodes, as text.
+    """Return a text table of precision, recall and F1 of each class over labelled nodes.
 
     Parameters
     ----------
     y_true, y_pred : array-like or list of array-like
-        As in :func:`flatten_nodes`.
+        See :func:`node_accuracy_score`.
     missing_label : object, optional
-        Nodes with this true label are left out.
+        Nodes with this true label are ignored.
     digits : int, default=3
-        Decimals.
+        Number of decimals.
     **options
-        More of :func:`sklearn.metrics.classification_report`, such as ``target_names``.
+        Further arguments of :func:`sklearn.metrics.classification_report`, such as ``target_names``.
 
     Returns
     -------
@@ -222,28 +222,29 @@ def node_classification_report(
 def node_log_likelihood_score(
     y_true: Any, y_proba: Any, *, labels: Any, missing_label: Any = None, sample_weight: Any = None
 ) -> float:
-    """Mean log-probability of the true label of a labelled node; larger is better, 0 is best.
+    """Compute the mean log-probability of the true labels of labelled nodes; larger is better, 0 is best.
 
-    It scores node marginals, not labelings: for a field it is not the log-likelihood of its training.
+    It scores the marginals of nodes, not labelings. It therefore differs from the log-likelihood that training
+    maximises.
 
     Parameters
     ----------
     y_true : array-like or list of array-like
-        As in :func:`flatten_nodes`.
+        See :func:`node_accuracy_score`.
     y_proba : array-like or list of array-like
-        Probabilities with a last axis of ``len(labels)``.
+        Probabilities, whose last axis has length ``len(labels)``.
     labels : array-like of shape (n_classes,)
         The class of each column.
     missing_label : object, optional
-        Nodes with this true label are left out.
+        Nodes with this true label are ignored.
     sample_weight : array-like, optional
-        One weight per example, or one per node.
+        One weight per example or per node.
 
     Returns
     -------
     float
-        Finite: probabilities count as at least the smallest positive number of their precision, and so do those of
-        true labels that are not among ``labels``.
+        Always finite: each probability is at least the smallest positive number of its precision. True labels that are
+        not among ``labels`` have this smallest probability.
 
     Examples
     --------
@@ -265,9 +266,9 @@ def node_log_likelihood_score(
 
 
 class NodeScorer:
-    """Callable ``(estimator, X, y) -> float`` for ``scoring=`` of searches and cross-validation.
+    """Callable ``(estimator, X, y) -> float`` for the parameter ``scoring`` of searches and cross-validation.
 
-    scikit-learn's own scorers expect flat y, and on ragged y give NaN.
+    scikit-learn's own scorers expect flat y; for ragged y they return NaN.
     """
 
     # metric: callable(y_true, y_pred, **options) -> float
@@ -282,7 +283,7 @@ class NodeScorer:
         self.options = options
 
     def __call__(self, estimator, X, y, sample_weight=None):
-        """Score of an estimator."""
+        """Return the score of an estimator."""
         values = getattr(estimator, self.response_method)(X)
         true, pred, weight = flatten_nodes(y, values, missing_label=self.missing_label, sample_weight=sample_weight)
         options = dict(self.options)
@@ -293,7 +294,7 @@ class NodeScorer:
         return self.sign * float(self.metric(true, pred, **options))
 
     def __repr__(self):
-        """The metric and what it is applied to."""
+        """Return a text that names the metric and the response method."""
         sign = "" if self.sign > 0 else "-"
         return f"NodeScorer({sign}{getattr(self.metric, '__name__', self.metric)}, {self.response_method})"
 
@@ -306,20 +307,20 @@ def make_node_scorer(
     greater_is_better: bool = True,
     **options: Any,
 ) -> Any:
-    """A scorer that flattens structured y and predictions for a metric of flat labels.
+    """Make a scorer that flattens structured y and predictions for a metric of flat labels.
 
     Parameters
     ----------
     metric : callable(y_true, y_pred, **options) -> float
-        Such as :func:`sklearn.metrics.balanced_accuracy_score`.
+        For instance :func:`sklearn.metrics.balanced_accuracy_score`.
     response_method : {"predict", "predict_proba"}, default="predict"
-        What is scored. With probabilities the metric is also given ``labels=estimator.classes_``.
+        Method whose result is scored. For probabilities the metric also gets ``labels=estimator.classes_``.
     missing_label : object, optional
-        Nodes with this true label are left out.
+        Nodes with this true label are ignored.
     greater_is_better : bool, default=True
-        False turns the sign, so that larger is better.
+        False negates the metric, so that larger is better.
     **options
-        More for the metric.
+        Further arguments of the metric.
 
     Returns
     -------
@@ -335,7 +336,7 @@ def make_node_scorer(
     return NodeScorer(metric, response_method, missing_label, 1 if greater_is_better else -1, **options)
 
 
-#: Scorers by name; ``scoring=NODE_SCORERS`` computes them all.
+#: Scorers by name; ``scoring=NODE_SCORERS`` computes all of them.
 NODE_SCORERS = {
     "node_accuracy": make_node_scorer(node_accuracy_score),
     "node_f1_macro": make_node_scorer(node_f1_score),

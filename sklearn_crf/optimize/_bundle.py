@@ -376,7 +376,7 @@ class _OneSlackIterate:
 # A plane made of kept planes is added if it rises above the bundle by more than this share of the gap.
 _WORTH_ADDING = 0.1
 
-# Most planes made of kept planes between two epochs.
+# Maximum number of planes made of kept planes between two epochs.
 _MOST_BETWEEN = 20
 
 

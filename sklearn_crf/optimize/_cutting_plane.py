@@ -25,7 +25,7 @@ class PlaneCache:
     always optimal, so that x is a projection.
     """
 
-    # sizes: number of terms of each block; max_planes: most planes of one term, at least 2
+    # sizes: number of terms of each block; max_planes: maximum number of planes of a term, at least 2
     # bounded: (n,) of bool, entries of x that must not be negative
 
     def __init__(self, sizes, bounded, max_planes):

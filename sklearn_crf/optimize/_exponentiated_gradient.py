@@ -7,7 +7,7 @@ from scipy.optimize import OptimizeResult
 
 from sklearn_crf.optimize import _iterates
 
-# Growth factor of steps that raised the dual, and most halvings of a step that did not.
+# Growth factor of steps that raised the dual, and maximum number of halvings of a step that did not.
 _GROWTH, _MOST_HALVINGS = 1.3, 12
 
 # Change of the dual that counts as rounding, relative to the block's share of the dual.
