@@ -1,8 +1,8 @@
 """The joint, conditional and multi-conditional likelihoods of labelled samples, and their gradients.
 
-Every criterion is ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7), so that the gradient in the
-log-density of component ``s`` at sample ``i`` is ``a P(s | c_i, x_i) - b P(s | x_i)``. What gradients and
-expectation-maximisation need of the data are moments weighted by these numbers.
+Every criterion has the form ``a L_cx - b L_x - g L_c`` (Kelm, Pal & McCallum 2006, Eq. 6, 7). Its derivative by the
+log-density of component ``s`` at sample ``i`` is therefore ``a P(s | c_i, x_i) - b P(s | x_i)``. Gradients and
+expectation-maximisation only need moments of the data that are weighted by these numbers.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sklearn_crf.mfa._parameters import MixtureParameters
 
 
 class Criterion(NamedTuple):
-    """``joint * L_cx - features * L_x - classes * L_c``."""
+    """Weights of the log-likelihoods in ``joint * L_cx - features * L_x - classes * L_c``."""
 
     joint: float
     features: float
@@ -28,16 +28,16 @@ class Criterion(NamedTuple):
 
     @classmethod
     def multi_conditional(cls, alpha):
-        """Eq. (7) divided by ``1 + alpha``, which keeps its size for any ``alpha``."""
+        """Return Eq. (7) divided by ``1 + alpha``, so that its magnitude does not depend on ``alpha``."""
         return cls(1.0, 1.0 / (1.0 + alpha), alpha / (1.0 + alpha))
 
 
 @dataclass
 class Moments:
-    """Sums over samples of ``a_is`` times powers of ``x_i``, for the components ``s``."""
+    """Sums over samples i of ``a_is`` times powers of ``x_i``, for each component ``s``."""
 
-    projected: np.ndarray  # (S, p + 1, d + 1): rows of (z, 1)(x, 1)' with z = V'(x - mu)
-    squares: np.ndarray  # (G, d): x^2, summed over the components that share their noise
+    projected: np.ndarray  # (S, p + 1, d + 1): sums of (z, 1)(x, 1)' with z = V'(x - mu)
+    squares: np.ndarray  # (G, d): sums of x^2 over the components that share their noise
 
     @classmethod
     def zeros(cls, forms):
@@ -45,14 +45,14 @@ class Moments:
 
 
 def group_sums(values, group):
-    """Return the sums of the rows of ``values`` that share a noise group; groups are runs of equal numbers."""
+    """Return the sums of the rows of ``values`` in each noise group, where groups are runs of equal numbers."""
     if group[0] == group[-1]:
         return values.sum(axis=0, keepdims=True)
     return np.add.reduceat(values, np.searchsorted(group, np.arange(group[0], group[-1] + 1)), axis=0)
 
 
 def pattern_moments(params, pattern, criterion, n_threads=1):
-    """Return criterion, forms and moments of all samples that have the same features observed."""
+    """Return the criterion, forms and moments of all samples of one missing-value pattern."""
     forms = score_forms(params)
     moments = Moments.zeros(forms)
     n_own, sums = params.log_weights.shape[1], (moments.projected, moments.squares)
@@ -63,14 +63,14 @@ def pattern_moments(params, pattern, criterion, n_threads=1):
 
 
 def density_gradients(params, forms, moments):
-    """Gradients (15)-(17), summed over samples, from the moments.
+    """Compute the gradients (15)-(17), summed over samples, from the moments.
 
     With ``n = sum a``, ``S = sum a (x - mu)(x - mu)'`` and ``Sigma^-1 = D - V V'``; all products are of size d x p.
     """
     # counts: (S,)
     inverse_noise, V, rotations, _ = forms.precisions
     counts = moments.projected[:, -1, -1]
-    # S V, and the sum of a (x - mu) as one more column: what follows treats them alike.
+    # S V, with the sum of a (x - mu) as an extra column, because both undergo the same products.
     SV = np.swapaxes(moments.projected[:, :, :-1] - moments.projected[:, :, -1:] * params.means[:, None], 1, 2)
     scaled = inverse_noise[:, :, None] * SV
     solved = scaled - V @ (np.swapaxes(V, 1, 2) @ SV)
@@ -90,7 +90,7 @@ def density_gradients(params, forms, moments):
 
 
 def value_gradient(params, data, criterion, n_threads=1):
-    """Return a criterion, to be maximised, and its gradient."""
+    """Return a criterion, which is to be maximised, and its gradient."""
     value = -criterion.classes * float(data.class_weight @ params.log_prior)
     log_weights = np.zeros_like(params.log_weights)
     means, loadings = np.zeros_like(params.means), np.zeros_like(params.loadings)

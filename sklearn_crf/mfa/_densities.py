@@ -1,12 +1,12 @@
-"""Log-densities of factor analysers by Woodbury's identity and the determinant lemma, for blocks of rows.
+"""Log-densities of factor analysers for blocks of rows, by Woodbury's identity and the determinant lemma.
 
-With ``D = Psi^-1`` and ``L' D L = Q diag(e) Q'`` (p x p), put ``V = D L Q (1 + e)^-1/2``. Then
+With ``D = Psi^-1`` and ``L' D L = Q diag(e) Q'`` (p x p), let ``V = D L Q (1 + e)^-1/2``. Then
 
     Sigma^-1 = D - V V',        log det Sigma = sum log Psi + sum log(1 + e),
     log N(x) = const + (D mu)' x - x' D x / 2 + |V'(x - mu)|^2 / 2
 
-so that the densities of all components are one matrix product with the data, and no d x d matrix is ever formed.
-An eigendecomposition stands where a Cholesky factor of ``I + L' D L`` could fail.
+so that a single matrix product with the data gives the densities of all components, and no d x d matrix is formed.
+An eigendecomposition is used because a Cholesky factorisation of ``I + L' D L`` could fail.
 """
 
 from itertools import pairwise
@@ -22,7 +22,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class Precisions(NamedTuple):
-    """``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'`` of every component."""
+    """Factors of the inverse covariances, ``Sigma_s^-1 = diag(inverse_noise_s) - V_s V_s'``."""
 
     inverse_noise: np.ndarray  # (S, d)
     projections: np.ndarray  # V, (S, d, p)
@@ -31,7 +31,7 @@ class Precisions(NamedTuple):
 
 
 def precisions(params):
-    """Factors of the inverse covariance of every component."""
+    """Return the factors of the inverse covariance of every component."""
     group = params.noise_group
     inverse_noise = np.exp(-params.log_noise)[group]
     scaled = inverse_noise[:, :, None] * params.loadings
@@ -44,10 +44,10 @@ def precisions(params):
 
 
 class ScoreForms(NamedTuple):
-    """Forms that turn a block of rows into ``log P(c, s, x)`` of every component.
+    """Linear forms that turn a block of rows into ``log P(c, s, x)`` of every component.
 
-    ``linear[s]`` holds p rows for ``V_s'(x - mu_s)`` and one for the part of the score that is linear in ``x``; both
-    act on rows with a 1 appended.
+    ``linear[s]`` has p rows for ``V_s'(x - mu_s)`` and one row for the part of the score that is linear in ``x``. The
+    forms act on rows with a 1 appended.
     """
 
     linear: np.ndarray  # (S, p + 1, d + 1)
@@ -57,12 +57,12 @@ class ScoreForms(NamedTuple):
 
     @property
     def arrays(self):
-        """Those that kernels take."""
+        """Arrays that the kernels need."""
         return self.linear, self.inverse_noise, self.noise_group
 
 
 def score_forms(params):
-    """Linear forms of a model; computed once a pass over the data."""
+    """Compute the linear forms of a model, once per pass over the data."""
     prec = precisions(params)
     n_all, n_features, n_factors = params.loadings.shape
     projections = np.swapaxes(prec.projections, 1, 2)
@@ -78,9 +78,9 @@ def score_forms(params):
 
 
 def blocks_of_columns(n_samples, n_rows_per_sample):
-    """Slices that cut samples into blocks whose scratch arrays have at most so many numbers.
+    """Return slices that split samples into blocks, so that the scratch arrays of a block stay small.
 
-    The cut depends on shapes alone, never on a number of threads: sums over blocks are then reproducible.
+    The blocks depend on shapes only, not on the number of threads, so that sums over blocks are reproducible.
     """
     size = int(np.clip(BLOCK_NUMBERS // max(n_rows_per_sample, 1), 128, 8192))
     n_blocks = max(1, -(-n_samples // size))
@@ -89,7 +89,7 @@ def blocks_of_columns(n_samples, n_rows_per_sample):
 
 
 def with_ones(X):
-    """Rows of ``X`` (n, d) as columns with a 1 appended, (d + 1, n) float64."""
+    """Return the rows of ``X`` (n, d) as columns with a 1 appended, (d + 1, n) float64."""
     block = np.empty((X.shape[1] + 1, X.shape[0]))
     block[:-1] = X.T
     block[-1] = 1
@@ -97,7 +97,7 @@ def with_ones(X):
 
 
 def missing_patterns(X, n_jobs=1):
-    """Rows grouped by which of their features are observed."""
+    """Group rows by their observed features; return pairs of features and rows."""
     # X: (n, d)
     ranges = fixed_ranges(len(X), max(1, X.size // NUMBERS_OF_A_TASK))
     found = map_tasks(lambda ends, n_threads: bool(np.isnan(X[slice(*ends)]).any()), ranges, n_jobs)
@@ -111,12 +111,12 @@ def missing_patterns(X, n_jobs=1):
 
 
 def centred_forms(params, X, n_jobs=1):
-    """Yield the forms of ``samples - shift`` of rows with the same features observed, the rows, features and shift.
+    """Yield the forms, rows, features and shift of each group of rows with equal observed features.
 
-    The shift is the mean of the component means: scores expand ``(x - mu)^2``, which would lose digits if all the data
-    were far from the origin.
+    The forms apply to ``samples - shift``. The shift is the mean of the component means: scores expand ``(x - mu)^2``,
+    which would lose digits if all data were far from the origin.
     """
-    # rows and features: all, as a slice, or their numbers
+    # rows and features: a full slice, or index arrays
     shift = np.einsum("s,sj->j", np.exp(params.log_prior[:, None] + params.log_weights).ravel(), params.means)
     centred = params.rescale(-shift, np.ones_like(shift))
     for observed, rows in missing_patterns(X, n_jobs) if len(X) else ():
@@ -124,9 +124,9 @@ def centred_forms(params, X, n_jobs=1):
 
 
 def scan(params, X, visit, n_jobs, rows):
-    """Call ``visit(rows, forms, samples, shift)`` on blocks of some rows of ``X`` with the same features observed.
+    """Call ``visit(rows, forms, samples, shift)`` on blocks of the given rows with equal observed features.
 
-    Threads share the blocks, and what is done on one must be its own.
+    Threads process blocks concurrently, so that ``visit`` must only write to its own rows.
     """
     # samples: (n, d), the observed features of the rows
     n_all, n_features, n_factors = params.loadings.shape
@@ -140,8 +140,8 @@ def scan(params, X, visit, n_jobs, rows):
 
 
 def joint_log_density(params, X, n_jobs=None):
-    """``log P(c, x)`` = log sum over the components of ``c`` of ``P(c) P(s | c) N(x; mu_s, Sigma_s)``."""
-    # X: (n, d); returns (n, C)
+    """Compute ``log P(c, x)``, the log of the sum of ``P(c) P(s | c) N(x; mu_s, Sigma_s)`` over the components of c."""
+    # X: (n, d); returns: (n, C)
     out = np.empty((len(X), len(params.log_weights)))
     for forms, rows, observed, shift in centred_forms(params, X, n_jobs):
         some = (None, None) if isinstance(observed, slice) else (rows, observed)
@@ -151,9 +151,9 @@ def joint_log_density(params, X, n_jobs=None):
 
 
 def _posteriors(forms, samples, shift):
-    """``P(c, s | x)`` of every component and sample, (S, n), and ``(V'(x - mu), linear)``, (S, p + 1, n)."""
+    """Return ``P(c, s | x)`` of every component and sample, (S, n), and ``(V'(x - mu), linear)``, (S, p + 1, n)."""
     linear = forms.linear
-    # Squares of samples that are extremely far away overflow, which the caller looks for.
+    # Squares of extremely distant samples overflow; the caller checks for the resulting NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         block = with_ones(samples - shift)
         projected = (linear.reshape(-1, linear.shape[2]) @ block).reshape(*linear.shape[:2], -1)
@@ -168,8 +168,8 @@ def _posteriors(forms, samples, shift):
 
 
 def factor_means(params, X, n_jobs=None):
-    """``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``."""
-    # X: (n, d); returns (n, p)
+    """Compute ``E[z | x] = sum_s P(s | x) (I + L_s' D L_s)^-1 L_s' D (x - mu_s)``."""
+    # X: (n, d); returns: (n, p)
     out = np.empty((len(X), params.loadings.shape[2]))
 
     def visit(rows, forms, samples, shift):
@@ -182,8 +182,8 @@ def factor_means(params, X, n_jobs=None):
 
 
 def conditional_means(params, X, n_jobs=None):
-    """``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` in the place of missing values."""
-    # X: (n, d); returns (n, d)
+    """Replace missing values by ``E[x_missing | x_observed] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m``."""
+    # X: (n, d); returns: (n, d)
     out = X.copy()
 
     def visit(rows, forms, samples, shift):

@@ -1,10 +1,10 @@
-"""Maximisation of the joint likelihood by expectation-maximisation; no step lowers it.
+"""Maximisation of the joint likelihood by expectation-maximisation, in which no step lowers the likelihood.
 
-One iteration takes the posteriors of the components, then maximises the expected log-likelihood in turn over
-weights, means, loadings and noise. The factors are hidden variables of the last two alone: where all second moments
-are cheap (few features) that step is repeated without another pass over the data. With one component per class the
-posteriors never change: one pass collects all that the iterations need, and loadings are maximised for given noise
-before each step, in the subspace of the present ones and their image.
+An iteration computes the posteriors of the components, then maximises the expected log-likelihood in turn over
+weights, means, loadings and noise. Factors are hidden variables for loadings and noise only. If all second moments
+are cheap (few features), the step over loadings and noise is repeated without another pass over the data. With one
+component per class the posteriors never change. One pass then collects all that the iterations need. Before each
+step, loadings are maximised for given noise in the subspace of the current loadings and their image.
 """
 
 from dataclasses import replace
@@ -20,15 +20,15 @@ from sklearn_crf.mfa._tuning import MAX_CLASS_MOMENTS, MAX_FEATURES_FOR_SECOND_M
 
 
 class Scatter(NamedTuple):
-    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, as far as computed."""
+    """Scatter matrices ``T_s = sum_i a_is (x_i - mu_s)(x_i - mu_s)' / sum_i a_is``, or the parts that are computed."""
 
-    diagonal: np.ndarray  # (S, d), or per group of shared noise already summed
+    diagonal: np.ndarray  # (S, d), or (G, d) sums over groups with shared noise
     full: np.ndarray | None  # (S, d, d)
-    projected: np.ndarray | None  # T V (S, d, p) for the V of the posteriors
+    projected: np.ndarray | None  # T V (S, d, p), with V from the posteriors
 
 
 def em_steps(params, data, prior, n_threads=1):
-    """Return the function from parameters to the log-likelihood and the following parameters, on complete data."""
+    """Return a function from parameters to their log-likelihood and the next parameters, for complete data."""
     n_classes, n_components = params.log_weights.shape
     n_features = data.n_features
     is_fixed = n_components == 1 and prior.loading_precision == 0 and params.loadings.shape[2] > 0
@@ -40,7 +40,7 @@ def em_steps(params, data, prior, n_threads=1):
 
 
 class ClassMoments(NamedTuple):
-    """Weights, means and scatter matrices about them of the samples of every class."""
+    """Weight, mean, and scatter matrix about the mean, of the samples of every class."""
 
     counts: np.ndarray  # (C,)
     means: np.ndarray  # (C, d)
@@ -48,7 +48,7 @@ class ClassMoments(NamedTuple):
 
 
 def moments_of_classes(data, n_threads=1):
-    """Those of complete samples, in one pass."""
+    """Compute the moments of complete samples in one pass."""
     sums = data.total_of(_class_squares, None, n_threads=n_threads)
     counts, first = sums[:, -1, -1], sums[:, -1, :-1]
     safe = np.where(counts > 0, counts, 1.0)
@@ -59,14 +59,14 @@ def moments_of_classes(data, n_threads=1):
 
 
 def _class_squares(params, data, n_threads):
-    """Weighted sums of ``(x, 1)(x, 1)'`` of every class."""
+    """Return the weighted sums of ``(x, 1)(x, 1)'`` over the samples of every class."""
     sums = np.zeros((len(data.class_weight), data.n_features + 1, data.n_features + 1))
     class_moments(data.patterns[0].blocks, sums, n_threads)
     return sums
 
 
 def _class_step(params, moments, data, prior):
-    """One iteration from the moments of the classes; the log-likelihood follows from them too."""
+    """Make one iteration from the moments of the classes, and return the log-likelihood and the next parameters."""
     counts, averages, scatter = moments
     precision = precisions(params)
     D, V = precision.inverse_noise, precision.projections
@@ -87,11 +87,11 @@ def _class_step(params, moments, data, prior):
 
 
 def _subspace_loadings(params, scatter, TV):
-    """Most likely loadings for given noise in the span of the present ones and their image under the scatter.
+    """Return the most likely loadings for given noise in the span of the current loadings and their image.
 
-    With ``T~ = Psi^-1/2 T Psi^-1/2`` and Ritz pairs ``(l_k, u_k)`` of it in that span they are
-    ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened samples). The present loadings are in the span,
-    so that these are no less likely.
+    The image is under the scatter matrix. Let ``T~ = Psi^-1/2 T Psi^-1/2`` have the Ritz pairs ``(l_k, u_k)`` in this
+    span. The loadings are ``Psi^1/2 u_k (l_k - 1)^1/2`` (Tipping & Bishop 1999, for whitened samples). The current
+    loadings are in the span, so that the result is at least as likely.
     """
     root = np.exp(0.5 * params.log_noise)[params.noise_group][:, :, None]
     present, image = params.loadings / root, TV / root
@@ -99,9 +99,9 @@ def _subspace_loadings(params, scatter, TV):
     basis, _ = np.linalg.qr(np.concatenate([_unit_columns(present), _unit_columns(image)], axis=2))
     values, vectors = np.linalg.eigh(np.swapaxes(basis, 1, 2) @ ((scatter @ (basis / root)) / root))
     values, vectors = values[:, -n_factors:], vectors[:, :, -n_factors:]
-    # Loadings of exactly 0 are a stationary point, at which later noise could not move them.
+    # Loadings of exactly 0 are a stationary point: later changes of the noise could not move them.
     found = basis @ (vectors * np.sqrt(np.maximum(values - 1, 1e-12))[:, None])
-    # Rotated to the present ones, since extrapolation compares entries.
+    # Rotate towards the current loadings, because extrapolation compares entries.
     left, _, right = np.linalg.svd(np.swapaxes(found, 1, 2) @ present)
     return root * (found @ (left @ right))
 
@@ -112,7 +112,7 @@ def _unit_columns(columns):
 
 
 def em_step(params, data, prior, n_threads=1):
-    """One iteration of expectation-maximisation on complete data."""
+    """Make one iteration of expectation-maximisation on complete data; return log-likelihood and next parameters."""
     if data.n_features <= MAX_FEATURES_FOR_SECOND_MOMENTS:
         value, counts, first, second = data.total_of(_second_moments, params, n_threads=n_threads)
         squares = np.einsum("sjj->sj", second)
@@ -128,7 +128,7 @@ def em_step(params, data, prior, n_threads=1):
     alive = counts > 1e-10 * data.total_weight / len(counts)
     safe = np.where(alive, counts, 1.0)
     means = np.where(alive[:, None], _means(params, safe, first / safe[:, None], prior), params.means)
-    # A component without samples keeps its density, and its weight goes to 0.
+    # A component without samples keeps its density, while its weight goes to 0.
     kept = replace(params, **_probabilities(counts, params, data), means=means)
     if second is not None:
         full = second / safe[:, None, None] - _outer(first / safe[:, None], means)
@@ -156,13 +156,13 @@ def _outer(a, b):
 
 
 def _joint_moments(params, data, n_threads):
-    """Log-likelihood and moments of complete samples."""
+    """Return the log-likelihood and the moments of complete samples."""
     value, _, moments = pattern_moments(params, data.patterns[0], Criterion.joint_likelihood(), n_threads)
     return value, moments
 
 
 def _second_moments(params, data, n_threads):
-    """Log-likelihood, and counts, sums and second moments weighted by the posteriors of the own class."""
+    """Return the log-likelihood, and counts, sums and second moments weighted by posteriors within the class."""
     size = data.n_features + 1
     moments = np.zeros((len(params.means), size, size))
     forms, n_own = score_forms(params).arrays, params.log_weights.shape[1]
@@ -171,7 +171,7 @@ def _second_moments(params, data, n_threads):
 
 
 def _means(params, counts, averages, prior):
-    """Maximiser ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average`` over the means; the average itself for a flat prior."""
+    """Return the means ``(n Sigma^-1 + t I)^-1 n Sigma^-1 average``; for a flat prior they are the averages."""
     if prior.mean_precision == 0:
         return averages
     precision = precisions(params)
@@ -186,7 +186,7 @@ def _means(params, counts, averages, prior):
 
 
 def _projected_scatter(params, precision, z_moments, first, counts, safe, means):
-    """``T V`` around the new means, from moments of ``z = V'(x - old mean)``."""
+    """Return ``T V`` about the new means, from moments of ``z = V'(x - old mean)``."""
     moved = np.einsum("sjp,sj->sp", precision.projections, params.means - means)
     z_x = np.swapaxes(z_moments[:, :, :-1], 1, 2) + _outer(first, moved)
     z_sum = z_moments[:, :, -1] + counts[:, None] * moved
@@ -194,10 +194,10 @@ def _projected_scatter(params, precision, z_moments, first, counts, safe, means)
 
 
 def _factor_step(params, counts, alive, scatter, prior):
-    """Maximise the expected log-likelihood over loadings and noise with the factors' posteriors held.
+    """Maximise the expected log-likelihood over loadings and noise, for fixed posteriors of the factors.
 
-    With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``, so that
-    ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``; regression of x on z gives loadings and noise.
+    With ``B = Sigma^-1 L`` the posterior of the factors has mean ``B'(x - mu)`` and covariance ``R'R``. Hence
+    ``E[(x - mu) z'] = T B`` and ``E[z z'] = R'R + B'T B``. A regression of x on z gives loadings and noise.
     """
     precision = precisions(params)
     V, R = precision.projections, precision.rotations
@@ -221,7 +221,7 @@ def _factor_step(params, counts, alive, scatter, prior):
 
 
 def _loadings(TB, second, counts, params, prior):
-    """Rows solve ``l_j (E[zz'] + psi_j t / n I) = (T B)_j``."""
+    """Return the loadings, whose rows solve ``l_j (E[zz'] + psi_j t / n I) = (T B)_j``."""
     if prior.loading_precision == 0:
         return TB @ np.linalg.inv(second)
     values, basis = np.linalg.eigh(second)

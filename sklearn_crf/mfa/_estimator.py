@@ -31,63 +31,64 @@ from sklearn_crf.mfa._training import best_of, find_starts, online_pass, train
 
 @dataclass(eq=False, repr=False)
 class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, FittedMixture):
-    """Classifier from one mixture of factor analysers per class, trained between generative and discriminative.
+    """Classifier with one mixture of factor analysers per class, trained between generative and discriminative.
 
     The model is ``P(x, c) = P(c) sum_s P(s | c) N(x; mu_cs, L_cs L_cs' + Psi)`` with ``n_components`` components ``s``
-    for every class, loadings ``L`` of ``n_factors`` columns and diagonal ``Psi``. Training maximises
+    for every class, loadings ``L`` with ``n_factors`` columns, and diagonal ``Psi``. Training maximises
 
         sum_i w_i [ log P(c_i | x_i) + alpha log P(x_i | c_i) ]  +  log prior             (multi_conditional)
         sum_i w_i   log P(c_i, x_i)                              +  log prior             (joint)
 
     of Kelm, Pal & McCallum 2006, Eq. (5) and (2). ``alpha=0`` is the conditional likelihood, ``alpha=1`` a
-    pseudo-likelihood; small values (0.001 to 0.01) use the density of the features as a regulariser. A pass over
-    ``n`` samples costs ``O(n C K d p)``: covariances are never formed.
+    pseudo-likelihood. Small values (0.001 to 0.01) use the density of the features as a regulariser. A pass over ``n``
+    samples takes ``O(n C K d p)`` time: covariances are never formed.
 
     Parameters
     ----------
     n_components : int, default=2
-        Components (factor analysers) per class.
+        Number of components (factor analysers) per class.
     n_factors : int, default=2
-        Columns of the loadings, at most the number of features; 0 gives diagonal covariances.
+        Number of columns of the loadings, at most the number of features; 0 gives diagonal covariances.
     objective : {"multi_conditional", "joint"}, default="multi_conditional"
-        The criterion.
+        Criterion that training maximises.
     alpha : float, default=0.01
-        Weight of ``log P(x | c)`` in the multi-conditional likelihood. Not used by ``"joint"``, whose means, loadings
-        and noise are the limit of large values.
+        Weight of ``log P(x | c)`` in the multi-conditional likelihood. ``"joint"`` does not use it. Its means, loadings
+        and noise are the limit of the multi-conditional ones for large ``alpha``.
     noise : {"tied", "class", "component"}, default="tied"
-        Which components share ``Psi``: all (the paper's model), those of a class, none.
+        Which components share ``Psi``: all (as in the paper), the components of a class, or none.
     priors : Priors or None, default=None
-        Priors on means and loadings, and the least noise variance. None is ``Priors()``: flat priors, and a least
-        noise variance of 1e-4 of the variance of the feature.
+        Priors on means and loadings, and the smallest noise variance. None is ``Priors()``: flat priors, and noise
+        variances of at least 1e-4 of the variance of the feature.
     init : {"kmeans", "random"}, array-like of shape (n_classes, n_components, n_features) or dict, default="kmeans"
-        Initial values: k-means within each class (or nearest of random samples, or of given means), then principal
-        components of the clusters. A dict holds ``means`` and may hold ``loadings``, ``noise_variance``, ``weights``
-        and ``class_prior``, in the shapes of the attributes. They do not depend on the criterion.
+        Initial values. Within each class, samples are clustered by k-means, or by the nearest of random samples or of
+        given means. Principal components of the clusters then give loadings and noise. A dict must contain ``means``
+        and may contain ``loadings``, ``noise_variance``, ``weights`` and ``class_prior``, in the shapes of the
+        attributes. Initial values do not depend on the criterion.
     n_init : int, default=5
-        Restarts; the one with the best criterion is kept. One if ``init`` is given as arrays.
+        Number of restarts; the restart with the best criterion is kept. There is only one if ``init`` has arrays.
     solver : {"auto", "em", "lbfgs", "sgd"}, EM, ScaledLBFGS or ScaledSGD, default="auto"
-        Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent; a name
-        stands for the solver's defaults. ``"auto"`` is ``"em"`` where it applies and ``"lbfgs"`` elsewhere.
+        Expectation-maximisation (joint likelihood of complete samples), L-BFGS, or stochastic gradient descent. A name
+        stands for the solver with default options. ``"auto"`` is ``"em"`` if it applies, otherwise ``"lbfgs"``.
     max_iter : int, default=500
-        Iterations of a restart; epochs for ``"sgd"``.
+        Maximum number of iterations of a restart, or of epochs for ``"sgd"``.
     tol : float, default=1e-3
-        ``"em"`` stops when all further iterations together would gain less per sample, as far as the last ones tell,
-        ``"lbfgs"`` when no entry of the gradient of the mean
-        criterion is larger (divided by ``1 + alpha``, per standard error of the parameter) or 20 iterations gain less
-        per sample, ``"sgd"`` after five epochs that gain less.
+        Tolerance. ``"em"`` stops when all further iterations together are estimated to gain less than this per sample.
+        ``"lbfgs"`` stops when no entry of the gradient of the mean criterion is larger (divided by ``1 + alpha``, per
+        standard error of the parameter), or when 20 iterations gain less per sample. ``"sgd"`` stops after five epochs
+        that gain less.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes, multiplied into ``sample_weight``.
+        Weights of the classes, multiplied into ``sample_weight``.
     classes : array-like or None, default=None
-        Names of all classes, where a training set may miss some. A class without samples gets probability 0, with a
-        warning. None takes those of ``y``.
+        Names of all classes, if the training set may lack some. A class without samples gets probability 0, with a
+        warning. None uses the classes in ``y``.
     allow_nan : bool, default=False
-        Integrate missing values (NaN) out exactly, in training and prediction. Missing at random is assumed.
+        Integrate out missing values (NaN) exactly, in training and prediction, assuming they are missing at random.
     warm_start : bool, default=False
-        Start from the previous fit instead of ``init``.
+        Start from the previous fit instead of from ``init``.
     random_state : int, RandomState instance or None, default=None
-        Seeds of the restarts.
+        Determines the seeds of the restarts.
     n_jobs : int or None, default=None
-        Threads, over restarts first, and over rows of samples in predictions. Results do not depend on it.
+        Number of threads, over restarts in training and over samples in prediction. Results do not depend on it.
     verbose : int, default=0
         Show progress, as a bar if tqdm is installed.
 
@@ -95,25 +96,25 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     ----------
     classes_ : ndarray of shape (n_classes,)
     class_prior_ : ndarray of shape (n_classes,)
-        ``P(c)``, the weighted shares of the classes in the samples: for densities and draws.
+        ``P(c)``, the weighted shares of the classes in the samples, used for densities and random samples.
     discriminative_prior_ : ndarray of shape (n_classes,)
-        What ``P(c | x)`` has in the place of ``P(c)``. Joint training makes it ``class_prior_``; conditional training
-        learns it with the densities, and it can be far from the shares of the classes.
+        Takes the place of ``P(c)`` in ``P(c | x)``. After joint training it equals ``class_prior_``. Conditional
+        training learns it along with the densities, and it can be far from the shares of the classes.
     class_count_ : ndarray of shape (n_classes,)
-        Weight of the samples of each class.
+        Total weight of the samples of each class.
     weights_ : ndarray of shape (n_classes, n_components)
         ``P(s | c)``.
     means_ : ndarray of shape (n_classes, n_components, n_features)
     loadings_ : ndarray of shape (n_classes, n_components, n_features, n_factors)
-        Rotated so that ``L' Psi^-1 L`` is diagonal and falls.
+        Rotated so that ``L' Psi^-1 L`` is diagonal, with decreasing entries.
     noise_variance_ : ndarray of shape (n_features,), (n_classes, n_features) or (n_classes, n_components, n_features)
         Diagonal of ``Psi``, for tied, class and component noise.
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
-        Negative criterion and log prior per unit of sample weight, from the start on, of the chosen restart.
+        Negative of the criterion plus log prior, per unit of sample weight, for the chosen restart from its start.
     restart_losses_ : ndarray of shape (n_restarts,)
-        Least value of every restart.
+        Smallest loss of every restart.
     converged_ : bool
-        Whether the gradient vanished up to ``tol``, or nothing was left to gain; False where a callback stopped it.
+        Whether the solver met its stopping criterion; False if a callback stopped it.
     n_iter_ : int
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -121,10 +122,10 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     Raises
     ------
     InvalidParameterError
-        For a parameter of the wrong type or out of its range.
+        If a parameter has a wrong type or is out of its range.
     ValueError
-        For more factors than features, a class with fewer samples than components, NaN without ``allow_nan``, or
-        features that are constant or never observed.
+        If there are more factors than features, a class has fewer samples than components, there is NaN without
+        ``allow_nan``, or a feature is constant or never observed.
 
     References
     ----------
@@ -166,7 +167,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     verbose: int = 0
 
     def set_params(self, **params: Any) -> "MultiConditionalMFA":
-        """Set parameters; ``solver__step_size`` and the like are those of an object that was passed.
+        """Set parameters; names like ``solver__step_size`` set options of a solver or of priors passed as objects.
 
         Parameters
         ----------
@@ -179,7 +180,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Raises
         ------
         ValueError
-            If an option is set of a solver given by name, or of no priors.
+            If an option is set of a solver that is given by name, or of priors that are None.
         """
         require_objects(self, params, {"solver": "ScaledSGD()", "priors": "Priors()"})
         return super().set_params(**params)
@@ -188,17 +189,17 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
     def fit(
         self, X: ArrayLike | Shards, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> "MultiConditionalMFA":
-        """Maximise the criterion.
+        """Train the model.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), float32 or float64, or Shards
-            Computed with in float64. :class:`~sklearn_crf.Shards` of such arrays are trained on where they are, from
-            initial values that at most 3,000 samples of each class give.
+            Samples; computations are in float64. :class:`~sklearn_crf.Shards` of such arrays are processed where they
+            are. Their initial values come from at most 3,000 samples of each class.
         y : array-like of shape (n_samples,)
-            None for Shards.
+            Class of each sample; None for Shards.
         sample_weight : array-like of shape (n_samples,), default=None
-            A sample of weight 0 is ignored.
+            Weight of each sample. Samples of weight 0 are ignored.
 
         Returns
         -------
@@ -208,7 +209,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return self
 
     def _train(self, data, X, y, starts=None):
-        """Fit from the starts of the plan or from those of another fit, and return the ends of all restarts."""
+        """Train from the starts of the plan, or from given starts, and return the ends of all restarts."""
         plan = self._plan(data)
         with self._reported(X, y, data, plan) as on_iteration:
             ends = train(data, plan, on_iteration, starts)
@@ -223,24 +224,24 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> "MultiConditionalMFA":
-        r"""One pass of stochastic steps over some samples, from where the last one ended.
+        r"""Make one pass of stochastic steps over some samples, continuing from the previous call.
 
         .. math:: \theta_{t+1} = \theta_t - \eta \, h_t^{-1/2} S \tilde g_t, \qquad h_t = \sum_{u \le t} \tilde g_u^2
 
         with gradients :math:`\tilde g` of the criterion per sample, of mini-batches of 64 samples in random order, in
-        units of the standard errors S that one sample gives the parameters. The fitted parameters are an average of all
-        steps, in which late ones weigh more. The first samples give the units of the features and the initial values,
-        those of one restart: let them be many, at least ``n_components`` of each class. ``solver``, ``n_init``,
-        ``max_iter`` and ``tol`` have no meaning here. After ``fit``, steps start from its parameters.
+        units of S, the standard errors of the parameters for a single sample. The fitted parameters are an average over
+        all steps, with more weight on later steps. The first call determines the units of the features and the initial
+        values of a single restart. It should therefore have many samples, at least ``n_components`` of each class.
+        ``solver``, ``n_init``, ``max_iter`` and ``tol`` are not used. After ``fit``, steps start from its parameters.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), float32 or float64
         y : array-like of shape (n_samples,)
         classes : array-like of shape (n_classes,), default=None
-            All classes, needed at the first call unless the constructor has them.
+            All classes, required at the first call unless given to the constructor.
         sample_weight : array-like of shape (n_samples,), default=None
-            A sample of weight 0 is ignored.
+            Weight of each sample. Samples of weight 0 are ignored.
 
         Returns
         -------
@@ -249,8 +250,8 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         Raises
         ------
         ValueError
-            Without classes at the first call, with others than those of the last, where the first samples are fewer
-            than ``n_components`` of a class, and for ``class_weight="balanced"``.
+            If the first call has no classes, or a later call other classes; if the first call has fewer than
+            ``n_components`` samples of a class; or if ``class_weight="balanced"``.
 
         Examples
         --------
@@ -302,7 +303,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return self
 
     def _read(self, X, y, sample_weight):
-        """Read the samples of a fit."""
+        """Read and check the samples of a fit."""
         if isinstance(X, Shards):
             self._check_shards(y, sample_weight)
             return survey(X, self._reading(self.classes))
@@ -319,7 +320,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             )
 
     def _plan(self, data):
-        """Resolve all parameters of training."""
+        """Resolve all parameters of training into a plan."""
         solver = chosen_solver(self.solver, self.objective, data.has_missing)
         family, factor = self._family()
         check_counts(data.samples.labels, data.classes[data.present].tolist(), self.n_components)
@@ -337,7 +338,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
         return check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init).tolist()
 
     def _init(self, present, n_features):
-        """Return the name of the initial values, what is given of them, or the parameters of the previous fit."""
+        """Return the name of a strategy, a dict of given initial values, or the parameters of the previous fit."""
         shape = len(present), self.n_components, n_features, self.n_factors
         noise_shape = {"tied": shape[2:3], "class": (shape[0], shape[2]), "component": shape[:3]}[self.noise]
         if self.warm_start and hasattr(self, "means_") and self._fits_into(shape, noise_shape, present):
@@ -351,7 +352,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
     @contextmanager
     def _reported(self, X, y, data, plan):
-        """Yield a function that tells callbacks and the progress bar of an iteration, from whichever thread."""
+        """Yield a function that reports an iteration to callbacks and the progress bar, from any thread."""
         if not plan.verbose and not hasattr(self, "_skl_callbacks"):
             yield ignore_iterations
             return
@@ -370,7 +371,7 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
             yield on_iteration
 
     def _store(self, data, plan, ends):
-        """Warn of what the user can change, and set the fitted attributes."""
+        """Warn of problems that the user can fix, and set the fitted attributes."""
         best, criterion = best_of(ends), plan.family.criterion
         _warn(data, plan, best)
         offset = (criterion.joint - criterion.features) * data.log_volume
@@ -385,14 +386,14 @@ class MultiConditionalMFA(CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin,
 
 
 def _warn(data, plan, best):
-    """Warn of classes without samples, noise at its floor, and too few iterations."""
+    """Warn of classes without samples, noise variances at the floor, and too few iterations."""
     missing = data.classes[~data.present]
     if len(missing):
         warn_caller(f"classes {missing.tolist()} have no sample; their probability is set to 0.")
     prior, log_noise = plan.family.prior, best.params.log_noise[:, ~data.constant]
-    # Noise of a smaller share of the variance leaves covariances few digits, whatever floor is set.
+    # Noise below this share of the variance leaves covariances with few digits, whatever the floor.
     at_floor = log_noise <= max(prior.log_noise_bounds[0], np.log(1e-10)) + 1e-9
-    # The joint likelihood would grow without bound there; for the conditional one the floor is a regulariser.
+    # Without a floor the joint likelihood would be unbounded; for the conditional likelihood it is a regulariser.
     if at_floor.any() and not plan.family.criterion.features:
         warn_caller(
             f"{at_floor.sum()} of {at_floor.size} noise variances ended at their least value, noise_floor="
@@ -416,24 +417,24 @@ def alpha_path(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> list[MultiConditionalMFA]:
-    r"""Fit a model for each of several ``alpha``, each from where the next larger one ended.
+    r"""Fit a model for each of several ``alpha``, each starting from the fit with the next larger ``alpha``.
 
     .. math::
         \theta(\alpha) = \operatorname{argmax}_\theta \sum_i w_i
         \left[ \log P(c_i \mid x_i) + \alpha \log P(x_i \mid c_i) \right]
 
-    All restarts of the largest ``alpha`` begin with one set of initial values (k-means), and every restart is followed
-    down to the smallest. That is quicker than as many fits, and neighbours on the path do not differ by the local
-    maximum that they happened to find.
+    The restarts of the largest ``alpha`` begin with ordinary initial values (k-means), and each restart is followed
+    down to the smallest ``alpha``. This is faster than independent fits. Also, neighbours on the path do not differ
+    merely because they found different local maxima.
 
     Parameters
     ----------
     estimator : MultiConditionalMFA
-        With ``objective="multi_conditional"``; its ``alpha`` is not used, and it is not changed.
+        Estimator with ``objective="multi_conditional"``. Its ``alpha`` is not used, and it is not changed.
     X : array-like of shape (n_samples, n_features)
     y : array-like of shape (n_samples,)
     alphas : sequence of float
-        Not negative, in any order.
+        Values of ``alpha``, not negative, in any order.
     sample_weight : array-like of shape (n_samples,), default=None
 
     Returns
@@ -444,7 +445,7 @@ def alpha_path(
     Raises
     ------
     ValueError
-        For ``objective="joint"``, which has no ``alpha``, or no ``alphas``.
+        If ``objective="joint"``, which has no ``alpha``, or if ``alphas`` is empty.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Densities, posteriors, factors, conditional means and samples of fitted mixtures of factor analysers."""
+"""Prediction, densities, imputation and sampling with fitted mixtures of factor analysers."""
 
 from numbers import Integral
 
@@ -30,13 +30,13 @@ def _maximises_the_joint_likelihood(estimator):
 
 
 def _require_arrays(X):
-    """Raise ValueError for Shards, which methods of fitted mixtures do not take."""
+    """Raise ValueError for Shards, which methods of fitted mixtures do not accept."""
     if isinstance(X, Shards):
         raise ValueError("X is Shards: call shards.apply(estimator, method), which gives the results of each shard.")
 
 
 def fitted_attributes(params, data, family):
-    """Return the fitted attributes of standardised parameters of the classes that are present."""
+    """Return the fitted attributes, given standardised parameters of the classes that have samples."""
     units, present = data.samples.units, data.present
     params = units.to_original(params).canonical()
     n_classes, n_components, n_features = len(present), family.n_components, len(units.mean)
@@ -44,7 +44,7 @@ def fitted_attributes(params, data, family):
     noise = np.exp(params.log_noise)
 
     def of_all(values, shape, missing):
-        """Values of the classes that are present, in an array of all classes."""
+        """Expand values of the classes with samples to an array of all classes, filled with ``missing``."""
         found = np.empty((n_classes, *shape))
         found[:] = missing
         found[present] = values.reshape(np.count_nonzero(present), *shape)
@@ -64,7 +64,7 @@ def fitted_attributes(params, data, family):
 
 
 class FittedMixture(ClassifierMixin, BaseEstimator):
-    """Base of the estimators with the fitted attributes of `MultiConditionalMFA`: methods that need nothing else."""
+    """Base class with the methods that need only the fitted attributes of `MultiConditionalMFA`."""
 
     __getstate__, __setstate__ = versioned_state, restore_versioned_state
 
@@ -79,12 +79,12 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     @property
     def _parameters(self):
-        """Parameters of the classes that have samples, with the prior that training has found."""
-        # Models of older versions have one prior.
+        """Parameters of the classes that have samples, with the trained prior of classes."""
+        # Models of older versions have only class_prior_.
         return self._parameters_with(getattr(self, "discriminative_prior_", self.class_prior_))
 
     def _parameters_with(self, prior):
-        """Parameters of the classes that have samples, with a prior of classes."""
+        """Return the parameters of the classes that have samples, with a given prior of classes."""
         present = self.class_prior_ > 0
         if present.shape != (len(self.classes_),) or not present.any():
             raise ValueError(
@@ -114,17 +114,17 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return np.asarray(X, dtype=np.float64)
 
     def _evaluated(self, function, X, params):
-        """Evaluate a function of the parameters at samples; raise ValueError where squares of distant ones overflow."""
+        """Evaluate a function of parameters and samples; raise ValueError if squares of distant samples overflow."""
         found = function(params, X, self.n_jobs)
         missing = np.isnan(found)
-        # Maxima of all entries take a fraction of the time of those of short rows.
+        # Reducing all entries at once takes a fraction of the time of reducing short rows.
         if missing.any():
             row = np.flatnonzero(missing.any(axis=1))[0]
             raise ValueError(f"X[{row}] is so far from the samples of fit that its density underflows.")
         return found
 
     def _log_joint(self, X, params):
-        """Logarithm of the prior and the density of each class, (n, n_classes); -inf for a class without samples."""
+        """Return the log of prior times density of each class, (n, n_classes); -inf for classes without samples."""
         samples = self._checked(X)
         found, present = self._evaluated(joint_log_density, samples, params), self.class_prior_ > 0
         if present.all():
@@ -134,9 +134,9 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return out
 
     def joint_log_likelihood(self, X: ArrayLike) -> np.ndarray:
-        """``log P(x, c)``, with ``class_prior_`` as ``P(c)``.
+        """Compute ``log P(x, c)``, with ``class_prior_`` as ``P(c)``.
 
-        After conditional training the class of the largest value need not be that of ``predict``, which goes by
+        After conditional training the class of the largest value can differ from ``predict``, which uses
         ``discriminative_prior_``.
 
         Parameters
@@ -146,13 +146,13 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            -inf for a class that had no sample.
+            Joint log-likelihoods, -inf for classes that had no samples.
         """
         check_is_fitted(self)
         return self._log_joint(X, self._parameters_with(self.class_prior_))
 
     def score(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
-        """Share of the samples whose class is right; a class that is not in ``classes_`` never is.
+        """Return the share of samples whose class is predicted correctly; classes not in ``classes_`` count as wrong.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return super().score(X, y, summable_weight(sample_weight))
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """``log p(x)``, the log-density of each sample whatever its class.
+        """Compute ``log p(x)``, the log-density of each sample over all classes.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return logsumexp(self.joint_log_likelihood(X), axis=1)
 
     def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
-        """``log P(c | x)``.
+        """Predict ``log P(c | x)``.
 
         Parameters
         ----------
@@ -204,7 +204,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
-        """``P(c | x)``.
+        """Predict ``P(c | x)``.
 
         Parameters
         ----------
@@ -235,7 +235,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self.classes_[best]
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Posterior mean of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``: dimensionality reduction.
+        """Reduce the dimension to the posterior means of the factors, ``E[z | x] = sum_s P(s | x) E[z | x, s]``.
 
         Parameters
         ----------
@@ -249,20 +249,20 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return self._evaluated(factor_means, samples, self._parameters)
 
     def impute(self, X: ArrayLike) -> np.ndarray:
-        """Replace missing values by their conditional means, whatever the class of the sample.
+        """Replace missing values by their conditional means over all classes.
 
-        ``E[x_m | x_o] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` for the missing features m and the observed
-        ones o, the estimate of least squared error under the model.
+        The means are ``E[x_m | x_o] = sum_s P(s | x_o) (mu_s + L_s E[z | x_o, s])_m`` for the missing features m and
+        the observed features o. They minimise the expected squared error under the model.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            NaN where a value is missing, also with ``allow_nan=False``.
+            NaN marks missing values, even if ``allow_nan=False``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features)
-            Observed values are left as they are.
+            Samples without NaN; observed values are unchanged.
 
         Examples
         --------
@@ -286,7 +286,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         ----------
         n_samples : int, default=1
         random_state : int, RandomState instance or None, default=None
-            None takes that of the estimator.
+            None uses the ``random_state`` of the estimator.
 
         Returns
         -------
@@ -310,7 +310,7 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
         return X, self.classes_[c]
 
     def n_parameters(self) -> int:
-        """Return the number of free parameters; the rotations of the loadings are not counted.
+        """Return the number of free parameters, not counting rotations of the loadings.
 
         Returns
         -------
@@ -324,10 +324,10 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     @available_if(_maximises_the_joint_likelihood)
     def bic(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
+        """Compute the Bayesian information criterion ``-2 log P(X, y) + n_parameters log n_samples``; lower is better.
 
-        There is none for ``objective="multi_conditional"``: the criterion approximates the evidence at the maximum of
-        the joint likelihood alone. Compare other fits by :class:`~sklearn.model_selection.GridSearchCV`.
+        It is not available for ``objective="multi_conditional"``, because it approximates the evidence only at the
+        maximum of the joint likelihood. Compare such fits by :class:`~sklearn.model_selection.GridSearchCV`.
 
         Parameters
         ----------

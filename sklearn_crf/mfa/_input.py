@@ -1,4 +1,4 @@
-"""Checks of the parameters and samples of MultiConditionalMFA."""
+"""Checks of the parameters and the samples of MultiConditionalMFA."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -21,14 +21,14 @@ OBJECTIVES = ("multi_conditional", "joint")
 
 
 class NumberInterval(Interval):
-    """Interval of numbers without booleans."""
+    """Interval of numbers that excludes booleans."""
 
     def is_satisfied_by(self, val):
         return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
 
 
 def at_least(least):
-    """Constraint of an integer parameter."""
+    """Return the constraint of an integer parameter with a lower bound."""
     return NumberInterval(Integral, least, None, closed="left")
 
 
@@ -65,7 +65,7 @@ def check_factors(n_factors, n_features):
 
 
 def check_classes(classes):
-    """Names of all classes, sorted."""
+    """Return the names of all classes, sorted."""
     try:
         return named_classes(classes, least=1)
     except ValueError as error:
@@ -73,8 +73,8 @@ def check_classes(classes):
 
 
 def class_weights(class_weight, y, sample_weight):
-    """Return the weight of each sample by its class; raise InvalidParameterError for one that cannot be meant."""
-    # sample_weight: (n_samples,), how much each sample counts where classes are balanced
+    """Return the weight of each sample by its class, or raise InvalidParameterError for invalid weights."""
+    # sample_weight: (n_samples,), weight of each sample in the counts of "balanced"
     if isinstance(class_weight, str):
         _, column = np.unique(y, return_inverse=True)
         counts = np.bincount(column, summable_weight(sample_weight))
@@ -96,7 +96,7 @@ def class_weights(class_weight, y, sample_weight):
 
 
 def check_counts(labels, names, n_components):
-    """Every class needs as many samples as components."""
+    """Raise ValueError if a class has fewer samples than components."""
     counts = np.bincount(labels, minlength=len(names))
     for name, count in zip(names, counts, strict=True):
         if count < n_components:
@@ -107,7 +107,7 @@ def check_counts(labels, names, n_components):
 
 
 def require_complete(X):
-    """Raise ValueError for missing values."""
+    """Raise ValueError if X has missing values."""
     if not np.isnan(X).any():
         return
     row, feature = np.argwhere(np.isnan(X))[0]
@@ -118,7 +118,7 @@ def require_complete(X):
 
 
 def require_labels(y):
-    """Raise ValueError unless y holds a label for each sample."""
+    """Raise ValueError unless y has one label for each sample."""
     try:
         labels = np.asarray(y)
     except ValueError:
@@ -136,8 +136,8 @@ def require_labels(y):
 
 def check_magnitudes(X):
     """Raise ValueError for features whose variance would overflow."""
-    largest = 1e150  # of which squares are finite
-    # Maxima of all entries take a fraction of the time of those of columns.
+    largest = 1e150  # its square is finite
+    # Reducing all entries at once takes a fraction of the time of reducing columns.
     if max(np.fmax.reduce(X, axis=None), -np.fmin.reduce(X, axis=None)) <= largest:
         return
     large = np.flatnonzero((np.fmax.reduce(X) > largest) | (np.fmin.reduce(X) < -largest))
@@ -149,7 +149,7 @@ def check_magnitudes(X):
 
 
 def check_features(X, constant, noise_floor, is_joint):
-    """Complain about features without any observed value, and about constant ones whose density depends on a prior."""
+    """Raise ValueError for features that are never observed, and warn of or refuse constant features."""
     empty = np.flatnonzero(np.isnan(X).all(axis=0))
     if len(empty):
         raise ValueError(f"feature(s) {_listed(empty)} of X have no observed value; drop them.")
@@ -159,7 +159,7 @@ def check_features(X, constant, noise_floor, is_joint):
             raise ValueError(
                 f"feature(s) {which} of X are constant, their covariance is singular; drop them or set noise_floor > 0."
             )
-        # They tell no class from another: only densities depend on their variance.
+        # Constant features do not distinguish classes: only densities depend on their variance.
         if is_joint:
             warn_caller(f"feature(s) {which} of X are constant; their variance is set by noise_floor={noise_floor}.")
 
@@ -169,12 +169,12 @@ def _listed(indices, most=5):
     return f"{text}, ... ({len(indices)} in all)" if len(indices) > most else text
 
 
-# Missing values are looked for by what can name them.
+# Missing values are allowed here, because require_complete names them in its error.
 ARRAYS: dict = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
 
 
 def validated(X, y):
-    """Return X and y as arrays, and the attributes that a fit on them sets."""
+    """Return X and y as arrays, and the fitted attributes that follow from X."""
     names = _get_feature_names(X)
     require_rows(X)
     if y is not None:
@@ -186,16 +186,16 @@ def validated(X, y):
 
 @dataclass(frozen=True, eq=False)
 class SampleReading:
-    """How samples are read and checked."""
+    """Options for reading and checking samples."""
 
     n_components: int
     n_factors: int
-    classes: ArrayLike | None  # names of all; None takes those of y
+    classes: ArrayLike | None  # names of all classes; None uses the classes in y
     class_weight: dict | str | None
     allow_nan: bool
 
     def read(self, X, y, sample_weight):
-        """Return attributes of X, and classes, labels as numbers, weights and features of the samples of a weight."""
+        """Return the attributes of X, and classes, labels, weights and features of the samples with positive weight."""
         X, y, attributes = validated(X, y)
         if not self.allow_nan:
             require_complete(X)

@@ -1,4 +1,4 @@
-"""Parameters of a mixture of factor analysers per class, and their packing into one flat vector."""
+"""Parameters of one mixture of factor analysers per class, and their layout in a flat vector."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,7 +13,7 @@ from sklearn_crf._versions import HoldsOptions
 
 @dataclass(eq=False, repr=False)
 class Priors(HoldsOptions):
-    r"""Gaussian priors on means and loadings, and the least noise variance of `MultiConditionalMFA`.
+    r"""Gaussian priors on means and loadings, and the smallest noise variance, for `MultiConditionalMFA`.
 
     .. math::
         \log P(\theta) = -\sum_{s, j} \frac{(\mu_{sj} - m_j)^2}{2 a^2 v_j}
@@ -27,9 +27,9 @@ class Priors(HoldsOptions):
         :math:`a`, the standard deviation of means, in standard deviations of the feature; at least 1e-6. None is a
         flat prior.
     loading_scale : float or None, default=None
-        :math:`b`, the standard deviation of loadings, in the same units.
+        :math:`b`, the standard deviation of loadings, in standard deviations of the feature.
     noise_floor : float, default=1e-4
-        :math:`r`, the least noise variance as a fraction of the variance of the feature.
+        :math:`r`, the smallest noise variance as a fraction of the variance of the feature.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Priors(HoldsOptions):
     Priors(noise_floor=0.2)
     """
 
-    # A narrower prior holds its parameters to the last digit that a gradient has.
+    # A narrower prior would exceed the precision of gradients.
     _scale: ClassVar = Interval(Real, 1e-6, None, closed="left")
     _parameter_constraints: ClassVar[dict] = {
         "mean_scale": [_scale, None],
@@ -55,7 +55,7 @@ class Priors(HoldsOptions):
 
 
 class PriorPrecisions(NamedTuple):
-    """Independent ``N(0, 1 / mean_precision)`` on means and ``N(0, 1 / loading_precision)`` on loadings; a noise floor.
+    """Precisions of Gaussian priors on means and on loadings, and a noise floor.
 
     In units in which every feature has mean 0 and variance 1. A precision of 0 is a flat prior.
     """
@@ -66,13 +66,13 @@ class PriorPrecisions(NamedTuple):
 
     @classmethod
     def of(cls, priors, factor):
-        """Precisions for a criterion that was divided by ``factor``."""
+        """Return the precisions for a criterion that was divided by ``factor``."""
         scales = priors.mean_scale, priors.loading_scale
         means, loadings = (0.0 if scale is None else float(scale) ** -2 / factor for scale in scales)
         return cls(means, loadings, priors.noise_floor)
 
     def log_density(self, params):
-        """Up to a constant."""
+        """Return the log-density of the priors, up to a constant."""
         return -0.5 * float(
             self.mean_precision * np.square(params.means).sum()
             + self.loading_precision * np.square(params.loadings).sum()
@@ -80,7 +80,7 @@ class PriorPrecisions(NamedTuple):
 
     @property
     def log_noise_bounds(self):
-        """Bounds that also keep ``exp`` from under- and overflow where a criterion lets noise run away."""
+        """Bounds on log noise, which also keep ``exp`` from over- or underflow if the noise diverges."""
         return float(np.log(max(self.noise_floor, 1e-30))), float(np.log(1e30))
 
 
@@ -91,25 +91,25 @@ NOISE_KINDS = ("tied", "class", "component")
 class MixtureParameters:
     """``P(c) = exp(log_prior_c)``, ``P(s | c) = exp(log_weights_cs)``, ``P(x | s) = N(mean_s, L_s L_s' + Psi_s)``.
 
-    The components of all classes stand in one axis of length ``S = n_classes * n_components``, class by class.
-    Kelm, Pal & McCallum 2006, Eq. (8)-(10).
+    The components of all classes share one axis of length ``S = n_classes * n_components``, ordered by class
+    (Kelm, Pal & McCallum 2006, Eq. (8)-(10)).
     """
 
     log_prior: np.ndarray  # (C,)
-    log_weights: np.ndarray  # (C, K): each row is the log of a distribution over the components of its class
+    log_weights: np.ndarray  # (C, K): log of the probabilities of the components within each class
     means: np.ndarray  # (S, d)
     loadings: np.ndarray  # (S, d, p)
-    # (G, d): logarithm of the diagonal of ``Psi``; ``G`` is 1, ``C`` or ``S`` for tied, class and component noise
+    # (G, d): log of the diagonal of ``Psi``, where ``G`` is 1, ``C`` or ``S`` for tied, class and component noise
     log_noise: np.ndarray
 
     @property
     def noise_group(self):
-        """Row of ``log_noise`` that each component uses, (S,)."""
+        """Row of ``log_noise`` of each component, (S,)."""
         n_groups = len(self.log_noise)
         return np.arange(len(self.means), dtype=np.int64) * n_groups // len(self.means)
 
     def restrict(self, features):
-        """Return the marginal model of some features: a Gaussian is marginalised by leaving rows out."""
+        """Return the marginal model of some features, which drops the rows of all others."""
         return replace(
             self,
             means=self.means[:, features],
@@ -118,7 +118,7 @@ class MixtureParameters:
         )
 
     def rescale(self, shift, scale):
-        """Parameters of ``scale * x + shift`` where these are the parameters of ``x``."""
+        """Return the parameters of ``scale * x + shift``, given that these are the parameters of ``x``."""
         return replace(
             self,
             means=self.means * scale + shift,
@@ -127,10 +127,10 @@ class MixtureParameters:
         )
 
     def canonical(self):
-        """Rotate the loadings so that ``L' Psi^-1 L`` is diagonal and falls; densities stay the same.
+        """Rotate the loadings so that ``L' Psi^-1 L`` is diagonal with decreasing entries; densities do not change.
 
-        Loadings are defined up to a rotation of the factors; this choice makes them comparable between fits. In
-        each column the entry of largest magnitude is positive.
+        Loadings are defined up to a rotation of the factors; this choice makes them comparable between fits. The entry
+        of largest magnitude in each column is positive.
         """
         if self.loadings.shape[2] == 0:
             return self
@@ -143,12 +143,12 @@ class MixtureParameters:
 
 
 def n_noise_groups(noise, n_classes, n_components):
-    """Return the number of different diagonal matrices ``Psi``."""
+    """Return the number of distinct diagonal matrices ``Psi``."""
     return {"tied": 1, "class": n_classes, "component": n_classes * n_components}[noise]
 
 
 class ParameterVector:
-    """Flat vector <-> parameters: softmax of ``pi`` and ``Omega``, logarithm of ``Psi``, the rest as it is."""
+    """Conversion between parameters and flat vectors with logits of probabilities and the log of ``Psi``."""
 
     def __init__(self, n_classes, n_components, n_features, n_factors, noise):
         n_all = n_classes * n_components
@@ -167,7 +167,7 @@ class ParameterVector:
         return np.concatenate([part.ravel() for part in _fields(params)])
 
     def split(self, vector):
-        """Return the views of the five parts of a flat vector."""
+        """Return views of the five parts of a flat vector."""
         return [vector[part].reshape(shape) for part, shape in zip(self._parts, self.shapes, strict=True)]
 
     def unpack(self, vector):
@@ -175,7 +175,7 @@ class ParameterVector:
         return MixtureParameters(_log_softmax(prior), _log_softmax(weights), means, loadings, log_noise)
 
     def pack_gradient(self, params, gradient):
-        """Gradient in the flat vector from the one in log-probabilities, means, loadings and log noise.
+        """Convert a gradient by log-probabilities, means, loadings and log noise to a gradient by the flat vector.
 
         With ``l = log_softmax(u)`` the chain rule gives ``g_u = g_l - softmax(u) sum(g_l)``.
         """

@@ -1,4 +1,4 @@
-"""The plan of a fit: all parameters, resolved once."""
+"""Plan of a fit, with all parameters resolved."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from sklearn_crf.optimize._limits import FitLimits
 
 
 class MixtureFamily(NamedTuple):
-    """The family of densities, the criterion and the prior."""
+    """Family of densities, with the criterion and the prior."""
 
     n_components: int
     n_factors: int
@@ -23,14 +23,14 @@ class MixtureFamily(NamedTuple):
     prior: PriorPrecisions
 
     def packing(self, n_classes: int, n_features: int) -> ParameterVector:
-        """Return the layout of all parameters in one vector."""
+        """Return the layout of all parameters in a flat vector."""
         return ParameterVector(n_classes, self.n_components, n_features, self.n_factors, self.noise)
 
 
 def planned_family(
     n_components: int, n_factors: int, noise: str, *, objective: str, alpha: float, priors: Priors | None
 ) -> tuple[MixtureFamily, float]:
-    """Return densities and criterion in the solver's units, and the factor that the criterion was divided by."""
+    """Return the family with the scaled criterion and prior, and the factor by which the criterion was divided."""
     priors = Priors() if priors is None else priors
     priors._validate_params()
     joint = objective == "joint"
@@ -41,18 +41,18 @@ def planned_family(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MixturePlan(FitLimits):
-    """How a mixture is trained: all parameters, resolved."""
+    """Plan for training a mixture, with all parameters resolved."""
 
     family: MixtureFamily
-    factor: float  # that the criterion was divided by
-    solver: MixtureSolver | None  # None where single passes are made
+    factor: float  # by which the criterion was divided
+    solver: MixtureSolver | None  # None for single passes of partial_fit
     init: str | dict | MixtureParameters
-    seeds: list[int]  # of the restarts
+    seeds: list[int]  # one for each restart
     tol: float
 
 
 def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolver:
-    """Return the solver of a parameter as an object with valid options."""
+    """Return the solver of a parameter as an object, after checking its options."""
     joint = objective == "joint"
     if isinstance(solver, str):
         name = ("em" if joint and not has_missing else "lbfgs") if solver == "auto" else solver
@@ -66,7 +66,7 @@ def chosen_solver(solver: Any, objective: str, has_missing: bool) -> MixtureSolv
 
 
 def check_init(init: Any, present: np.ndarray, shape: tuple, noise_shape: tuple) -> str | dict:
-    """Return initial values as a dict of arrays restricted to the classes that occur, or the name of a strategy."""
+    """Return initial values as a dict of arrays of the classes with samples, or the name of a strategy."""
     # init: (C, K, d)
     if isinstance(init, str):
         return init

@@ -1,4 +1,4 @@
-"""Labelled samples in standardised units, in the layout that every pass over them uses."""
+"""Labelled samples in standardised units, in the block layout of all passes over them."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from sklearn_crf.mfa._densities import missing_patterns
 
 
 class Units(NamedTuple):
-    """``z = (x - mean) / scale``."""
+    """Units of features: ``z = (x - mean) / scale``."""
 
     mean: np.ndarray
     scale: np.ndarray
@@ -24,18 +24,18 @@ class Units(NamedTuple):
         return found
 
     def to_standard(self, params):
-        """Parameters of ``z`` from those of ``x``."""
+        """Convert parameters of ``x`` to parameters of ``z``."""
         return params.rescale(-self.mean / self.scale, 1 / self.scale)
 
     def to_original(self, params):
-        """Parameters of ``x`` from those of ``z``."""
+        """Convert parameters of ``z`` to parameters of ``x``."""
         return params.rescale(self.mean, self.scale)
 
 
 def without_isolated(X, labels):
-    """Replace values that no component could share with others by NaN, and warn of them.
+    """Replace isolated values by NaN and warn of them: values so extreme that they share no component with others.
 
-    One such value, a sentinel or a mistake, would set the variance of its feature or own a component.
+    A single such value, a sentinel or a mistake, would dominate the variance of its feature or occupy a component.
     """
     found = np.zeros(X.shape, dtype=bool)
     for c in range(labels.max() + 1):
@@ -53,20 +53,20 @@ def without_isolated(X, labels):
 
 
 def _isolated(X):
-    """Whether each value of the samples of one class is isolated."""
+    """Return a mask of the isolated values among samples of one class."""
     if len(X) < _tuning.LEAST_VALUES:
         return np.zeros(X.shape, dtype=bool)
     some = X[:: -(-len(X) // _tuning.MOST_VALUES)]
     median = _lower_quantile(some, 0.5)
     distances = np.abs(some - median)
-    # Where most values are the same, as in sparse counts, the others are rare and not isolated.
+    # If most values are equal, as in sparse counts, the other values are rare but not isolated.
     reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
     distance = np.abs(X - median)
     isolated = distance > _tuning.TIMES_AS_FAR * reach
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
         own = isolated[:, j]
-        # Tails have values of all sizes, and clusters many.
+        # Not isolated: the tail of a distribution has no gap, and a cluster has many distinct values.
         has_gap = distance[own, j].min() > _tuning.LEAST_GAP * np.nanmax(distance[~own, j])
         if not has_gap or len(np.unique(X[own, j])) > most:
             isolated[:, j] = False
@@ -74,13 +74,13 @@ def _isolated(X):
 
 
 def _lower_quantile(X, share):
-    """Return the largest observed value of each feature below which there is no more than a share."""
+    """Return the ``share`` quantile of the observed values of each feature, without interpolation."""
     ordered, n_observed = np.sort(X, axis=0), np.count_nonzero(~np.isnan(X), axis=0)
     return ordered[(share * np.maximum(n_observed - 1, 0)).astype(int), np.arange(X.shape[1])]
 
 
 def measure(X, weight):
-    """Weighted means and standard deviations of the observed values; the scale of a constant feature is 1."""
+    """Return the units of the observed values and a mask of constant features, whose scale is 1."""
     observed = ~np.isnan(X)
     if observed.all():
         total = np.full(X.shape[1], weight.sum())
@@ -90,19 +90,19 @@ def measure(X, weight):
         total = weight @ observed
         mean = (weight @ np.where(observed, X, 0.0)) / np.where(total > 0, total, 1.0)
         centred = np.where(observed, X - mean, 0.0)
-    # The mean is rounded, which would give a constant feature a tiny variance instead of none.
+    # Correct the rounding of the mean, which would give constant features a tiny variance instead of zero.
     mean = mean + weight @ centred / np.where(total > 0, total, 1.0)
     return units_of(mean, weight @ np.square(centred, out=centred) / np.where(total > 0, total, 1.0))
 
 
 def units_of(mean, variance):
-    """Units of features of some mean and variance, and which features are constant."""
+    """Return the units of features with a mean and variance, and a mask of constant features."""
     constant = variance <= (100 * np.finfo(float).eps * np.abs(mean)) ** 2
     return Units(mean, np.sqrt(np.where(constant, 1.0, variance))), constant
 
 
 class StandardisedSamples(NamedTuple):
-    """Labelled samples in standardised units; every label from 0 on occurs."""
+    """Labelled samples in standardised units; labels number the classes that have samples."""
 
     X: np.ndarray  # (n, d), NaN where a value is missing
     labels: np.ndarray  # (n,) int
@@ -114,16 +114,16 @@ class StandardisedSamples(NamedTuple):
 
 
 class MissingPattern(NamedTuple):
-    """Samples that have the same features observed, as kernels take them."""
+    """Samples with equal observed features, in the form that kernels expect."""
 
-    features: object  # the full slice or an index array
-    # Blocks (d + 1, n) of samples of one class each, the last row 1, one after the other; weights (N,); the first
-    # sample of each block, and N; its class
+    features: object  # a full slice or an index array
+    # Blocks (d + 1, n) of samples of one class each, with a last row of 1, one after the other; weights (N,); the
+    # index of the first sample of each block, followed by N; the class of each block
     blocks: tuple
 
 
 class SampleBlocks:
-    """Samples by the features they miss and by class, in blocks."""
+    """Samples in blocks, grouped by missing-value pattern and by class."""
 
     # X: (n, d), NaN where a value is missing; labels: (n,); weight: (n,)
 
@@ -131,7 +131,7 @@ class SampleBlocks:
         self.n_features = X.shape[1]
         self.class_weight = np.bincount(labels, weights=weight, minlength=n_classes)
         self.total_weight = float(self.class_weight.sum())
-        # Threads share blocks, which they do whatever their number.
+        # Threads share the blocks, whose size does not depend on the number of threads.
         size = int(np.clip(len(X) // 64, *_tuning.BLOCK_SAMPLES))
         self.patterns = [
             MissingPattern(features, _blocks_of_rows(X, features, rows, labels, weight, size))
@@ -139,12 +139,12 @@ class SampleBlocks:
         ]
 
     def total_of(self, function, params, *arguments, n_threads=1):
-        """Return a sum over samples that a function of blocks gives."""
+        """Return the sum over all samples that ``function`` computes from the blocks."""
         return function(params, self, *arguments, n_threads)
 
 
 def _blocks_of_rows(X, features, rows, labels, weight, size):
-    """Return some rows in blocks of about so many samples."""
+    """Copy some rows into blocks of about ``size`` samples of one class each."""
     own = labels[rows]
     rows = rows[np.argsort(own, kind="stable")]
     counts = np.bincount(own)
@@ -166,21 +166,21 @@ def _blocks_of_rows(X, features, rows, labels, weight, size):
 class TrainingData:
     """The labelled samples of a fit."""
 
-    classes: np.ndarray  # names of all
-    class_count: np.ndarray  # (n_classes,), weight of the samples of each
+    classes: np.ndarray  # names of all classes
+    class_count: np.ndarray  # (n_classes,), total weight of the samples of each class
     present: np.ndarray  # (n_classes,) bool: the classes that are trained
-    samples: StandardisedSamples  # that initial values are found from; labels number the present classes
+    samples: StandardisedSamples  # for initial values; labels number the present classes
     constant: np.ndarray  # (n_features,) bool
     has_missing: bool
-    log_volume: float  # mean logarithm of the ratio of the densities of standardised and original samples
-    attributes: dict  # such as ``n_features_in_``
+    log_volume: float  # mean log-ratio of the densities of standardised and original samples
+    attributes: dict  # fitted attributes, such as ``n_features_in_``
 
     is_in_memory = True
 
     @classmethod
     def of(cls, attributes, classes, labels, weight, X, *, units=None, present=None):
-        """Return the data of samples in memory, as read."""
-        # units, present: those of former samples; None takes those of these
+        """Build the data of a fit from samples in memory that have been read."""
+        # units, present: from earlier samples; None computes them from these samples
         units, constant = measure(X, weight) if units is None else (units, np.zeros(X.shape[1], dtype=bool))
         log_scale, missing = np.log(units.scale), np.isnan(X)
         per_row = (~missing) @ log_scale if missing.any() else np.full(len(X), log_scale.sum())
@@ -192,11 +192,11 @@ class TrainingData:
 
     @contextmanager
     def blocks(self):
-        """Context with the samples in blocks."""
+        """Yield the samples in blocks."""
         samples = self.samples
         yield SampleBlocks(samples.X, samples.labels, samples.weight, int(self.present.sum()))
 
 
 def numbered(labels, present):
-    """Return labels as numbers of the classes that are present."""
+    """Return labels renumbered over the classes that are present."""
     return (np.cumsum(present) - 1)[labels]

@@ -1,4 +1,4 @@
-"""Samples in shards: what they have in common, samples of theirs to start from, and sums over all of them."""
+"""Samples in shards: their common properties, a subset for initial values, and sums over all samples."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from sklearn_crf.mfa._tuning import START_SAMPLES
 
 
 class ShardMoments(NamedTuple):
-    """Weight, mean and weighted squares about it of the observed values of each feature."""
+    """Total weight, mean, and weighted sum of squares about the mean, of the observed values of each feature."""
 
     total: np.ndarray
     mean: np.ndarray
@@ -24,7 +24,7 @@ class ShardMoments(NamedTuple):
 
     @classmethod
     def of(cls, X, weight):
-        """Those of samples, NaN where a value is missing."""
+        """Compute the moments of samples, in which NaN marks missing values."""
         observed = ~np.isnan(X)
         total = weight @ observed
         safe = np.where(total > 0, total, 1.0)
@@ -34,7 +34,7 @@ class ShardMoments(NamedTuple):
         return cls(total, mean + shift, weight @ np.square(centred) - total * np.square(shift))
 
     def joined(self, other):
-        """Those of the samples of both."""
+        """Return the moments of the samples of both objects together."""
         total = self.total + other.total
         share = np.divide(other.total, total, out=np.zeros_like(total), where=total > 0)
         gap = other.mean - self.mean
@@ -44,7 +44,7 @@ class ShardMoments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardedData(TrainingData):
-    """The labelled samples of a fit in shards; some of each class are here, for initial values."""
+    """Labelled samples of a fit in shards, with some samples of each class in memory for initial values."""
 
     shards: Any = None
     reading: Any = None
@@ -53,7 +53,7 @@ class ShardedData(TrainingData):
 
     @contextmanager
     def blocks(self):
-        """Context with the samples in blocks, where their shards are."""
+        """Yield the samples in blocks, which stay where their shards are."""
         make = partial(_blocks, self.reading, self.classes[self.present], self.samples.units)
         kept = KeptObjects(self.shards, make)
         try:
@@ -63,7 +63,7 @@ class ShardedData(TrainingData):
 
 
 def survey(shards: Shards, reading: SampleReading) -> ShardedData:
-    """Return classes, units and some samples of all shards."""
+    """Collect the classes, the units and some samples of all shards."""
     if reading.class_weight is not None:
         reading = _with_weights_of_classes(shards, reading)
     per_class = max(-(-START_SAMPLES // len(shards)), reading.n_components)
@@ -78,7 +78,7 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
     units, constant = units_of(joined.mean, joined.squares / np.where(joined.total > 0, joined.total, 1.0))
     X, y, weight = (np.concatenate([part["samples"][k] for part in found]) for k in range(3))
     labels = np.searchsorted(classes, y)
-    # Classes keep the weight of all of their samples.
+    # Scale the weights so that each class keeps the total weight of its samples.
     drawn = np.bincount(labels, weights=weight, minlength=len(classes))
     weight = weight * np.divide(count, drawn, out=np.zeros_like(count), where=drawn > 0)[labels]
     return ShardedData(
@@ -96,20 +96,20 @@ def survey(shards: Shards, reading: SampleReading) -> ShardedData:
 
 
 def _with_weights_of_classes(shards, reading):
-    """Give a reading the weight of every class of all shards: a shard may lack some."""
+    """Return a reading with the weights of classes over all shards, because a shard may lack classes."""
     found = shards.map(_count_classes, replace(reading, class_weight=None))
     names = sorted_classes([classes for classes, _ in found])
     count = np.zeros(len(names))
     for classes, own in found:
         count[np.searchsorted(names, classes)] += own
     weights = class_weights(reading.class_weight, names, count).tolist()
-    # A class of weight zero has no sample that counts, but a name.
+    # A class of weight zero has no samples that count, but still has a name.
     classes = names if reading.classes is None else reading.classes
     return replace(reading, classes=classes, class_weight=dict(zip(names.tolist(), weights, strict=True)))
 
 
 def _count_classes(shard, reading):
-    """Return the classes that a shard has, and the weight of the samples of each."""
+    """Return the classes in a shard, and the total weight of the samples of each class."""
     with shard.named_in_errors():
         _, classes, labels, weight, _ = reading.read(*shard.load())
     count = np.bincount(labels, weights=weight, minlength=len(classes))
@@ -130,7 +130,7 @@ def _survey(shard, request):
     reading, per_class = request
     shard.cache.clear()
     with shard.named_in_errors(), single_threaded_blas():
-        # What is checked here need not be loaded again, unless memory is short or the shard moves.
+        # Cache the samples that were checked, to save a second load unless memory is short or the shard moves.
         shard.cache["samples"] = attributes, classes, labels, weight, X = reading.read(*shard.load())
         rng, rows = np.random.default_rng(shard.number), []
         for c in range(len(classes)):
@@ -152,7 +152,7 @@ def _survey(shard, request):
 
 
 class ShardedBlocks:
-    """The :class:`SampleBlocks` of every shard, which stay where the shard is."""
+    """The :class:`SampleBlocks` of every shard, which stay where the shards are."""
 
     def __init__(self, kept, n_features):
         self._kept = kept
@@ -161,12 +161,12 @@ class ShardedBlocks:
         self.total_weight = float(self.class_weight.sum())
 
     def total_of(self, function, params, *arguments, n_threads=1):
-        """Return a sum over samples that a function of blocks gives."""
+        """Return the sum over all samples that ``function`` computes from the blocks."""
         return self._kept.total(_total, function, params, arguments, changes=False)
 
 
 def _blocks(reading, classes, units, shard):
-    """Return the samples of a shard in standardised units, in blocks."""
+    """Load the samples of a shard and return them in standardised units, in blocks."""
     _, names, labels, weight, X = shard.cache.pop("samples", None) or reading.read(*shard.load())
     labels = np.searchsorted(classes, names[labels])
     return SampleBlocks(units.standardise(X), labels, weight, len(classes))

@@ -1,7 +1,7 @@
-"""Solvers of a criterion from one start: expectation-maximisation, L-BFGS and stochastic gradient descent.
+"""Solvers that optimise a criterion from one start: expectation-maximisation, L-BFGS and stochastic gradient descent.
 
-The last two move the flat vector of all parameters in units of their standard errors, the diagonal scaling
-by the Fisher information.
+The last two work on the flat vector of all parameters in units of their standard errors, a diagonal scaling by the
+Fisher information.
 """
 
 from collections import deque
@@ -27,21 +27,21 @@ from sklearn_crf.optimize import minimize_lbfgs, minimize_sgd
 
 
 class Ascent(NamedTuple):
-    """Parameters at which a solver ended, and the losses on its way."""
+    """Final parameters of a solver, and the losses on the way."""
 
     params: MixtureParameters
-    losses: np.ndarray  # after every iteration: -(criterion + log prior) / total weight, from the start on
+    losses: np.ndarray  # -(criterion + log prior) / total weight at the start and after each iteration
     converged: bool
     was_stopped: bool = False  # by a callback
 
 
 class NegativeCriterion:
-    """Mean negative criterion minus log prior, over flat vectors."""
+    """Loss of a flat vector: the mean negative criterion minus the log prior."""
 
     def __init__(self, samples, data, criterion, prior, packing, n_threads=1):
         self.samples, self.data = samples, data
         self.criterion, self.prior = criterion, prior
-        # The prior belongs to all samples, so that a batch carries its share of it.
+        # The prior belongs to all samples together; a mini-batch gets its share.
         self.prior_share = 1.0 / data.total_weight
         self.packing, self.n_threads = packing, n_threads
 
@@ -58,20 +58,20 @@ class NegativeCriterion:
         return -(value / data.total_weight + self.prior.log_density(params) * share), -flat
 
     def of_rows(self, rows, vector):
-        """Estimate of the loss and its gradient from some samples."""
+        """Estimate the loss and its gradient from some samples."""
         samples = self.samples
         batch = samples.batch(rows)
         data = SampleBlocks(batch.X, batch.labels, batch.weight, len(self.data.class_weight))
-        # Normalised by the expected weight of a batch, so that samples count in proportion in any batch.
+        # Divide by the expected weight of a mini-batch, so that samples count equally in all mini-batches.
         data.total_weight = self.data.total_weight / len(samples.X) * len(rows)
         return self(vector, data)
 
 
 class ScaledCriterion:
-    """A criterion over ``z = (x - lowest) / standard error``, with ``z >= 0`` for the entries of the noise."""
+    """A criterion as a function of ``z = (x - lowest) / standard error``, with ``z >= 0`` for entries of the noise."""
 
     def __init__(self, objective, start, lengths=None):
-        # lengths: (size,), those of the unit vectors in flat vectors; None are the standard errors at the start
+        # lengths: (size,), unit of each entry in flat vectors; None uses the standard errors at the start
         self.objective = objective
         packing = objective.packing
         low, self._high = objective.prior.log_noise_bounds
@@ -91,7 +91,7 @@ class ScaledCriterion:
 
     @property
     def value(self):
-        """That at the start."""
+        """Loss at the start."""
         return self._at_start[0]
 
     def project(self, z):
@@ -107,15 +107,15 @@ class ScaledCriterion:
         return self._at(z, lambda vector: self.objective.of_rows(rows, vector))
 
     def slope_of_rows(self, rows, z):
-        """Return the gradient of some samples alone."""
+        """Return the gradient, estimated from some samples."""
         return self.of_rows(rows, z)[1]
 
     def coordinates(self, vector):
-        """Return the nearest z of a flat vector."""
+        """Return the feasible z that is nearest to a flat vector."""
         return self.project((vector - self._lowest) / self.lengths)
 
     def vector(self, z):
-        """Return the flat vector of a z."""
+        """Return the flat vector for a z."""
         x = self._lowest + z * self.lengths
         log_noise = self.objective.packing.split(x)[4]
         np.minimum(log_noise, self._high, out=log_noise)
@@ -130,10 +130,10 @@ class ScaledCriterion:
 
 
 def fisher_information(params, class_share):
-    """Diagonal of the Fisher information per sample of labelled samples whose components are known.
+    """Return the diagonal of the Fisher information per sample, if labels and components of samples are known.
 
-    For a Gaussian it is ``Sigma^-1_jj`` in a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` in a loading (without the term
-    that is of second order in the inverse) and ``(Psi_jj Sigma^-1_jj)^2 / 2`` in the logarithm of the noise.
+    For a Gaussian the entry is ``Sigma^-1_jj`` for a mean, ``Sigma^-1_jj (L' Sigma^-1 L)_kk`` for a loading (without
+    the term of second order in the inverse), and ``(Psi_jj Sigma^-1_jj)^2 / 2`` for the log noise.
     """
     # class_share: (C,)
     precision = precisions(params)
@@ -153,18 +153,18 @@ def fisher_information(params, class_share):
 
 
 def standard_errors(packing, params, class_share):
-    """Return standard errors from one sample for every entry of the flat vector, bounded for little information."""
+    """Return the standard errors of the entries of the flat vector for a single sample, limited to a range."""
     information = packing.pack(fisher_information(params, class_share))
     return 1 / np.sqrt(np.maximum(information, 1e-6 * information.max()))
 
 
 def ignore_iterations(loss, params):
-    """Take the place of a callback that asks for no stop."""
+    """Do nothing and return False, in place of a callback that never asks to stop."""
     return False
 
 
 def _checked_ascent(found, objective, start, *arguments):
-    """Check the end of an ascent: parameters have the shapes of the start."""
+    """Return the result of a solver after checking that its parameters have the shapes of the start."""
     if not isinstance(found, Ascent) or not isinstance(found.params, MixtureParameters):
         raise TypeError(f"an Ascent with MixtureParameters is needed, got {type(found).__name__}.")
     for name, values in vars(start).items():
@@ -175,7 +175,7 @@ def _checked_ascent(found, objective, start, *arguments):
 
 
 class MixtureSolver(ChecksOwnMethods, HoldsOptions):
-    """Base of the solvers; a subclass writes ``_minimize`` with the arguments of ``minimize``."""
+    """Base class of the solvers; subclasses implement ``_minimize`` with the arguments of ``minimize``."""
 
     _returns: ClassVar[dict] = {"_minimize": _checked_ascent}
     _parameter_constraints: ClassVar[dict] = {}
@@ -197,14 +197,14 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
         objective : NegativeCriterion
         start : MixtureParameters
         max_iter : int
-            Most iterations, or epochs.
+            Maximum number of iterations or epochs.
         tol : float
-            As the solver says.
+            Tolerance, as documented in each solver.
         seed : int
-            Draws the order of the samples, if the solver is stochastic.
+            Determines the order of the samples, if the solver is stochastic.
         on_iteration : callable
-            ``on_iteration(loss, params)`` after each iteration, ``params`` a function without arguments; a true value
-            asks to stop.
+            ``on_iteration(loss, params)`` is called after each iteration, where ``params`` is a function without
+            arguments. A true value asks the solver to stop.
 
         Returns
         -------
@@ -218,25 +218,26 @@ class MixtureSolver(ChecksOwnMethods, HoldsOptions):
 
 @dataclass(eq=False, repr=False)
 class EM(MixtureSolver):
-    r"""Expectation-maximisation of the joint likelihood; no iteration lowers it.
+    r"""Expectation-maximisation of the joint likelihood, in which no iteration lowers the likelihood.
 
     .. math::
         \theta_{t+1} = M(\theta_t) = \operatorname{argmax}_\theta \; \sum_i w_i \,
         \mathbb{E}_{P(s, z \mid x_i, c_i, \theta_t)} \log P(x_i, c_i, s, z \mid \theta)
 
-    Where components overlap its steps shrink by a factor :math:`\lambda` close to 1. With
+    If components overlap, the steps shrink by a factor :math:`\lambda` close to 1 per iteration. With
     :math:`r = M(\theta) - \theta` and :math:`v = M(M(\theta)) - M(\theta) - r`, extrapolation goes to
 
     .. math::
         \theta + 2 a r + a^2 v, \qquad a = \frac{\lVert r \rVert}{\lVert v \rVert} \approx \frac{1}{1 - \lambda}
 
-    wherever the likelihood is no lower there. It needs ``objective="joint"`` and samples without missing values.
-    Iterations end when all further ones together would gain less than ``tol`` per sample: one that gains :math:`g`
-    leaves about :math:`g \lambda^2 / (1 - \lambda^2)`.
+    unless the likelihood is lower there. The solver needs ``objective="joint"`` and samples without missing values.
+    Iterations end when all further iterations together are estimated to gain less than ``tol`` per sample. An
+    iteration that gains :math:`g` leaves about :math:`g \lambda^2 / (1 - \lambda^2)` to gain.
 
-    With one component per class, more than 32 features, as many samples a class and no prior on loadings, one pass
-    collects the scatter matrices :math:`T` of the classes. Each iteration then begins with the loadings that are most
-    likely for its noise in the span of the present ones :math:`L` and of :math:`T \Sigma^{-1} L`.
+    A faster method applies if there is one component per class, more than 32 features, at least as many samples per
+    class, and no prior on loadings. One pass then collects the scatter matrices :math:`T` of the classes. Each
+    iteration begins with the most likely loadings for its noise in the span of the current loadings :math:`L` and of
+    :math:`T \Sigma^{-1} L`.
 
     Parameters
     ----------
@@ -270,13 +271,13 @@ class EM(MixtureSolver):
     accelerate: bool = True
 
     def _minimize(self, objective, start, max_iter, tol, seed, on_iteration):
-        # Noise below its floor would be lifted by the first step, and the likelihood would fall.
+        # The first step would raise noise below the floor, and the likelihood would fall.
         current = replace(start, log_noise=np.clip(start.log_noise, *objective.prior.log_noise_bounds))
         steps = _EMSteps(objective, current, max_iter, on_iteration)
         extrapolation = _Extrapolation(objective, current)
         loss, following = steps.take(current)
         n_closed = 0
-        # After an extrapolation the next steps move along fast directions, and their factors are too small.
+        # Use the largest of the last factors: after an extrapolation, steps in fast directions give too small factors.
         factors: deque = deque(maxlen=5)
         while not steps.are_over:
             previous, current = current, following
@@ -294,18 +295,18 @@ class EM(MixtureSolver):
 
 
 def _left_to_gain(gain, factor):
-    """Estimate of what all later iterations gain together, where steps shrink by ``1 - 1 / factor``."""
+    """Estimate the total gain of all later iterations if steps shrink by ``1 - 1 / factor``."""
     shrinkage = max(1 - 1 / factor, 0.0) ** 2
     return max(gain, 0.0) * shrinkage / (1 - shrinkage) if shrinkage < 1 else np.inf
 
 
 class _EMSteps:
-    """Iterations of expectation-maximisation, and the losses of those that were kept."""
+    """Iterations of expectation-maximisation, with the losses of the iterations that were kept."""
 
     def __init__(self, objective, start, max_iter, on_iteration):
         self._objective, self._on_iteration = objective, on_iteration
         self._step = em_steps(start, objective.data, objective.prior, objective.n_threads)
-        self._n_left = max_iter + 1  # the first one computes the loss of the start
+        self._n_left = max_iter + 1  # the first step computes the loss of the start
         self.was_stopped = False
         self.losses = []
 
@@ -314,7 +315,7 @@ class _EMSteps:
         return self.was_stopped or self._n_left == 0
 
     def take(self, params, limit=np.inf):
-        """Return the loss of parameters and what follows them; keep the loss unless it exceeds the limit."""
+        """Return the loss of parameters and the next parameters; record the loss unless it exceeds the limit."""
         checkpoint()
         value, following = self._step(params)
         loss = -value / self._objective.data.total_weight
@@ -327,7 +328,7 @@ class _EMSteps:
 
 
 class _Extrapolation:
-    """Extrapolation of sequences of parameters, in units of their standard errors at the start."""
+    """Extrapolation from three successive parameters, in units of their standard errors at the start."""
 
     def __init__(self, objective, start):
         self._objective, self._packing = objective, objective.packing
@@ -336,7 +337,7 @@ class _Extrapolation:
         self._longest = 4.0
 
     def factor(self, previous, current, following):
-        """Return ``a``, limited by the lengths that have succeeded so far."""
+        """Return ``a``, the factor by which to extrapolate from three successive parameters."""
         first, second, third = (self._packing.pack(params) / self._scale for params in (previous, current, following))
         self._start, self._step = first, second - first
         self._turn = third - second - self._step
@@ -344,7 +345,7 @@ class _Extrapolation:
         return np.linalg.norm(self._step) / turn if turn > 0 else 1.0
 
     def take(self, steps, current, loss, following):
-        """Go on from the extrapolated parameters if they are no worse than ``current``, else from ``following``."""
+        """Continue from the extrapolated parameters if these are no worse than ``current``, or from ``following``."""
         a = min(float(np.linalg.norm(self._step) / np.linalg.norm(self._turn)), self._longest)
         params = self._packing.unpack((self._start + 2 * a * self._step + a * a * self._turn) * self._scale)
         low, high = self._objective.prior.log_noise_bounds
@@ -364,13 +365,13 @@ class _Extrapolation:
 class ScaledLBFGS(MixtureSolver):
     """Limited-memory BFGS over all parameters in units of their standard errors, for any criterion.
 
-    It ends when no entry of the scaled projected gradient exceeds ``tol``, or 20 iterations together have gained less
+    It stops when no entry of the scaled projected gradient exceeds ``tol``, or when 20 iterations together gain less
     than ``tol`` per sample.
 
     Parameters
     ----------
     history_size : int, default=20
-        Steps whose changes of the gradient are kept.
+        Number of steps whose changes of the gradient are kept.
 
     See Also
     --------
@@ -411,9 +412,9 @@ class ScaledLBFGS(MixtureSolver):
 def _descended(
     problem: Any, start: np.ndarray, value: float, max_iter: int, tol: float, history_size: int, callback: Callable
 ) -> tuple[Any, bool, bool]:
-    """Return the result of L-BFGS, whether it has ended, and whether the callback stopped it."""
-    # value: that of the start; has ended: the gradient vanishes, or the last iterations gained too little
-    # callback: called after each iteration; True stops, which shows nothing
+    """Run L-BFGS and return its result, whether it has converged, and whether the callback stopped it."""
+    # value: loss at the start; converged: the gradient vanishes, or the last iterations gained too little
+    # callback: called after each iteration; returning True stops without convergence
     latest: deque = deque([value], maxlen=N_FLAT + 1)
     was_stopped = False
 
@@ -438,18 +439,18 @@ class ScaledSGD(MixtureSolver):
     .. math::
         \theta_{t+1} = \theta_t - \eta_t S^2 \tilde g_t
 
-    with the diagonal ``S`` of the standard errors that one sample gives the parameters. It ends when five epochs in a
-    row gain less than ``tol``, with the best parameters at the end of an epoch. It has converged if L-BFGS from there
-    ends before it gains a hundredth of what all epochs gained.
+    with the diagonal matrix ``S`` of the standard errors of the parameters for a single sample. It stops after five
+    consecutive epochs that gain less than ``tol``, and returns the best parameters at the end of an epoch. It counts as
+    converged if L-BFGS from there stops before it gains a hundredth of the gain of all epochs.
 
     Parameters
     ----------
     step_size : float, default=0.1
-        :math:`\eta_0`.
+        Initial step size :math:`\eta_0`.
     step_schedule : {"sqrt", "annealed", "constant"}, default="sqrt"
         After ``t`` epochs :math:`\eta` is :math:`\eta_0 / \sqrt{1 + t}`, :math:`\eta_0 / (1 + t)` or :math:`\eta_0`.
     batch_size : int, default=256
-        Samples of one step.
+        Number of samples per step.
 
     See Also
     --------
@@ -499,7 +500,7 @@ class ScaledSGD(MixtureSolver):
 
     @staticmethod
     def _leaves_little(problem: Any, epochs: Any, max_iter: int, tol: float) -> bool:
-        """Return whether a descent from the best parameters ends close by: steps that gain little show nothing."""
+        """Return whether L-BFGS from the best parameters gains little: small gains of epochs alone prove nothing."""
         least = min(epochs.losses)
         floor = least - max(tol, SHARE_LEFT * (epochs.losses[0] - least))
         options = max_iter, tol, 20, lambda point: point.fun < floor
@@ -508,7 +509,7 @@ class ScaledSGD(MixtureSolver):
 
 
 class _Epochs:
-    """Callback that computes the loss over all samples after each epoch, and stops when it no longer falls."""
+    """Callback that computes the loss over all samples after each epoch, and stops when the loss no longer falls."""
 
     def __init__(self, problem, tol, on_iteration):
         self._problem, self._tol, self._on_iteration = problem, tol, on_iteration
@@ -516,7 +517,7 @@ class _Epochs:
 
     def __call__(self, point):
         value, _ = self._problem(point.x)
-        if not np.isfinite(value):  # steps are too long, and later ones no better
+        if not np.isfinite(value):  # steps are too long, and later ones will not be better
             return True
         least = min(self.losses)
         self.n_stale = 0 if value < least - self._tol else self.n_stale + 1

@@ -1,6 +1,6 @@
 """Initial values: k-means within each class, then principal components of each cluster.
 
-They do not depend on the criterion: joint, conditional and multi-conditional training start from the same values.
+They do not depend on the criterion: joint, conditional and multi-conditional training start from equal values.
 """
 
 import numpy as np
@@ -14,18 +14,18 @@ from sklearn_crf.mfa._parameters import MixtureParameters, n_noise_groups
 
 
 def start_of_class(c, X, labels, weight, assign, *, n_components, n_factors, seed):
-    """Weights, means, loadings and the variances that these leave, of each part of a class."""
-    # X: (n, d); labels: (n,); weight: (n,); assign: function of c, samples and weights that gives the part of each
+    """Return the weight, mean, loadings and residual variances of each cluster of a class."""
+    # X: (n, d); labels: (n,); weight: (n,); assign: function of c, samples and weights that returns clusters of samples
     rows = np.flatnonzero(labels == c)
-    # Picking rows by an index holds the lock of the interpreter, which ``take`` and ``compress`` do not.
+    # ``take`` and ``compress`` release the interpreter's lock; indexing does not.
     X_c, w_c = filled(X.take(rows, axis=0), weight[rows]), weight[rows]
     part = assign(c, X_c, w_c)
     return [_of_cluster(X_c, w_c, part == k, n_factors, seed) for k in range(n_components)]
 
 
 def _of_cluster(X, weight, own, n_factors, seed):
-    """Weight, mean, loadings and what these leave of some of the samples of a class."""
-    # A cluster too small to have directions of its own borrows those of its class.
+    """Return the weight, mean, loadings and residual variances of one cluster of a class."""
+    # A cluster that is too small to have its own directions uses the directions of its class.
     n_own = own.sum()
     of_class, of_cluster = (X, weight), _rows(own, X, weight)
     mean = _weighted_mean(*(of_cluster if n_own else of_class))
@@ -34,17 +34,17 @@ def _of_cluster(X, weight, own, n_factors, seed):
 
 
 def _rows(chosen, X, weight):
-    """Return some samples and their weights, without copies of all."""
+    """Return the chosen samples and their weights, without a copy if all are chosen."""
     return (X, weight) if chosen.all() else (X.compress(chosen, axis=0), weight[chosen])
 
 
 def _weighted_mean(X, weight):
-    # Not np.average, which makes a weighted copy of all samples; ``@`` holds the lock where one factor is a row.
+    # np.average would make a weighted copy of all samples. ``@`` holds the interpreter's lock if a factor is a row.
     return weight.dot(X) / weight.sum()
 
 
 def start_parameters(classes, noise, floor):
-    """Parameters from what :func:`start_of_class` has found for each class."""
+    """Combine the results of :func:`start_of_class` for all classes into parameters."""
     n_classes = len(classes)
     clusters = (cluster for clusters in classes for cluster in clusters)
     counts, means, loadings, residual = map(np.array, zip(*clusters, strict=True))
@@ -55,14 +55,14 @@ def start_parameters(classes, noise, floor):
     pooled = np.zeros((group[-1] + 1, means.shape[1]))
     np.add.at(pooled, group, counts.reshape(-1, 1) * residual)
     pooled /= np.bincount(group, weights=counts.ravel())[:, None]
-    # Starting at the floor would pin the noise there before anything is learned.
+    # Noise that starts at the floor would stay there before anything is learned.
     log_noise = np.log(np.maximum(pooled, max(floor, 1e-4)))
     log_prior = np.log(per_class / per_class.sum())
     return MixtureParameters(log_prior, np.log(counts / per_class[:, None]), means, loadings, log_noise)
 
 
 def filled(X, weight):
-    """``X`` with the weighted mean of a feature where its value is missing (0 if it is missing throughout)."""
+    """Return ``X`` with missing values replaced by the weighted mean of their feature, or 0 if it is never observed."""
     missing = np.isnan(X)
     if not missing.any():
         return X
@@ -72,10 +72,11 @@ def filled(X, weight):
 
 
 def principal_loadings(X, weight, n_factors, seed):
-    """Probabilistic principal components: loadings, and the variance that they leave to each feature.
+    """Compute probabilistic principal components: loadings, and the residual variance of each feature.
 
-    Loadings are ``u sqrt(e - r)`` with ``e`` the leading eigenvalues of the weighted covariance and ``r`` the mean of
-    the others, kept above 0 because loadings of exactly 0 are a stationary point of every criterion.
+    The loadings are ``u sqrt(e - r)``, where ``e`` are the leading eigenvalues of the weighted covariance and ``r`` is
+    the mean of the others. They are kept above 0, because loadings of exactly 0 are a stationary point of every
+    criterion.
     """
     total = weight.sum()
     centred = X - _weighted_mean(X, weight)
@@ -92,8 +93,8 @@ def principal_loadings(X, weight, n_factors, seed):
         found = len(singular)
         values, vectors = np.zeros(n_factors), np.zeros((n_features, n_factors))
         values[:found], vectors[:, :found] = singular**2, rows.T
-    # Directions without variance are arbitrary, and rounding would choose them: take axes instead. Features are
-    # standardised, so that a class of one distinct sample, whose variance is rounding throughout, is found too.
+    # Directions without variance would be determined by rounding, so use axes instead. The threshold is absolute for
+    # standardised features, so that it also detects a class of equal samples, whose variance is pure rounding.
     empty = np.flatnonzero(values <= 1e-10 * max(variances.sum(), 1.0))
     vectors[:, empty] = np.eye(n_features)[:, empty]
     values = np.maximum(values, 0)
@@ -103,10 +104,10 @@ def principal_loadings(X, weight, n_factors, seed):
 
 
 def kmeans_partition(n_components, seed):
-    """Partition by one run of k-means with the seed.
+    """Return a function that partitions the samples of a class by one run of k-means.
 
-    In a large class the run starts from the best of three on some of its samples, which is cheaper than one run from
-    random samples of all and seldom merges two clusters.
+    In a large class the run starts from the best of three runs on a subset of samples. This is cheaper than one run
+    on all samples from random centres, and seldom merges two clusters.
     """
 
     def assign(c, X, weight):
@@ -121,7 +122,7 @@ def kmeans_partition(n_components, seed):
         rows = rng.choice(len(X), _tuning.START_SAMPLES, replace=False)
         some = X[rows], weight[rows]
         runs = [_lloyd(*some, _seeds(*some, n_components, rng)) for _ in range(3)]
-        # Of runs that have come to the same clusters the first, whatever rounding says.
+        # Choose the first of the runs that found equal clusters, whatever the rounding.
         least = min(inertia for inertia, _, _ in runs) * (1 + 1e-9)
         return _lloyd(X, weight, next(centres for inertia, _, centres in runs if inertia <= least))[1]
 
@@ -133,17 +134,17 @@ def _seeds(X, weight, n_components, rng):
 
 
 def _lloyd(X, weight, centres):
-    """Weighted sum of squared distances, partition and centres, as by scikit-learn's ``KMeans`` but in one call."""
+    """Run k-means and return the weighted sum of squared distances, the partition and the centres."""
     mean = np.full(len(X), 1 / len(X)).dot(X)
     spread = np.einsum("ij,ij->", X, X) / len(X) - mean @ mean
     labels, centres = np.empty(len(X), dtype=np.int64), centres.copy()
-    # As in scikit-learn, centres stand still where squares of their steps are below 1e-4 of the variance of a feature.
+    # The tolerance is as in scikit-learn: squared steps of centres below 1e-4 of the mean variance of a feature.
     inertia = k_means(X, weight, centres, labels, 300, 1e-4 * spread / X.shape[1])
     return inertia, labels, centres
 
 
 def random_partition(n_components, seed):
-    """Partition by the nearest of ``n_components`` samples drawn at random."""
+    """Return a function that partitions samples by the nearest of ``n_components`` randomly drawn samples."""
 
     def assign(c, X, weight):
         rng = np.random.default_rng((seed, c))
@@ -154,7 +155,7 @@ def random_partition(n_components, seed):
 
 
 def nearest_partition(means):
-    """Partition by the nearest given mean, ``means`` (C, K, d)."""
+    """Return a function that partitions samples by the nearest given mean, ``means`` (C, K, d)."""
 
     def assign(c, X, weight):
         return nearest(X, means[c])

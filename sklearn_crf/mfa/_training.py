@@ -1,4 +1,4 @@
-"""From labelled samples to the best of several restarts, or in one pass after the other, in standardised units."""
+"""Training in standardised units: the best of several restarts, or single passes of partial_fit."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +15,7 @@ from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
 
 def find_starts(samples, family, init, seeds, n_jobs=None):
-    """Find initial values of restarts, each with a seed, which do not depend on the criterion."""
+    """Find initial values for each restart, which has a seed; they do not depend on the criterion."""
     if isinstance(init, MixtureParameters):
         return [samples.units.to_standard(init) for _ in seeds]
     n_classes = int(samples.labels.max()) + 1
@@ -51,15 +51,15 @@ def _with_given(start, given, units):
 
 
 def train(data, plan, on_iteration=ignore_iterations, starts=None):
-    """Return the ends of all restarts, which run in parallel."""
-    # starts: pairs of parameters and a seed; None takes those of the plan
+    """Run all restarts in parallel and return their ends."""
+    # starts: pairs of parameters and a seed; None finds the starts of the plan
     family = plan.family
     if starts is None:
         found = find_starts(data.samples, family, plan.init, plan.seeds, plan.n_jobs)
         starts = list(zip(found, plan.seeds, strict=True))
-    # Restarts on shards go one after the other: each asks for sums over all of them.
+    # Restarts on shards run one after the other, because each needs sums over all shards.
     n_jobs = plan.n_jobs if data.is_in_memory else 1
-    # Other processes could not tell anybody of iterations.
+    # Use threads if there is a callback, because other processes could not report iterations.
     map_restarts = map_coarse if data.is_in_memory and on_iteration is ignore_iterations else map_tasks
     shape = int(data.present.sum()), len(data.constant)
     packing = family.packing(*shape)
@@ -72,7 +72,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
                 limits = {"max_iter": plan.max_iter, "tol": plan.tol, "seed": seed}
                 return plan.solver.minimize(objective, start, **limits, on_iteration=on_iteration)
 
-        # Where fewer restarts are left than threads, several share each of them.
+        # If fewer restarts are left than threads, several threads share each of these restarts.
         n_together = len(starts) - len(starts) % split_threads(n_jobs, len(starts))[0]
         lots = starts[:n_together], starts[n_together:]
         with single_threaded_blas():
@@ -80,7 +80,7 @@ def train(data, plan, on_iteration=ignore_iterations, starts=None):
 
 
 def best_of(ends):
-    """Return the restart of the smallest loss; raise ValueError if none is finite."""
+    """Return the restart with the smallest loss, or raise ValueError if no loss is finite."""
     losses = np.array([end.losses.min() for end in ends])
     if not np.isfinite(losses).any():
         raise ValueError(
@@ -90,10 +90,10 @@ def best_of(ends):
 
 
 def online_pass(samples, family, n_classes, find_start, former, rng):
-    """Make one step for each mini-batch of samples, in random order; return the parameters that all steps come to."""
-    # find_start: function without arguments that gives the parameters before the first step
-    # former: state of the former pass, None before the first; rng: RandomState that draws the order
-    # returns parameters and dict of arrays and numbers, the state of the next pass
+    """Make a step for each mini-batch of samples in random order, and return the averaged parameters and the state."""
+    # find_start: function without arguments that returns the parameters before the first step
+    # former: state after the previous pass, None for the first pass; rng: RandomState that determines the order
+    # returns: parameters, and the state for the next pass as a dict of arrays and numbers
     shape = n_classes, samples.X.shape[1]
     packing = family.packing(*shape)
     data = SampleBlocks(samples.X, samples.labels, samples.weight, n_classes)

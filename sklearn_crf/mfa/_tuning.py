@@ -1,57 +1,58 @@
-"""Constants of mixtures of factor analysers that were tuned, and what each trades."""
+"""Tuned constants of mixtures of factor analysers, with the trade-off behind each constant."""
 
-# Samples of each class that initial values are found from: k-means takes its start from so many of a large class, and
-# shards send so many together. More take longer, and fewer merge clusters of few samples.
+# Number of samples per class for initial values, in k-means on a large class and in total from shards. More samples
+# take longer, fewer merge small clusters.
 START_SAMPLES = 3000
 
-# Features from which on a few leading components are found faster by random projections than by the eigenvectors of
-# the covariance.
+# Number of features above which random projections find a few leading components faster than the eigenvectors of the
+# covariance.
 MAX_FEATURES_FOR_EIGH = 100
 
-# Features beyond which second moments (d x d) cost more than the projections (d x p) that they replace.
+# Number of features above which second moments (d x d) cost more than the projections (d x p) that they replace.
 MAX_FEATURES_FOR_SECOND_MOMENTS = 32
 
-# Steps over loadings and noise for one pass over the data where second moments make them cheap.
+# Steps over loadings and noise per pass over the data, if second moments make them cheap.
 N_FACTOR_STEPS = 3
 
-# Numbers that second moments of all classes may take (128 MB).
+# Maximum number of entries of the second moments of all classes (128 MB).
 MAX_CLASS_MOMENTS = 2**24
 
-# Iterations of expectation-maximisation in a row that must leave less than the tolerance, as one small gain can be an
-# accident. More make fits longer.
+# Number of consecutive iterations of expectation-maximisation that must leave less than the tolerance, because a
+# single small gain can be an accident. A larger number makes fits longer.
 N_CLOSED = 2
 
-# Iterations of L-BFGS that must together gain less than the tolerance: the last ones may move along variances of
-# features that are almost constant, whose gradients stay large. Fewer end some fits early.
+# Number of iterations of L-BFGS that must together gain less than the tolerance. The last iterations may move along
+# variances of almost constant features, whose gradients stay large. A smaller number ends some fits early.
 N_FLAT = 20
 
-# Epochs of stochastic gradient descent without a gain before it ends.
+# Number of epochs without a gain after which stochastic gradient descent ends.
 N_STALE = 5
 
-# Share of what epochs have gained that they may leave to a descent. A smaller one calls fewer fits converged.
+# Share of the gain of all epochs that may be left to a descent. With a smaller share fewer fits count as converged.
 SHARE_LEFT = 0.01
 
-# Samples of one step of partial_fit, and its first length in standard errors from one sample. Longer steps learn faster
-# from the first samples and settle later.
+# Samples per step of partial_fit, and the first step size in standard errors for one sample. Longer steps learn faster
+# from the first samples and converge later.
 BATCH_SIZE, STEP_SIZE = 64, 0.1
 
-# A value is isolated where it is so many times as far from the median as nine in ten values of its class and feature,
-# and so many times as far as the farthest of the others. Smaller numbers take tails of distributions for mistakes.
+# Criteria for isolated values. Their distance from the median exceeds the 90 % quantile of distances in the class and
+# feature by the first factor, and exceeds the largest distance of other values by the second. Smaller factors mistake
+# tails of distributions for errors.
 TIMES_AS_FAR, LEAST_GAP = 100, 10
 
-# Values that a class needs to have isolated ones, and that quantiles are estimated from.
+# Minimum number of values in a class with isolated values, and maximum number from which quantiles are estimated.
 LEAST_VALUES, MOST_VALUES = 10, 2000
 
-# Most distinct isolated values, and their share of a class: more of them are a component.
+# Maximum number of distinct isolated values, and their maximum share of a class: more of them form a component.
 MOST_DISTINCT, LARGEST_SHARE = 5, 0.01
 
-# Samples of a block at least and at most: shorter ones fill the vectors and products of kernels less, longer ones leave
-# threads without work.
+# Smallest and largest number of samples of a block. Smaller blocks use vector instructions less well; larger blocks
+# leave threads without work.
 BLOCK_SAMPLES = 256, 2048
 
-# Numbers that arrays of a block of rows have at most at prediction of factors: longer blocks leave the cache.
+# Maximum number of entries of the scratch arrays of a block in predictions: larger blocks exceed the cache.
 BLOCK_NUMBERS = 2**19
 
-# Numbers that one task looks for missing ones among, some milliseconds: threads need not try whether to share shorter
-# tasks.
+# Number of entries that one task searches for missing values, which takes some milliseconds. Sharing smaller tasks
+# among threads does not pay.
 NUMBERS_OF_A_TASK = 2**22

@@ -1,4 +1,4 @@
-"""Transformers on lattices, in scikit-learn's sense."""
+"""Transformers with scikit-learn's interface for images, sequences and other structured examples."""
 
 from sklearn_crf.preprocessing._adaptive_filters import AdaptiveFilters
 from sklearn_crf.preprocessing._classifier_scores import ClassifierScores

@@ -1,4 +1,4 @@
-"""The filter bank that images get by default, by how far they are off their targets."""
+"""Default filter bank for images, chosen by their noise level."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -7,27 +7,28 @@ from sklearn_crf.preprocessing._filter_bank import ChannelUnion, FilterBank
 from sklearn_crf.preprocessing._patch_denoisers import PatchAverages, PatchGroups, PatchShrinkage, averages_of_noise
 from sklearn_crf.preprocessing._tuning import N_THRESHOLDS, NOISE_SPREAD, THRESHOLDS
 
-# Groups of patches that take a fifth of the time of the transformer's own, but for the pilot that is there already.
+# Options of PatchGroups that take a fifth of the default time, not counting the pilot, which is shared.
 _QUICK_GROUPS = {"search_radius": 12, "step": 8}
 
-# Names of banks that go by the noise: the second finds groups of patches more thoroughly.
+# Names of banks that adapt to the noise; the second searches for groups of patches more thoroughly.
 DEFAULT_BANKS = "auto", "groups"
 
-# Transformers that may make the channels of a field.
+# Transformers that can produce the channels of a field.
 TRANSFORMERS_OF_BANKS = FilterBank, PatchShrinkage, PatchAverages, PatchGroups, ChannelUnion
 
-# Images of more channels are taken to be features already.
+# Images with more channels are assumed to be features already.
 MOST_CHANNELS = 4
 
 
 def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, scale=1.0):
-    """Return derivatives of Gaussians, and copies of the image denoised in proportion to its noise.
+    """Return a bank of derivatives of Gaussians and of copies of the image, denoised according to its noise.
 
-    By thresholds, by averages over similar patches and by groups of patches, of many patches if these are asked for.
+    The copies are denoised by thresholding, by averaging similar patches, and by groups of patches. With ``has_groups``
+    the groups are searched for thoroughly.
     """
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D); weight: of each image
-    # noise: of each image, where it is known
-    # scale: what images of the user were multiplied by; numbers are short in their units
+    # noise: of each image, or None if it is not known
+    # scale: factor by which the user's images were multiplied; thresholds are rounded to few digits in the user's units
     levels = [_deviation(x, y) for x, y in zip(inputs, targets, strict=True)] if noise is None else noise
     quantiles = weighted_quantiles(levels, weight, (0.1, 0.5, 0.9))
     low, middle, high = (scale * float(f"{level / scale:.4g}") for level in quantiles)
@@ -44,7 +45,7 @@ def default_bank(inputs, targets, weight=None, noise=None, has_groups=False, sca
 
 
 def bank_in_units(bank, scale):
-    """Return a filter bank whose thresholds are in units of images that are multiplied by a number."""
+    """Convert a filter bank's thresholds to units of images that are multiplied by ``scale``."""
     if isinstance(bank, ChannelUnion):
         return ChannelUnion([bank_in_units(part, scale) for part in bank.transformers], n_jobs=bank.n_jobs)
     if scale == 1:
@@ -56,14 +57,14 @@ def bank_in_units(bank, scale):
 
 
 def weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: ArrayLike) -> np.ndarray:
-    """Return quantiles by linear interpolation, in which a value of weight k counts as k equal values."""
+    """Return quantiles by linear interpolation, where a value of weight k counts as k equal values."""
     values, shares = (np.asarray(numbers, dtype=np.float64) for numbers in (values, shares))
     if weight is None:
         return np.quantile(values, shares)
     order = np.argsort(values, kind="stable")
     values, weight = values[order], np.asarray(weight, dtype=np.float64)[order]
     values, weight = values[weight > 0], weight[weight > 0]
-    # Ranks of the first and the last copy of each value.
+    # Ranks of the first and the last of the equal values.
     last = np.cumsum(weight) - 1
     first = np.minimum(last, last - weight + 1)
     ranks = shares * max(last[-1], 0.0)
@@ -71,7 +72,7 @@ def weighted_quantiles(values: ArrayLike, weight: ArrayLike | None, shares: Arra
 
 
 def _deviation(plane, target):
-    """Root mean square difference of input and target, or noise of the finest detail if their channels differ."""
+    """Return the root mean square difference of input and target, or estimated noise if their channels differ."""
     if plane.shape[-1] == target.shape[1]:
         squares = (plane.reshape(target.shape) - target) ** 2
         known = squares[~np.isnan(squares)]
@@ -87,6 +88,6 @@ def noise_of_detail(plane):
 
 
 def image_channels(bank, n_channels):
-    """Channels after a default bank, of n in all, that are not responses to filters."""
+    """Return the indices of channels after a default bank that are not filter responses, out of ``n_channels``."""
     n_filters = len(bank.transformers_[0].get_feature_names_out())
     return [*range(bank.n_channels_), *range(n_filters, n_channels)]
