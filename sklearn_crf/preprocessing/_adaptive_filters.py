@@ -1,4 +1,4 @@
-"""Images restored by linear filters that are learned for each kind of place: where it lies, and what is around it."""
+"""Image restoration by linear filters that are learned for each position in a period and each kind of structure."""
 
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
@@ -19,50 +19,50 @@ from sklearn_crf.preprocessing._tuning import BAND_ROWS, PULL_OF_PLACE, QUANTILE
 
 @options(kw_only=False)
 class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
-    r"""Grey images restored by learned linear filters, one for each place in a period and kind of structure.
+    r"""Restore grey images with learned linear filters, one for each position in a period and kind of structure.
 
     .. math::
         \hat y_s = m_s + w_{k(s)}^\top (x_{P(s)} - m_s), \qquad
         w_k = \arg\min_w \sum_{s : k(s) = k} (y_s - m_s - w^\top (x_{P(s)} - m_s))^2 + \lambda \| w - w_{p(k)} \|^2
 
-    with the window P(s) around a pixel and its mean :math:`m_s`. The kind k(s) is the place p of the pixel in blocks of
-    ``period`` rows and columns, and the angle, strength and coherence of the gradients around it. These are taken from
-    the image restored by the filters :math:`w_p` of the places alone, which is the first channel; :math:`\hat y` is
-    the second. Blocks are mirror images of themselves, so that places share filters. Images are continued by
-    reflection.
+    with the window P(s) around a pixel and its mean :math:`m_s`. The kind k(s) combines two properties. One is the
+    position p of the pixel in blocks of ``period`` rows and columns. The other is the angle, strength and coherence of
+    the gradients around the pixel. Gradients are computed on the image that is restored by the filters :math:`w_p` for
+    positions alone. This image is the first output channel; :math:`\hat y` is the second. Mirrored positions in a block
+    share filters. Images are extended by reflection.
 
-    In ``fit_transform`` the second channel of an image is by filters of the other half of the images, so that a model
-    that is trained on it trusts the filters no more than new images allow.
+    In ``fit_transform`` the second channel of an image uses filters that were learned from the other half of the
+    images. A model trained on this channel then relies on the filters no more than it should on new images.
 
     Parameters
     ----------
     period : int, default=1
-        Rows and columns of a block, from the first row and column on: 8 for images that were compressed by JPEG.
+        Number of rows and columns of a block, counted from the first row and column: 8 for JPEG-compressed images.
     radius : int, default=4
-        Rows and columns from a pixel to the border of P.
+        Number of rows and columns from a pixel to the border of its window P.
     n_angles : int, default=8
-        Angles of the gradients, from 0 to 180 degrees.
+        Number of intervals of gradient angles, from 0 to 180 degrees.
     n_strengths : int, default=4
-        Strengths of the gradients, with as many pixels each.
+        Number of intervals of gradient strength, with equally many pixels each.
     n_coherences : int, default=3
-        Degrees to which gradients agree, with as many pixels each.
+        Number of intervals of gradient coherence (how well directions agree), with equally many pixels each.
     shrinkage : float, default=100.0
-        Pull of the filters of a kind to those of its place, as strong as this many pixels.
+        Weight of the pull of the filters of a kind towards the filter of their position, in units of pixels.
     n_jobs : int or None, default=None
-        Threads over images; results do not depend on it.
+        Number of threads over images; results do not depend on it.
 
     Attributes
     ----------
     filters_ : ndarray of shape (n_kinds, (2 * radius + 1) ** 2 + 1)
-        Filters of all kinds, their constant last.
+        Filters of all kinds, each followed by its constant.
     place_filters_ : ndarray of shape (n_places, (2 * radius + 1) ** 2 + 1)
-        Filters of the places.
+        Filters of the positions alone, each followed by its constant.
     thresholds_ : list of ndarray
-        Of strengths, and of coherences.
+        Limits of the intervals of strength, and of coherence.
     n_channels_ : int
-        Channels of the images seen in ``fit``, one.
+        Number of channels of the images seen in ``fit``, which is one.
     reach_ : int
-        Rows or columns between a pixel and the farthest that its channels depend on.
+        Largest row or column distance between a pixel and the input pixels on which its channels depend.
 
     References
     ----------
@@ -111,7 +111,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
             Degraded images.
         y : array-like of the shapes of X
-            The same images, restored.
+            Undegraded images, in the order of X.
 
         Returns
         -------
@@ -121,21 +121,21 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            If images have more than one channel, or an image of y is not of the shape of that of X.
+            If images have more than one channel, or an image in y differs in shape from its image in X.
         """
         self._fit(X, y)
         return self
 
     @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """Learn the filters, and restore each training image by those of the other half of the images.
+        """Learn the filters, and restore each training image by filters learned from the other half of the images.
 
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
-            Degraded images; a single one is restored by its own filters.
+            Degraded images. A single image is restored by filters learned from itself.
         y : array-like of the shapes of X
-            The same images, restored.
+            Undegraded images, in the order of X.
 
         Returns
         -------
@@ -144,7 +144,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            As by ``fit``.
+            As in ``fit``.
         """
         planes, moments = self._fit(X, y)
         halves = [self.filters_] if len(planes) < 2 else [self._solved(moments[1 - half]) for half in (0, 1)]
@@ -157,7 +157,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return in_layout_of(X, found)
 
     def _fit(self, X, y):
-        """Return the planes of X, and the moments of both halves of them."""
+        """Return the planes of X, and the least-squares moments of both halves of the images."""
         planes, targets = (grey_planes(as_images(own), name, self) for own, name in ((X, "X"), (y, "y")))
         if len(planes) != len(targets):
             raise ValueError(f"y has {len(targets)} images, but X has {len(planes)}.")
@@ -205,13 +205,13 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
             moments.add(inputs, (target[rows] - means).ravel(), kinds.ravel())
 
     def _solved(self, moments):
-        """Solve for the filters of all kinds, drawn to those of their places."""
+        """Return the filters of all kinds, pulled towards the filters of their positions."""
         start = np.repeat(self.place_filters_, self._n_kinds // len(self.place_filters_), axis=0)
         off = moments.products - np.einsum("kij,kj->ki", moments.squares, start)
         return start + np.linalg.solve(moments.squares + self._pull * np.eye(self._size), off[..., None])[..., 0]
 
     def _bands(self, plane):
-        """Rows, means (h, W), inputs (h * W, size), places and whether angles are mirrored (h, W), band by band."""
+        """Yield rows, means (h, W), inputs (h * W, size), positions (h, W) and mirrored angles (h, W) of each band."""
         # plane: (H, W)
         side, shape = 2 * self.radius + 1, plane.shape
         padded = np.pad(plane, self.radius, mode="symmetric")
@@ -238,7 +238,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return found
 
     def _structure(self, plane):
-        """Angle, strength and coherence of the gradients around every pixel."""
+        """Return the angle, strength and coherence of the gradients around every pixel."""
         down, right = (_slopes(plane, axis) for axis in (0, 1))
         moments = (
             gaussian_filter(own, SMOOTHED, truncate=SMOOTHED_REACH / SMOOTHED)
@@ -269,7 +269,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
         return kinds * self.n_coherences + np.searchsorted(self.thresholds_[1], coherence)
 
     def _restored(self, plane, filters):
-        """Both channels (H, W, 2)."""
+        """Return both channels of a restored image, (H, W, 2)."""
         first = self._by_places(plane)
         structure = self._structure(first)
         found = np.empty((*plane.shape, 2), dtype=np.float32)
@@ -288,7 +288,7 @@ class AdaptiveFilters(ChannelTransformer, auto_wrap_output_keys=None):
 
 
 class _Moments(NamedTuple):
-    """Sums for least squares, for each kind."""
+    """Sums over pixels for least squares, separately for each kind."""
 
     squares: np.ndarray  # (n_kinds, size, size)
     products: np.ndarray  # (n_kinds, size)
@@ -302,7 +302,7 @@ class _Moments(NamedTuple):
         return _Moments(*(a + b for a, b in zip(self, other, strict=True)))
 
     def add(self, inputs, targets, kinds):
-        """Add the pixels of a band."""
+        """Add the pixels of a band to the sums in place."""
         for kind, own in _by_kind(kinds):
             chosen = inputs[own]
             self.squares[kind] += chosen.T @ chosen
@@ -311,7 +311,7 @@ class _Moments(NamedTuple):
 
 
 def _by_kind(kinds):
-    """Each kind that there is, and the pixels of it."""
+    """Return each kind that occurs and the indices of its pixels."""
     order = np.argsort(kinds, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
     return [(kinds[own[0]], own) for own in parts]

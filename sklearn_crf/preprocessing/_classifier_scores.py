@@ -1,4 +1,4 @@
-"""Class scores of any classifier as features of nodes: unaries for a field."""
+"""Class scores of any classifier as node features, which serve as unary scores of a field."""
 
 from numbers import Integral
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from sklearn_crf.preprocessing import _node_transformer
 from sklearn_crf.preprocessing._frame_output import FrameOutput
 from sklearn_crf.preprocessing._tuning import FEW_FEATURES, RUNS_PER_FOLD
 
-# Forests give probabilities of zero, whose logarithm is not finite.
+# Forests return probabilities of zero, whose logarithm is not finite.
 _SMALLEST = float(np.finfo(np.float32).eps)
 
 _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
@@ -30,51 +30,51 @@ _METHODS = ("predict_log_proba", "predict_proba", "decision_function")
 
 @options(kw_only=False)
 class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEstimator, auto_wrap_output_keys=None):
-    r"""Class scores of each node by a classifier, as features for a field.
+    r"""Replace the features of each node by a classifier's class scores, as features for a field.
 
     .. math::
         x_s \mapsto \bigl(\log p(y_s = 1 \mid x_s), \dots, \log p(y_s = K \mid x_s)\bigr)
 
-    A field on these features learns how far to trust the classifier, class by class, and what neighbours add. During
-    training of the field the scores must be those of nodes that the classifier has not seen: ``fit_transform``, which
-    pipelines call, scores each example by a clone that was fitted without it, as in stacked generalisation (Wolpert,
-    1992). ``transform`` uses one classifier fitted on all examples.
+    A field trained on these features learns how far to trust the classifier for each class, and how much neighbours
+    add. Training requires scores of nodes that the classifier has not seen. ``fit_transform``, which pipelines call,
+    therefore scores each example by a clone that was fitted without the example, as in stacked generalisation (Wolpert,
+    1992). ``transform`` uses one classifier that was fitted on all examples.
 
     Parameters
     ----------
     estimator : classifier
-        Any classifier of plain rows, which data frames reach as such. Cloned by ``fit``.
+        Any classifier of plain rows. It is cloned by ``fit``. Data frames are passed to it as data frames.
     cv : int, splitter, iterable or "prefit", default=5
-        Folds of examples, which are kept whole: a number of them, balanced by the shares of classes
-        (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. Fewer examples than folds, such
-        as one image, are cut into runs of nodes, of images bands of rows, and folds are made of these.
-        "prefit" takes ``estimator`` as it is, fitted on other data.
+        Folds of whole examples: their number, stratified by the shares of classes
+        (:class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`), or a splitter. If there are fewer examples than
+        folds, such as a single image, examples are cut into runs of nodes (bands of rows in images), which form the
+        folds. "prefit" uses ``estimator`` as it is, fitted on other data.
     method : {"predict_log_proba", "predict_proba", "decision_function"}, default="predict_log_proba"
-        Method of the classifier that scores. Probabilities count as at least 1.2e-7 in their logarithm.
+        Method of the classifier that computes scores. Probabilities below 1.2e-7 are raised to it before the logarithm.
     passthrough : bool or "auto", default="auto"
-        Whether the features of X follow the scores, so that those of edges may depend on them: on photographs labels
-        change at borders of the image, which the scores of pixels do not show. "auto" does so for dense images and
-        volumes of two classes and at most 32 features. Of more classes fields take constant edges by default, and the
-        weights of nodes for the features rather overfit.
+        Whether to append the features of X to the scores, so that edge features can depend on them. In photographs
+        labels change at borders in the image, which the scores of pixels do not show. "auto" appends the features of
+        dense images and volumes with two classes and at most 32 features. With more classes fields use constant edge
+        features by default, and node weights for the features tend to overfit.
     missing_label : object, default=None
-        Nodes with this label do not train the classifier; they are scored like all others. None takes that of
-        ``estimator``, if it has one, or of the field at the end of the pipeline
+        Label of nodes that do not train the classifier. They are scored like all other nodes. None uses the missing
+        label of ``estimator``, if it has one, or of the field at the end of the pipeline
         (:func:`~sklearn_crf.pipeline.make_pipeline`).
     n_jobs : int, optional
-        Folds that are fitted at once.
+        Number of folds that are fitted in parallel.
 
     Attributes
     ----------
     estimator_ : classifier
-        Fitted on all examples.
+        The classifier fitted on all examples.
     classes_ : ndarray of shape (n_classes,)
-        The classes, one for each column of scores.
+        Classes; each column of scores belongs to one.
     n_features_in_ : int
-        Features of a node.
+        Number of features of a node.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of data frames.
     passthrough_ : bool
-        Whether features follow the scores.
+        Whether the features of X follow the scores.
 
     See Also
     --------
@@ -126,7 +126,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         Parameters
         ----------
         X : array-like, sparse matrix, list of array-like, or list of Example
-            Examples, as estimators take them.
+            Examples in any form that estimators accept.
         y : array-like or list of array-like
             Labels of the nodes.
 
@@ -138,31 +138,31 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         Raises
         ------
         ValueError
-            If the classifier lacks the method, or y does not have the shape of X.
+            If the classifier does not have the method, or y does not fit the shape of X.
         """
         self._fit(X, y)
         return self
 
     @fits(has_estimators=True)
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """Fit, and score each example by a classifier that was fitted without it.
+        """Fit, and score each example by a classifier that was fitted without the example.
 
         Parameters
         ----------
         X : array-like, sparse matrix, list of array-like, or list of Example
-            Examples, as estimators take them.
+            Examples in any form that estimators accept.
         y : array-like or list of array-like
             Labels of the nodes.
 
         Returns
         -------
         ndarray
-            Scores in the place of features, in the layout of X; of a list, a 1-D object array.
+            Scores in place of features, in the layout of X; a 1-D object array if X is a list.
 
         Raises
         ------
         ValueError
-            If ``cv`` asks for more folds than there are nodes, or does not test each example once.
+            If ``cv`` asks for more folds than there are nodes, or does not test each example exactly once.
         """
         self._fit(X, y)
         if isinstance(self.cv, str):
@@ -171,7 +171,8 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         n_examples = examples.shape[0] if hasattr(examples, "shape") else len(examples)
         if isinstance(self.cv, Integral) and int(self.cv) > n_examples and layout != "nodes":
             return self._in_place(X, self._scores_of_parts(examples, y, self.cv))
-        # Rows are balanced by scikit-learn, lattices by shares of classes.
+        # scikit-learn stratifies folds of rows; cross_val_predict stratifies folds of lattices by their shares of
+        # classes.
         cv = check_cv(self.cv, y, classifier=True) if layout == "nodes" else self.cv
         return self._in_place(X, self._scores_left_out(X, y, cv))
 
@@ -180,7 +181,10 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return cross_val_predict(node_classifier, X, y, cv=cv, n_jobs=self.n_jobs, method=self._response())
 
     def _scores_of_parts(self, examples, y, n_folds):
-        """Scores of each example, (n_nodes, n_columns), of which parts are left out: there are fewer than folds."""
+        """Return scores (n_nodes, n_columns) of each example by cross-validation over parts of examples.
+
+        Used if there are fewer examples than folds.
+        """
         labels = [_node_transformer.flat_labels([own], [x]) for own, x in zip(y, examples, strict=True)]
         rows, parts, owner = [], [], []
         for i, (x, own) in enumerate(zip(examples, labels, strict=True)):
@@ -208,13 +212,13 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         Returns
         -------
         ndarray
-            Scores in the place of features, in the layout of X; of a list, a 1-D object array.
+            Scores in place of features, in the layout of X; a 1-D object array if X is a list.
         """
         check_is_fitted(self)
         return self._in_place(X, getattr(self._nodes, self._response())(X))
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> np.ndarray:
-        """Names of the scores, and of the features behind them with ``passthrough``.
+        """Return the names of the scores, followed by the names of the features if these are appended.
 
         Parameters
         ----------
@@ -278,7 +282,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         return self._in_container(self._in_layout(X, scores), X)
 
     def _in_layout(self, X, scores):
-        """Scores of nodes in the place of the features of X."""
+        """Return an object in the layout of X, with the scores of nodes in place of features."""
         layout, X, _ = _node_transformer.read_nodes(X, self._nodes.feature_names_in_)
         if layout == "nodes":
             return self._as_features(scores, X)
@@ -293,13 +297,13 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
         )
 
     def _as_features(self, scores, rows):
-        """Finite scores (n_nodes, n_columns), followed by the features where these are passed through."""
+        """Return finite scores (n_nodes, n_columns), followed by the features if these are appended."""
         scores = scores.reshape(rows.shape[0], -1)
         if self.method == "predict_log_proba":
             scores = np.log(np.maximum(scores, _SMALLEST))
         elif self.method == "decision_function":
             scores = scores[:, 1:] if len(self.classes_) == 2 else scores
-            scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # a class that a fold lacks
+            scores = np.maximum(scores, scores.min(where=np.isfinite(scores), initial=0.0))  # if a fold lacks a class
         if not self.passthrough_:
             return scores
         rows = as_reals(rows, "X")
@@ -314,7 +318,7 @@ class ClassifierScores(FrameOutput, TransformerMixin, MetaEstimatorMixin, BaseEs
 
 @options(kw_only=False)
 class _NodeClassifier(ClassifierMixin, HoldsOptions):
-    """A classifier of plain rows on the nodes of examples: what it returns has the shape of their labels."""
+    """A classifier of plain rows, applied to the nodes of examples; its results have the shape of the labels."""
 
     estimator: Any
     missing_label: object = None
@@ -327,7 +331,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
         return self
 
     def use(self, fitted, X):
-        """Take a fitted classifier in the place of a fit."""
+        """Use a fitted classifier instead of fitting one."""
         self._set(fitted, _node_transformer.read_nodes(X, getattr(fitted, "feature_names_in_", None))[2])
 
     def _set(self, fitted, names):
@@ -344,7 +348,7 @@ class _NodeClassifier(ClassifierMixin, HoldsOptions):
 
     def _decisions(self, rows):
         values = self.estimator_.decision_function(rows)
-        return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # a column for each class
+        return np.stack([-values, values], axis=1) if values.ndim == 1 else values  # one column per class
 
     def _apply(self, function, X):
         layout, X, _ = _node_transformer.read_nodes(X, self.feature_names_in_)

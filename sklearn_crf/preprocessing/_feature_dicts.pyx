@@ -1,9 +1,9 @@
-"""Tokens written as dictionaries or lists of names, read into columns and values in one pass.
+"""Reader that converts tokens, given as dictionaries or lists of names, to columns and values in one pass.
 
-Most values are strings of which few differ. A table therefore keeps the columns of the strings that every name has had,
-and the full name of a column is put together once for each pair of a name and a value and not for each token. Tokens
-have their names mostly in one order, and most of the time is waiting for memory: names are compared with those of the
-last token first, and what the next tokens need is asked for ahead.
+Most values are strings, and few of them differ. A hash table therefore stores the column of each pair of a name and a
+string value. The full name of a column is built once for each pair, not for each token. Tokens mostly list their names
+in one order, and most of the time is spent waiting for memory. Names are therefore compared with the names of the last
+token first, and memory that the next tokens need is prefetched.
 """
 
 from array import array
@@ -34,17 +34,17 @@ cdef extern from "string_columns.h":
 
 @cython.final
 cdef class _Name:
-    """One name, with the names that occur inside of its values."""
+    """A name, with the names that occur inside of its values."""
 
-    cdef str full  # with the names that it is nested in
-    cdef str prefix  # with what separates it from a string
+    cdef str full  # including the names in which it is nested
+    cdef str prefix  # the full name followed by the separator
     cdef int32_t number_of_name
     cdef dict parts  # column of each name in an iterable
     cdef dict nested  # _Name of each name in a mapping
     cdef object number  # column of numbers; None until it is needed
-    cdef list usual  # names in the order in which mappings had them last
-    cdef list entries  # _Name of each of these
-    cdef c_array.array numbers  # and its number
+    cdef list usual  # names in the order of the last mapping
+    cdef list entries  # _Name of each usual name
+    cdef c_array.array numbers  # number_of_name of each usual name
 
     def __cinit__(self, str full, str separator, int32_t name):
         self.full = full
@@ -60,20 +60,20 @@ cdef class _Name:
 
 @cython.final
 cdef class _TokenReader:
-    """Columns and values of the tokens read so far."""
+    """Columns and values of the tokens that have been read."""
 
     cdef dict vocabulary
     cdef str separator
     cdef bint learns
     cdef double largest
     cdef c_array.array columns
-    cdef c_array.array values  # None while all are one
+    cdef c_array.array values  # None while all values are one
     cdef c_array.array ends
     cdef Py_ssize_t n_entries
     cdef Py_ssize_t n_held
     cdef Py_ssize_t n_tokens
     cdef _Name root
-    cdef StringColumns categories  # column of each string by its name
+    cdef StringColumns categories  # column of each pair of a name and a string value
     cdef int32_t n_names
 
     def __cinit__(self, dict vocabulary, str separator, bint learns, double largest):
@@ -153,8 +153,8 @@ cdef class _TokenReader:
         return 0
 
     cdef _Name entry_of(self, object name, _Name parent, Py_ssize_t k):
-        """The entry of the k-th name of a mapping."""
-        # 1 and True are one key with two names: strings alone are kept.
+        """Return the entry of the k-th name of a mapping."""
+        # Only strings are cached, because 1 and True are equal keys with different names.
         cdef _Name entry = <_Name> parent.nested.get(name) if type(name) is str else None
         if entry is None:
             full = f"{parent.full}:{name}" if parent is not self.root else f"{name}"
@@ -229,12 +229,12 @@ def read_tokens(
     object X,  # IN iterable of sequences of tokens
     dict vocabulary,  # IN OUT column of each name
     str separator,
-    bint learns,  # names that the vocabulary lacks are added to it; otherwise they are left out
+    bint learns,  # whether to add unknown names to the vocabulary instead of dropping them
     double largest,  # absolute value above which a number counts as infinite
 ):
-    """Columns and values of all tokens in turn, where each token ends, and the number of tokens of each sequence.
+    """Return columns and values of all tokens in order, the end of each token, and the length of each sequence.
 
-    Values are None where all are one.
+    Values are None if all of them are one.
     """
     cdef:
         _TokenReader reader = _TokenReader(vocabulary, separator, learns, largest)
@@ -249,7 +249,7 @@ def read_tokens(
             raise ValueError(f"X[{i}] is the string {sequence!r}: split it into tokens, a dict of features for each.")
         tokens = sequence if type(sequence) is list else list(sequence)
         t = 0
-        # The list may shrink while values of the caller's own types are read.
+        # The list may shrink while values of user-defined types are read.
         while t < len(tokens):
             token, n_ahead = tokens[t], len(tokens) - t
             if n_ahead > 6:

@@ -1,4 +1,4 @@
-"""Responses of every pixel to a bank of linear filters."""
+"""Banks of linear filters for images."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
@@ -31,16 +31,16 @@ class Separable(NamedTuple):
 
     @property
     def image(self):
-        """The kernel written out."""
+        """Kernel as a 2-D array."""
         return np.outer(self.column, self.row)
 
 
 def rfs_kernels():
-    """Return the 38 kernels of the RFS bank by name, each 49 x 49.
+    """Return the 38 kernels of the RFS bank by name, each of size 49 x 49.
 
-    Edges and bars (first and second derivatives of Gaussians three times as long as wide) at three scales and six
-    orientations, then a Gaussian and a Laplacian of a Gaussian of standard deviation 10. All sum to zero but the
-    Gaussian, which sums to one; the absolute values of the others do.
+    There are edges and bars (first and second derivatives of Gaussians that are three times as long as wide) at three
+    scales and six orientations, then a Gaussian and a Laplacian of a Gaussian with standard deviation 10. The Gaussian
+    sums to one. All other kernels sum to zero, and their absolute values sum to one.
     """
     radius = 24
     down, right = np.mgrid[-radius : radius + 1, -radius : radius + 1].astype(float)
@@ -60,7 +60,7 @@ def rfs_kernels():
 
 
 def gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
-    """Gaussians and their first and second derivatives by name, six for each scale, times scale ** order."""
+    """Return Gaussians and their first and second derivatives by name, six per scale, multiplied by scale ** order."""
     kernels = {}
     for scale in scales:
         radius = int(4 * scale + 0.5)
@@ -73,7 +73,7 @@ def gaussian_derivative_kernels(scales=(1.0, 2.0, 4.0)):
 
 
 def haar_kernels(sizes=(2, 4, 8, 16)):
-    """Boxes by name, four for each size: mean, upper minus lower half, left minus right half, and their product."""
+    """Return box kernels by name, four per size: mean, upper minus lower half, left minus right half, their product."""
     kernels = {}
     for size in sizes:
         flat = np.full(size, 1 / size)
@@ -89,7 +89,7 @@ def haar_kernels(sizes=(2, 4, 8, 16)):
 
 
 def dct_kernels(side=8, n_waves=4):
-    """Products of the slowest cosines over a square by name, the constant one first."""
+    """Return products of the slowest cosines over a square by name, the constant one first."""
     waves = scipy.fft.dct(np.eye(side), axis=0, norm="ortho")[:n_waves] / np.sqrt(side)
     return {f"dct_{i}{j}": Separable(waves[i], waves[j]) for i in range(n_waves) for j in range(n_waves)}
 
@@ -101,13 +101,13 @@ BANKS = {
     "dct": dct_kernels,
 }
 
-# Side of the patches whose principal components are kernels, how many of these there are, and patches that they are
-# computed from.
+# Side of the patches whose principal components are kernels, number of components, and number of patches from which
+# they are computed.
 _PCA_SIDE, _N_COMPONENTS, _N_PATCHES = 7, 24, 50_000
 
 
 def principal_kernels(images):
-    """Principal components of the 7 x 7 patches of images by name, those of largest variance first, and the mean."""
+    """Return the mean and the leading principal components of the 7 x 7 patches of images, by name."""
     moments = np.zeros((_PCA_SIDE**2, _PCA_SIDE**2))
     rng = np.random.default_rng(0)
     for image in images:
@@ -118,7 +118,7 @@ def principal_kernels(images):
         seen -= seen.mean(axis=1, keepdims=True)
         moments += seen.T @ seen
     components = np.linalg.eigh(moments)[1][:, ::-1].T
-    # The sign of an eigenvector is arbitrary.
+    # The sign of an eigenvector is arbitrary, so make its largest entry positive.
     components *= np.sign(components[np.arange(len(components)), np.abs(components).argmax(axis=1)])[:, None]
     kernels = {"mean": Separable(*np.full((2, _PCA_SIDE), 1 / _PCA_SIDE))}
     for k, component in enumerate(components[:_N_COMPONENTS]):
@@ -127,48 +127,48 @@ def principal_kernels(images):
 
 
 def _gaussian(x, scale, order):
-    """Return a Gaussian or its first or second derivative by x, not normalised."""
+    """Return an unnormalised Gaussian, or its first or second derivative, at x."""
     value = np.exp(-0.5 * (x / scale) ** 2)
     return value * {0: 1.0, 1: -x / scale**2, 2: (x**2 - scale**2) / scale**4}[order]
 
 
 def _balanced(kernel):
-    """Zero sum, absolute values summing to one."""
+    """Shift and scale a kernel so that it sums to zero and its absolute values sum to one."""
     kernel = kernel - kernel.mean()
     return kernel / np.abs(kernel).sum()
 
 
 @options(kw_only=False)
 class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
-    r"""Responses of every pixel to a bank of linear filters, in float32.
+    r"""Compute the responses of every pixel to a bank of linear filters, in float32.
 
     .. math::
         r_k(i, j) = \sum_{a, b} f_k(a, b) \, x(i + a, j + b)
 
-    for each channel x, borders continued by reflection. Kernels that are products of a column and a row are applied
-    one after the other, all others by the fast Fourier transform.
+    for each channel x. Images are extended by reflection. Kernels that are products of a column and a row are applied
+    as two 1-D filters, all other kernels by the fast Fourier transform.
 
     Parameters
     ----------
     bank : str, tuple of str, or array-like of shape (n_filters, height, width), default="rfs"
-        ``"rfs"``: 38 edges, bars and blobs (three scales, six orientations). ``"gaussian_derivatives"``: Gaussians of
-        standard deviation 1, 2 and 4 and their derivatives up to the second. ``"haar"``: means and differences of
-        halves of boxes of 2, 4, 8 and 16 pixels. ``"dct"``: the 16 slowest cosines over squares of 8 x 8 pixels.
-        ``"pca"``: the mean and the 24 principal components of the 7 x 7 patches of the images given to ``fit``. Or
-        kernels of your own, sides odd or even: the origin of a side of length n is entry ``n // 2``.
+        ``"rfs"``: 38 edges, bars and blobs (three scales, six orientations). ``"gaussian_derivatives"``: Gaussians with
+        standard deviations 1, 2 and 4 and their derivatives up to second order. ``"haar"``: means of boxes of 2, 4, 8
+        and 16 pixels, and differences of their halves. ``"dct"``: the 16 slowest cosines over squares of 8 x 8 pixels.
+        ``"pca"``: the mean and the 24 leading principal components of the 7 x 7 patches of the images given to ``fit``.
+        An array holds the kernels themselves. The origin of a side of length n is entry ``n // 2``.
     include_input : bool, default=True
-        Whether the channels themselves come first.
+        Whether the output begins with the channels of the input.
     n_jobs : int or None, default=None
-        Threads over images and filters; results do not depend on it.
+        Number of threads over images and filters; results do not depend on it.
 
     Attributes
     ----------
     n_channels_ : int
-        Channels of the images seen in ``fit``.
+        Number of channels of the images seen in ``fit``.
     kernels_ : list of ndarray of shape (height, width)
         The filters.
     reach_ : int
-        Rows or columns between a pixel and the farthest that its responses depend on.
+        Largest row or column distance between a pixel and the input pixels on which its responses depend.
 
     References
     ----------
@@ -212,7 +212,7 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         return own + names if self.include_input else names
 
     def _kernels(self, images):
-        """Kernels by name, written out or separable."""
+        """Return the kernels by name, as arrays or as :class:`Separable`."""
         names = (self.bank,) if isinstance(self.bank, str) else self.bank
         if isinstance(names, tuple | list) and names and all(isinstance(name, str) for name in names):
             unknown = [name for name in names if name not in (*BANKS, "pca")]
@@ -241,7 +241,8 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
         n_own = n_channels if self.include_input else 0
         separable = [k for k, kernel in enumerate(kernels) if isinstance(kernel, Separable)]
         whole = [k for k, kernel in enumerate(kernels) if not isinstance(kernel, Separable)]
-        # Enough groups for several threads; every group repeats the transform of its tile, a small part of its work.
+        # Several groups give work to several threads. Each group repeats the transform of its tile, a small part of its
+        # work.
         groups = [np.array(whole[k : k + 19]) for k in range(0, len(whole), 19)]
         for channel, (plane, level) in enumerate(centred_planes(image)):
             own = out[..., n_own + channel * len(kernels) : n_own + (channel + 1) * len(kernels)]
@@ -252,13 +253,13 @@ class FilterBank(ChannelTransformer, auto_wrap_output_keys=None):
                 _fourier(plane, [kernels[k] for k in at], level, own, at)
 
             map_tasks(run, groups, n_threads)
-        # Last, since writing it first would allocate all of the memory on one thread.
+        # Written last, because writing it first would allocate all of the memory on one thread.
         out[..., :n_own] = image[..., :n_own]
 
 
 @options(kw_only=False)
 class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
-    r"""Channels of several transformers of images side by side, :math:`[f_1(x), \ldots, f_k(x)]`."""
+    r"""Concatenate the channels of several image transformers, :math:`[f_1(x), \ldots, f_k(x)]`."""
 
     _parameter_constraints: ClassVar[dict] = {"transformers": [list, tuple], "n_jobs": [Integral, None]}
     transformers: Sequence[ChannelTransformer]
@@ -329,7 +330,7 @@ def _write_separable(plane, kernels, level, out, channels, n_threads):
 
 
 def _fourier(plane, kernels, level, out, channels):
-    """Write the responses to some kernels, tile by tile (overlap and save)."""
+    """Write the responses to some kernels, tile by tile (overlap-save method)."""
     before = [max(kernel.shape[axis] // 2 for kernel in kernels) for axis in (0, 1)]
     after = [max((kernel.shape[axis] - 1) // 2 for kernel in kernels) for axis in (0, 1)]
     sides = [min(length, _tuning.TILE_SIDE) for length in plane.shape]
@@ -350,7 +351,7 @@ def _fourier(plane, kernels, level, out, channels):
 
 @lru_cache(maxsize=8)
 def _spectra(kernels, kernel_shapes, shape):
-    """Conjugate transforms of kernels, their origin at the corner; images of one size share them."""
+    """Return the conjugate transforms of kernels with their origin at the corner, cached for images of equal size."""
     spectra = []
     for data, kernel_shape in zip(kernels, kernel_shapes, strict=True):
         grid = np.zeros(shape, dtype=np.float32)

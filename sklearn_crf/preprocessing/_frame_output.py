@@ -1,4 +1,4 @@
-"""Data frames out of transformers of nodes, where ``set_output`` asks for them."""
+"""Data frames as output of node transformers, if requested with ``set_output``."""
 
 from typing import Any, Self
 
@@ -10,17 +10,17 @@ from sklearn_crf.encoding import object_array
 
 
 class FrameOutput:
-    """The method ``set_output`` of transformers whose results may be rows, chains or lattices."""
+    """Mixin with the method ``set_output`` for transformers that return rows, chains or lattices."""
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what ``transform`` and ``fit_transform`` return.
+        """Choose the container that ``transform`` and ``fit_transform`` return.
 
         Parameters
         ----------
         transform : {"default", "pandas"} or None, default=None
-            "pandas": rows become a data frame and each chain of a list becomes one, with the names of the features as
-            columns, which a field keeps in ``feature_names_in_``. Images and other lattices have no rows of a table
-            and stay arrays, graphs stay examples. None changes nothing.
+            With "pandas", rows become a data frame, and each chain of a list becomes a data frame. Columns have the
+            names of the features, which a field stores in ``feature_names_in_``. Images and other lattices remain
+            arrays, because they are not tables. Graphs remain examples. None leaves the setting unchanged.
 
         Returns
         -------
@@ -30,7 +30,7 @@ class FrameOutput:
         Raises
         ------
         ValueError
-            If ``transform`` is none of these.
+            If ``transform`` has another value.
         """
         if transform not in (None, "default", "pandas"):
             raise ValueError(f'transform must be "default", "pandas" or None, got {transform!r}.')

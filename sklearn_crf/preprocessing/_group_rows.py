@@ -1,4 +1,4 @@
-"""Long tables, one row for each node, to examples and back."""
+"""Conversion of long tables, with a row for each node, to examples and back."""
 
 from typing import Any
 
@@ -11,31 +11,32 @@ from sklearn_crf.encoding import label_array, missing_nodes, object_array
 
 
 def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarray:
-    """Cut a long table into examples: the rows of one group, in their order, become one chain.
+    """Split a long table into examples: the rows of each group, in their order, form a chain.
 
-    A warning says where the rows of a group do not follow each other and no time orders them: numbers of sentences that
-    start anew in each document would join sentences of several documents.
+    A warning is issued if the rows of a group are not consecutive and ``time`` is not given. For instance, sentence
+    numbers that restart in each document would join sentences of several documents.
 
     Parameters
     ----------
     rows : data frame, series, array-like or sparse matrix with n_rows rows
-        Features or labels, one row for each node.
+        Features or labels, with a row for each node.
     groups : str or array-like of shape (n_rows,)
-        Group of each row, such as the number of its sentence; or the name of a column of the frame, which is then left
-        out of the examples.
+        Group of each row, such as the number of its sentence, or the name of a column of the frame. The column is then
+        excluded from the examples.
     time : str or array-like of shape (n_rows,), optional
-        Orders the rows of each group, such as the position in a sentence; or the name of a column of the frame, which
-        is then left out. None keeps the order of the table.
+        Values by which the rows of each group are sorted, such as the position in a sentence, or the name of a column
+        of the frame. The column is then excluded from the examples. None keeps the order of the table.
 
     Returns
     -------
     ndarray of shape (n_groups,), of object
-        Groups in the order in which they come first, each of the type of rows: a frame, a CSR matrix or an array.
+        Groups in the order of their first rows, each of the type of ``rows``: a frame, a CSR matrix or an array.
 
     Raises
     ------
     ValueError
-        If groups or time has another length than rows, names no column, or a row has no group or time.
+        If ``groups`` or ``time`` differs in length from ``rows``, a column does not exist, or a row lacks a group or
+        time.
 
     See Also
     --------
@@ -63,7 +64,7 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
     if columns:
         rows = rows[[name for name in rows.columns if name not in columns.values()]]
     if not is_frame:
-        # Masks of arrays stay.
+        # asanyarray keeps masked arrays.
         rows = sound_csr(rows, "rows") if sp.issparse(rows) else np.asanyarray(rows)
     if not rows.ndim:
         raise ValueError(f"rows must be a table or a column with a row for each node, got {rows!r}.")
@@ -82,16 +83,16 @@ def group_rows(rows: Any, groups: str | Any, time: str | Any = None) -> np.ndarr
 
 
 def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
-    """Values of examples as one column or table in the order of the rows that :func:`group_rows` cut.
+    """Join values of examples to one column or table, in the order of the rows before :func:`group_rows`.
 
     Parameters
     ----------
     parts : sequence of array-like
-        One for each group, one row for each of its rows: predicted labels or probabilities.
+        Predicted labels or probabilities of each group, with one entry for each of its rows.
     groups : array-like of shape (n_rows,)
-        As given to :func:`group_rows`, the values of the column rather than its name.
+        Groups as given to :func:`group_rows`; values, not the name of a column.
     time : array-like of shape (n_rows,), optional
-        The same.
+        Times as given to :func:`group_rows`; values, not the name of a column.
 
     Returns
     -------
@@ -100,7 +101,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
     Raises
     ------
     ValueError
-        If there is another number of parts than of groups, or a part has another length than its group.
+        If the number of parts differs from the number of groups, or a part differs in length from its group.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def ungroup_rows(parts: Any, groups: Any, time: Any = None) -> np.ndarray:
 
 
 def _members(groups, n_rows, time):
-    """Rows of each group, groups in the order of their first row."""
+    """Return the rows of each group; groups are in the order of their first rows."""
     groups = _column(groups, n_rows, "groups", "group")
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int64)
@@ -133,14 +134,14 @@ def _members(groups, n_rows, time):
 
 
 def _column(values, n_rows, name, what):
-    """Values of all rows, none of which is missing."""
+    """Return the values of all rows, or raise ValueError if one is missing."""
     values = label_array(values)
     if values.shape != (n_rows,) or not n_rows:
         raise ValueError(
             f"{name} must have shape ({n_rows},), one for each row, of which one is needed; got {values.shape}."
         )
     lacking = missing_nodes(values, np.nan)
-    # NaT, too, is unlike itself.
+    # NaT also differs from itself.
     lacking[~lacking] = [value != value for value in values[~lacking]]
     if lacking.any():
         row = int(np.argmax(lacking))

@@ -1,4 +1,4 @@
-"""Base class of transformers of images: input, channels of fit, and layout of the output."""
+"""Base classes of image transformers, with checks of the input and the layout of the output."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from sklearn_crf.encoding import object_array
 
 
 def is_stack(X):
-    """Whether X is one array of images of equal size."""
+    """Return whether X is an array of images of equal size."""
     return isinstance(X, np.ndarray) and X.dtype != object
 
 
 def as_images(X):
-    """List of (H, W, C) arrays, float32 or float64."""
+    """Return a list of (H, W, C) arrays, float32 or float64, after checking the images."""
     if is_stack(X) and X.ndim not in (3, 4):
         raise ValueError(
             f"X must be images of shape (n, H, W) or (n, H, W, C), got {X.shape}: one image is X[np.newaxis]."
@@ -48,7 +48,7 @@ def as_images(X):
 
 
 def in_layout_of(X, results):
-    """Return the results of images as one array if the images were one, else as an object array."""
+    """Return results of images as one array if X was one array, otherwise as an object array."""
     return np.stack(results) if is_stack(X) and isinstance(results[0], np.ndarray) else object_array(results)
 
 
@@ -63,14 +63,14 @@ def grey_planes(images, name, transformer):
 
 
 def centred_planes(image):
-    """Yield the float32 plane of each channel less its mean, and the mean: small numbers keep more digits."""
+    """Yield each channel in float32 minus its mean, and the mean: small numbers keep more digits."""
     for channel in np.moveaxis(image, 2, 0):
         level = np.float32(channel.mean(dtype=np.float64))
         yield channel.astype(np.float32) - level, level
 
 
 def continued(plane, margin, stride):
-    """Return a plane continued by reflection, in rows of a stride that kernels read whole vectors of."""
+    """Return a plane extended by reflection, with rows padded to a stride of whole vectors."""
     height, width = plane.shape
     found = np.zeros((height + 2 * margin, stride), dtype=np.float32)
     found[:, : width + 2 * margin] = np.pad(plane, margin, mode="symmetric")
@@ -78,7 +78,7 @@ def continued(plane, margin, stride):
 
 
 class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
-    """Features of every pixel of images that have as many channels as those seen in ``fit``."""
+    """Base class of transformers that compute features of every pixel of images."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -88,7 +88,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 
     @fits
     def fit(self, X: ArrayLike, y: Any = None) -> "ImageTransformer":
-        """Check the parameters and note the number of channels; nothing is learned.
+        """Check the parameters and store the number of channels; nothing is learned.
 
         Parameters
         ----------
@@ -106,20 +106,20 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return self
 
     def _check_parameters(self) -> None:
-        """Raise InvalidParameterError for a parameter that its constraints alone do not tell to be wrong."""
+        """Raise InvalidParameterError for invalid parameters that the constraints alone do not detect."""
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Features of every pixel.
+        """Compute the features of every pixel.
 
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, C), or list of ndarray of shape (H, W) or (H, W, C)
-            Images; integers are read as float32, without rescaling.
+            Images with as many channels as in ``fit``. Integers are converted to float32, without rescaling.
 
         Returns
         -------
         ndarray of shape (n, H, W, F), or of shape (n,) of ndarray of shape (H, W, F)
-            An array for an array, a 1-D object array for a list.
+            An array if X is an array, a 1-D object array if X is a list.
         """
         check_is_fitted(self)
         images = as_images(X)
@@ -130,7 +130,7 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return in_layout_of(X, self._transform_images(images))
 
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
-        """Names of the features, such as ``"mean_2"`` or, of more than one channel, ``"channel0_mean_2"``.
+        """Return feature names such as ``"mean_2"``, or ``"channel0_mean_2"`` if there are several channels.
 
         Parameters
         ----------
@@ -146,11 +146,11 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
 
     @abstractmethod
     def _feature_names(self, input_features):
-        """Names of the features as a list, given names of the channels or None."""
+        """Return the names of the features as a list, given names of the channels or None."""
 
     @abstractmethod
     def _transform_images(self, images):
-        """Features (H, W, F) of each of a list of (H, W, C) arrays, float32 or float64."""
+        """Return the features (H, W, F) of each (H, W, C) array in a list, float32 or float64."""
 
     def _channel_names(self, input_features):
         if input_features is None:
@@ -158,18 +158,18 @@ class ImageTransformer(TransformerMixin, HoldsOptions, auto_wrap_output_keys=Non
         return list(input_features)
 
     def _prefixes(self, input_features):
-        """Beginnings of the names of each channel's features; none for one channel without a name."""
+        """Return the prefix of each channel's feature names, which is empty for a single unnamed channel."""
         if input_features is None and self.n_channels_ == 1:
             return [""]
         return [f"{channel}_" for channel in self._channel_names(input_features)]
 
 
 class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
-    """Transformers that write float32 channels of one image after the other, on ``n_jobs`` threads."""
+    """Base class of transformers that write float32 channels of each image, on ``n_jobs`` threads."""
 
     @property
     def period_(self) -> int:
-        """Channels of a window are those of the image if its first row and column are multiples of this."""
+        """Grid spacing: a window has the channels of the whole image if it starts at multiples of this."""
         return 1
 
     def _transform_images(self, images):
@@ -177,25 +177,25 @@ class ChannelTransformer(ImageTransformer, auto_wrap_output_keys=None):
 
     @abstractmethod
     def _names_of_channel(self) -> list[str]:
-        """Return the names of the features of one channel."""
+        """Return the names of the features that each input channel gives."""
 
     def _feature_names(self, input_features):
         return [prefix + name for prefix in self._prefixes(input_features) for name in self._names_of_channel()]
 
     def _n_outputs(self, n_channels):
-        """Return the number of channels F of an image of C channels."""
+        """Return the number of output channels F for an image with ``n_channels``."""
         return n_channels * len(self._names_of_channel())
 
     @abstractmethod
     def _write(self, image, out, n_threads, before=()):
-        """Write the channels of an image.
+        """Write the output channels of an image to ``out``.
 
-        ``before`` has transformers, and the channels that they have written for the same image.
+        ``before`` has pairs of earlier transformers and the channels that they have written for this image.
         """
 
 
 def channels_of(transformer, image, n_threads, before=()):
-    """Return the channels (H, W, F) that a transformer writes of an image (H, W, C)."""
+    """Return the channels (H, W, F) that a transformer computes for an image (H, W, C)."""
     out = np.empty((*image.shape[:2], transformer._n_outputs(image.shape[2])), dtype=np.float32)
     transformer._write(image, out, n_threads, before)
     return out

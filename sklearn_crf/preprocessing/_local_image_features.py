@@ -1,4 +1,4 @@
-"""Features of the neighbourhood of every pixel."""
+"""Features of the neighbourhood of every pixel, such as averages and gradients."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -17,33 +17,33 @@ KINDS = ("intensity", "mean", "deviation", "gradient", "patch", "position")
 
 @options(kw_only=False)
 class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
-    r"""Features of each pixel of grey or colour images: values, averages, contrast, edges, position.
+    r"""Compute local features of each pixel of grey or colour images: values, averages, contrast, edges, position.
 
-    With :math:`G_\sigma` the Gaussian of standard deviation :math:`\sigma` and :math:`x` one channel, borders continued
-    by reflection:
+    Let :math:`G_\sigma` be the Gaussian with standard deviation :math:`\sigma`, and :math:`x` one channel. Images are
+    extended by reflection. The kinds of features are:
 
     - ``"intensity"``: :math:`x`
     - ``"mean"``: :math:`G_\sigma * x` for each scale
     - ``"deviation"``: :math:`\sqrt{G_\sigma * x^2 - (G_\sigma * x)^2}` for each scale
     - ``"gradient"``: :math:`|\nabla (G_\sigma * x)|` for each scale
     - ``"patch"``: x at the other pixels of a square of side ``2 * patch_radius + 1``
-    - ``"position"``: row and column, from 0 at the first border of the image to 1 at the last
+    - ``"position"``: row and column, scaled from 0 to 1 across the image
 
-    They are float64 for float64 images, otherwise float32.
+    Features are float64 for float64 images, otherwise float32.
 
     Parameters
     ----------
     kinds : tuple of str, default=("intensity", "mean", "deviation", "gradient", "position")
-        Which of these, in this order; the first five for each channel.
+        Kinds of features to compute, in this order. All kinds but ``"position"`` are computed for each channel.
     scales : tuple of float, default=(1.0, 2.0, 4.0)
-        Standard deviations :math:`\sigma`, in pixels.
+        Standard deviations :math:`\sigma` in pixels.
     patch_radius : int, default=1
-        Of ``"patch"``, in pixels.
+        Radius of the square of ``"patch"`` in pixels.
 
     Attributes
     ----------
     n_channels_ : int
-        Channels of the images seen in ``fit``.
+        Number of channels of the images seen in ``fit``.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class LocalImageFeatures(ImageTransformer, auto_wrap_output_keys=None):
 
 
 def _deviation(channel, scale):
-    # Centred first, so that the variance of a bright flat region is not a difference of two large squares.
+    # Subtract the mean, so that the variance of a bright flat region is not a difference of two large squares.
     channel = channel - channel.mean(dtype=np.float64).astype(channel.dtype)
     variance = gaussian_filter(channel**2, scale) - gaussian_filter(channel, scale) ** 2
     return np.sqrt(np.maximum(variance, 0))

@@ -1,4 +1,4 @@
-"""Any scikit-learn transformer, applied to the features of every node."""
+"""Application of any scikit-learn transformer to the features of every node."""
 
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from sklearn_crf.preprocessing._frame_output import FrameOutput
 def _has(method):
     def check(self):
         inner = getattr(self, "transformer_", self.transformer)
-        getattr(inner, method)  # its AttributeError is the message
+        getattr(inner, method)  # an AttributeError of the transformer passes through
         return True
 
     return check
@@ -42,17 +42,18 @@ def _require_transformer(transformer):
 class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_output_keys=None):
     """Apply a transformer to the last axis of every example.
 
-    It is fitted on the nodes of all examples stacked to ``(n_nodes, n_features)``, and what it returns is put back into
-    the layout of X: an array for an array, a 1-D object array of examples for a list; an
-    :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data go through as they are. Data frames, and lists of
-    them, reach the transformer as data frames: it may choose columns by name and encode categories.
+    The transformer is fitted on the nodes of all examples, stacked to ``(n_nodes, n_features)``. Its results are put
+    back into the layout of X: an array for an array, a 1-D object array of examples for a list. An
+    :class:`~sklearn_crf.Example` keeps its edges. Plain 2-D data is passed through. Data frames, and lists of them, are
+    passed to the transformer as data frames, so that it can select columns by name and encode categories.
 
     Parameters
     ----------
     transformer : transformer
-        Cloned by ``fit``; its parameters are reached as ``transformer__<name>``. It must give one row for each row.
+        Transformer that returns a row for each row. It is cloned by ``fit``. Its parameters are set as
+        ``transformer__<name>``.
     missing_label : object, optional
-        Nodes with this label take no part in ``fit``. None takes that of the field at the end of the pipeline
+        Label of nodes that are not used in ``fit``. None uses the missing label of the field at the end of the pipeline
         (:func:`~sklearn_crf.pipeline.make_pipeline`).
 
     Attributes
@@ -62,7 +63,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
     n_features_in_ : int
         Length of the last axis seen in ``fit``, if the transformer has this attribute.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns of a data frame, or of a list of them, where they are strings.
+        Names of the columns of a data frame, or of a list of data frames, if they are strings.
 
     Examples
     --------
@@ -85,7 +86,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         Parameters
         ----------
         X : array-like, sparse matrix, list of array-like, or list of Example
-            Examples, as estimators take them.
+            Examples in any form that estimators accept.
         y : array-like or list of array-like, optional
             Labels of the nodes, for transformers that use them.
 
@@ -116,7 +117,8 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         Returns
         -------
         ndarray, sparse matrix or data frame
-            In the layout of X; of a list, a 1-D object array. Data frames where ``set_output`` asks for them.
+            Transformed features in the layout of X; a 1-D object array if X is a list. Data frames if requested with
+            ``set_output``.
         """
         check_is_fitted(self)
         return self._in_container(self._apply(self.transformer_.transform, X), X)
@@ -133,19 +135,19 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
         Returns
         -------
         ndarray or sparse matrix
-            In the layout of X; of a list, a 1-D object array.
+            Original features in the layout of X; a 1-D object array if X is a list.
         """
         check_is_fitted(self)
         return self._apply(self.transformer_.inverse_transform, X)
 
     @available_if(_has("get_feature_names_out"))
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the features that the transformer returns.
+        """Return the names of the features that the transformer returns.
 
         Parameters
         ----------
         input_features : array-like of str, optional
-            Names of the features it gets.
+            Names of the input features.
 
         Returns
         -------
@@ -171,7 +173,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """Names of the columns of a data frame, or a list of them, seen in ``fit``."""
+        """Names of the columns of the data frame, or of the list of data frames, seen in ``fit``."""
         if getattr(self, "_frame_names", None) is not None:
             return self._frame_names
         return self._inner("feature_names_in_")
@@ -194,7 +196,7 @@ class NodeTransformer(FrameOutput, TransformerMixin, HoldsOptions, auto_wrap_out
 
 
 def read_nodes(X, expected=None):
-    """Return the layout of X, its examples, and the names of columns; data frames stay as they are."""
+    """Return the layout of X, its examples, and the names of columns; data frames are not converted."""
     frames, names = ordered_frames(X, expected)
     if frames is not None and all(hasattr(frame, "iloc") for frame in frames):
         return "list", frames, names
@@ -203,7 +205,7 @@ def read_nodes(X, expected=None):
 
 
 def rows_of(x):
-    """Features of the nodes of one example, or of an array of examples, as (n_nodes, n_features)."""
+    """Return the node features of one example, or of an array of examples, as (n_nodes, n_features)."""
     if hasattr(x, "columns"):
         return x
     if isinstance(x, encoding.Example):
@@ -232,7 +234,7 @@ def _stacked_frames(frames):
     stacked = pandas.concat(frames, ignore_index=True)
     for name in frames[0].columns:
         columns = [frame[name] for frame in frames]
-        # Categories that differ from frame to frame would become objects.
+        # concat would convert categories that differ between frames to objects.
         if all(isinstance(column.dtype, pandas.CategoricalDtype) for column in columns):
             stacked[name] = union_categoricals(columns, ignore_order=True)
     return stacked
@@ -245,7 +247,7 @@ def _require_one_width(examples):
 
 
 def _groups(examples):
-    """Consecutive examples, a call's worth of nodes together."""
+    """Yield groups of consecutive examples, with enough nodes for one call of the transformer."""
     group, n_nodes = [], 0
     for x in examples:
         group.append(x)
@@ -267,8 +269,8 @@ def _transform_group(function, group):
 
 
 def put_back(rows, x):
-    """Return transformed rows in the place of the features of an example, or of an array of examples."""
-    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is so configured
+    """Return an example, or an array of examples, with transformed rows in place of its features."""
+    if hasattr(rows, "columns"):  # a data frame, if scikit-learn is configured so
         rows = rows.to_numpy()
     if isinstance(x, encoding.Example):
         return encoding.Example(
@@ -285,7 +287,7 @@ def put_back(rows, x):
 
 
 def effective_missing_label(transformer):
-    """Return the missing label of a transformer, of its classifier, or of the field that it makes features for."""
+    """Return the missing label of a transformer, of its classifier, or of the field that uses its features."""
     if transformer.missing_label is not None:
         return transformer.missing_label
     own = getattr(getattr(transformer, "estimator", None), "missing_label", None)
@@ -293,7 +295,7 @@ def effective_missing_label(transformer):
 
 
 def flat_labels(y, examples):
-    """Labels of all nodes in a row."""
+    """Return the labels of all nodes of all examples as a flat array."""
     if len(y) != len(examples):
         raise ValueError(f"y has {len(y)} examples, but X has {len(examples)}.")
     parts = []
@@ -307,12 +309,12 @@ def flat_labels(y, examples):
 
 
 def labelled_rows(rows, labels, missing_label):
-    """Return the rows whose labels are known, with these."""
+    """Return the rows whose labels are known, and their labels."""
     values = encoding.label_array(labels)
     missing = encoding.missing_nodes(values, missing_label)
     known = np.flatnonzero(~missing)
     if values.dtype == object:
-        # Also where none is missing: scikit-learn refuses integers among objects.
+        # Convert even if no label is missing: scikit-learn refuses integers in object arrays.
         labels = values = encoding.labels_from_objects(values[known], "y")
     else:
         values = values[known]

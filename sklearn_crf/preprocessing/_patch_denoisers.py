@@ -1,4 +1,4 @@
-"""Denoisers of images that look at patches: by thresholds, by averages over similar patches, by groups of them."""
+"""Patch-based image denoisers: thresholding, averages over similar patches, and groups of similar patches."""
 
 from abc import abstractmethod
 from dataclasses import KW_ONLY
@@ -36,26 +36,26 @@ _MARGIN = PATCH_SIDE - 1
 
 
 class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
-    """Transformers that denoise each channel by itself, on several rows at once, by patches of a guide."""
+    """Base class of denoisers that process each channel separately, comparing patches in a guide image."""
 
-    _least_rows: ClassVar[int]  # of a thread
+    _least_rows: ClassVar[int]  # minimum number of rows per thread
 
     @property
     def reach_(self) -> int:
-        """Rows or columns between a pixel and the farthest that its features depend on."""
+        """Largest row or column distance between a pixel and the input pixels on which its features depend."""
         return _MARGIN
 
     def _check_parameters(self) -> None:
-        # Features are named after the numbers that they are made with, which are checked there.
+        # The names of features contain the numeric parameters, which are checked when the names are built.
         self._names_of_channel()
 
     def _guides(self, image, n_threads, before):
-        """Return the copy (H, W, C) of an image that patches are compared in."""
+        """Return the guide (H, W, C) in which patches of an image are compared."""
         return image
 
     @abstractmethod
     def _writer(self, plane, guide, level, out):
-        """Return the function that writes some rows, from a start to a stop, of the features of a centred channel."""
+        """Return a function of a start and stop row that writes the features of a centred channel in these rows."""
 
     def _write(self, image, out, n_threads, before=()):
         guides, n_outputs = self._guides(image, n_threads, before), out.shape[2] // image.shape[2]
@@ -68,31 +68,32 @@ class PatchDenoiser(ChannelTransformer, auto_wrap_output_keys=None):
 
 @options(kw_only=False)
 class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
-    r"""Every channel denoised by hard thresholds of the cosine transform of all 8 x 8 patches, in float32.
+    r"""Denoise every channel by hard thresholding of the cosine transform of all 8 x 8 patches, in float32.
 
     .. math::
         \hat x_s = \frac{\sum_{P \ni s} w_P \, (T^\top \eta_\tau(T x_P))_s}{\sum_{P \ni s} w_P}, \qquad
         w_P = \frac{1}{\| \eta_\tau(T x_P) \|_0}
 
-    with the orthonormal cosine transform T and :math:`\eta_\tau`, which sets coefficients of magnitude up to
-    :math:`\tau` to zero, all but the mean of the patch. Patches that few coefficients describe count most. Images are
-    continued by reflection. For white noise of standard deviation :math:`\sigma` a threshold of
-    :math:`2.7 \, \sigma` is a good denoiser by itself; several thresholds are features to choose from.
+    with the orthonormal cosine transform T. :math:`\eta_\tau` sets coefficients of magnitude up to :math:`\tau` to
+    zero, except for the mean of the patch. Patches with few remaining coefficients have the largest weight. Images are
+    extended by reflection. For white noise with standard deviation :math:`\sigma` a threshold of :math:`2.7 \, \sigma`
+    is a good denoiser by itself; several thresholds are features from which a model can choose.
 
     Parameters
     ----------
     thresholds : array-like of shape (n_thresholds,) or (n_thresholds, 8, 8), default=(20.0,)
-        :math:`\tau`, in units of the image, not negative: one for all coefficients, or one for each, where noise is not
-        white. Multiples of the table of quantization shrink what JPEG has left of an image.
+        :math:`\tau`, in units of the image, not negative. Each threshold is a number for all coefficients, or a table
+        of one number per coefficient for noise that is not white. For JPEG images use multiples of the quantization
+        table.
     n_jobs : int or None, default=None
-        Threads over images and rows; results do not depend on it.
+        Number of threads over images and rows; results do not depend on it.
 
     Attributes
     ----------
     n_channels_ : int
-        Channels of the images seen in ``fit``.
+        Number of channels of the images seen in ``fit``.
     reach_ : int
-        Rows or columns between a pixel and the farthest that its features depend on.
+        Largest row or column distance between a pixel and the input pixels on which its features depend.
 
     References
     ----------
@@ -140,7 +141,7 @@ class PatchShrinkage(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def _shrunk_copy(image, threshold, n_threads, before):
-    """Return an image (H, W, C) shrunk by one threshold, out of what other transformers have written if possible."""
+    """Return an image (H, W, C) shrunk by one threshold, reusing channels of earlier transformers if possible."""
     for part, channels in before:
         known = np.asarray(part.thresholds) if isinstance(part, PatchShrinkage) else np.zeros(0)
         if known.ndim == 1 and threshold in known:
@@ -150,38 +151,38 @@ def _shrunk_copy(image, threshold, n_threads, before):
 
 @options(kw_only=False)
 class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
-    r"""Every channel averaged over the pixels around whose surroundings look alike, and how many these are.
+    r"""Average every channel over nearby pixels with similar surroundings, and return the remaining variance.
 
     .. math::
         \hat x_s = \frac{\sum_{t \in W(s)} w_{st} x_t}{\sum_{t \in W(s)} w_{st}}, \qquad
         w_{st} = \Big( 1 - \frac{\| g_{P(s)} - g_{P(t)} \|^2}{|P| \, b^2} \Big)_+^2, \qquad
         v_s = \frac{\sum_t w_{st}^2}{( \sum_t w_{st} )^2}
 
-    over a window W(s), where P(s) is the patch around s and b a bandwidth. Patches are compared in a guide g, the image
-    denoised by :class:`PatchShrinkage`, so that noise hardly counts. :math:`v_s` is the share of the variance of
-    white noise that is left: small where the image repeats itself. For noise of standard deviation :math:`\sigma` a
-    guide of threshold :math:`2.7 \, \sigma` and a bandwidth of :math:`0.9 \, \sigma` are a good denoiser by themselves.
-    Images are continued by reflection.
+    over a window W(s), where P(s) is the patch around s and b a bandwidth. Patches are compared in a guide g, which is
+    the image denoised by :class:`PatchShrinkage`, so that noise hardly affects the comparison. :math:`v_s` is the share
+    of the variance of white noise that is left; it is small where the image repeats itself. For noise with standard
+    deviation :math:`\sigma` a guide threshold of :math:`2.7 \, \sigma` and a bandwidth of :math:`0.9 \, \sigma` form a
+    good denoiser by themselves. Images are extended by reflection.
 
     Parameters
     ----------
     bandwidths : array-like of shape (n_bandwidths,), default=(7.0,)
-        b, in units of the image, positive: pixels whose patches differ by more (root mean square) have no weight.
+        b, in units of the image, positive. Pixels whose patches differ by more (root mean square) have no weight.
     guide_threshold : float or None, default=20.0
-        Threshold of the guide; None compares the image itself.
+        Threshold of the guide; None compares patches in the image itself.
     search_radius : int, default=8
-        Rows and columns from a pixel to the border of W.
+        Number of rows and columns from a pixel to the border of its window W.
     patch_radius : int, default=1
-        Rows and columns from a pixel to the border of P.
+        Number of rows and columns from a pixel to the border of its patch P.
     n_jobs : int or None, default=None
-        Threads over images and rows; results do not depend on it.
+        Number of threads over images and rows; results do not depend on it.
 
     Attributes
     ----------
     n_channels_ : int
-        Channels of the images seen in ``fit``.
+        Number of channels of the images seen in ``fit``.
     reach_ : int
-        Rows or columns between a pixel and the farthest that its features depend on.
+        Largest row or column distance between a pixel and the input pixels on which its features depend.
 
     References
     ----------
@@ -245,39 +246,39 @@ class PatchAverages(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def averages_of_noise(noise):
-    """Return averages in proportion to the standard deviation of the noise."""
+    """Return averages over similar patches for noise of a given standard deviation."""
     return PatchAverages([AVERAGED_BANDWIDTH * noise], guide_threshold=GUIDE_THRESHOLD * noise)
 
 
 @options(kw_only=False)
 class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
-    r"""Every channel denoised by shrinking groups of similar 8 x 8 patches together.
+    r"""Denoise every channel by shrinking groups of similar 8 x 8 patches jointly.
 
     .. math::
         \hat Z_G = T^{-1} \Big( \frac{|T g_G|^2}{|T g_G|^2 + (0.8 \, \sigma)^2} \, T x_G \Big)
 
-    where G are the 16 patches most like one in a pilot image g, and T is the cosine transform of each patch and the
-    Hadamard transform over the patches. The pilot is the mean of :class:`PatchShrinkage` and :class:`PatchAverages`.
-    Each pixel is the mean of all that groups say of it, groups that keep little noise counting most. Images are
-    continued by reflection.
+    where G is the group of the 16 patches most similar to a reference patch in a pilot image g. T is the cosine
+    transform of each patch and the Hadamard transform over the patches. The pilot is the mean of
+    :class:`PatchShrinkage` and :class:`PatchAverages`. Each pixel is a weighted mean over the groups that contain it,
+    in which groups that keep little noise have the largest weight. Images are extended by reflection.
 
     Parameters
     ----------
     noise : float, default=7.5
         Standard deviation :math:`\sigma` of the noise, in units of the image.
     search_radius : int, default=18
-        Rows and columns from a patch to the farthest that may be in its group.
+        Largest number of rows or columns from a reference patch to the patches in its group.
     step : int, default=4
-        Rows and columns from one group to the next, at most 8.
+        Number of rows and columns between reference patches, at most 8.
     n_jobs : int or None, default=None
-        Threads over images and rows; results do not depend on it.
+        Number of threads over images and rows; results do not depend on it.
 
     Attributes
     ----------
     n_channels_ : int
-        Channels of the images seen in ``fit``.
+        Number of channels of the images seen in ``fit``.
     reach_ : int
-        Rows or columns between a pixel and the farthest that its features depend on.
+        Largest row or column distance between a pixel and the input pixels on which its features depend.
 
     References
     ----------
@@ -326,7 +327,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
         averaged = next((channels for part, channels in before if _are_alike(part, averages)), None)
         if averaged is None:
             averaged = channels_of(averages, image, n_threads, [(PatchShrinkage([averages.guide_threshold]), shrunk)])
-        # Averages of a channel are followed by their variance.
+        # The average of each channel is followed by its variance.
         return 0.5 * (shrunk + averaged[..., ::2])
 
     def _writer(self, plane, guide, level, out):
@@ -345,7 +346,7 @@ class PatchGroups(PatchDenoiser, auto_wrap_output_keys=None):
 
 
 def _are_alike(part, averages):
-    """Whether a transformer writes the same channels as averages over similar patches."""
+    """Return whether a transformer computes exactly the channels of the given averages."""
     if not isinstance(part, PatchAverages) or not np.array_equal(part.bandwidths, averages.bandwidths):
         return False
     names = "guide_threshold", "search_radius", "patch_radius"

@@ -1,4 +1,4 @@
-"""Masks of learned patches, laid over images where the patches fit best, as linear operators."""
+"""Features made of the masks of learned patches, placed where the patches match an image best, as linear operators."""
 
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
@@ -24,50 +24,51 @@ from sklearn_crf.preprocessing._tuning import LEAST_CONTRAST, MOST_DRAWN, SPECTR
 
 @options(kw_only=False)
 class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
-    r"""Features of pixels by patches of training images: where each fits best, its mask is laid over the image.
+    r"""Compute features of pixels by placing the mask of each learned patch where the patch matches the image best.
 
     .. math::
         x_{s, p} = \rho_p \, m_p(s - o_p), \qquad
         o_p = \arg\max_o \, |\mathrm{ncc}(a_p, I_o)|, \qquad \rho_p = |\mathrm{ncc}(a_p, I_{o_p})|
 
     with the normalised cross-correlation of the patch :math:`a_p` and the window :math:`I_o` of the image, and the mask
-    :math:`m_p`, which is 1 on the object, -1 beside it, and 0 outside of the patch. Patches are taken from the
-    neighbourhood of the boundaries of the masks in the training images, at random, so that no two are alike. A field
-    learns which of them tell where the object is.
+    :math:`m_p`, which is 1 on the object, -1 beside it, and 0 outside of the patch. Patches are drawn at random near
+    the boundaries of the masks in the training images. Patches that are too similar to an earlier patch are rejected. A
+    field learns which patches indicate the location of the object.
 
-    The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`: of
-    1,000 patches only places and correlations are kept, 16 bytes each, where the 2,500 entries of each mask would take
-    some 20 MB an image as a sparse matrix.
+    The features of an image are a :class:`scipy.sparse.linalg.LinearOperator` for :class:`~sklearn_crf.Example`. It
+    stores only the position and the correlation of each patch, 16 bytes. A sparse matrix for 1,000 patches, with 2,500
+    entries of each mask, would take some 20 MB per image.
 
     Parameters
     ----------
     patch_size : int or list of int, default=50
-        Height and width of a patch, in pixels. Patches of several sizes see parts of an object and the whole of it.
+        Height and width of a patch, in pixels. With several sizes, patches show parts of an object and the whole
+        object.
     n_patches : int, default=1000
-        Patches of each size to take; fewer where the images do not have that many.
+        Number of patches of each size; fewer if the images do not have that many.
     max_correlation : float, default=0.8
-        Largest absolute correlation of two patches of one size, above 0 and at most 1.
+        Largest absolute correlation of two patches of equal size, above 0 and at most 1.
     max_distance : int, list of int or None, default=None
-        Steps to a neighbouring pixel from the boundary of a mask to the middle of a patch, at most; a list has one for
-        each size. 1 centres patches on boundaries; None is half of ``patch_size``, so that patches show what is beside
-        the boundary as well.
+        Largest distance from the boundary of a mask to the centre of a patch, in steps between neighbouring pixels. A
+        list has one number for each size. 1 centres patches on boundaries. None is half of ``patch_size``, so that
+        patches also show what is beside the boundary.
     random_state : int, RandomState instance or None, default=None
-        Draws the patches; those of every size anew from an int.
+        Determines the patches. An int is used as seed for every size.
     n_jobs : int or None, default=None
-        Threads over images; results do not depend on it.
+        Number of threads over images; results do not depend on it.
 
     Attributes
     ----------
     patches_ : list of ndarray of shape (n, patch_size, patch_size), float32
-        Patches less their mean, of norm 1, one array for each size.
+        Patches with mean 0 and norm 1, one array for each size.
     masks_ : list of ndarray of shape (n, patch_size, patch_size), int8
-        1 on the object and -1 beside it.
+        Masks of the patches: 1 on the object and -1 beside it.
     sources_ : list of ndarray of shape (n,), int64
         Index of the training image of each patch.
     n_patches_ : int
-        Number of patches of all sizes, in the order of which features follow each other.
+        Number of patches of all sizes; features are ordered by size.
     n_channels_ : int
-        Channels of an image, one.
+        Number of channels of an image, which is one.
 
     References
     ----------
@@ -113,14 +114,14 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
     @fits
     def fit(self, X: ArrayLike, y: ArrayLike) -> "PatchOverlays":  # type: ignore[override]
-        """Take patches from the boundaries of masks.
+        """Draw patches near the boundaries of masks.
 
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
             Grey images.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
-            Masks, 1 on the object and 0 beside it.
+            Masks, which are 1 on the object and 0 beside it.
 
         Returns
         -------
@@ -130,23 +131,23 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            If a list has another number of distances than sizes or a number below their least, images have more than
-            one channel, masks are not of the shape of their images, or no window of one of the sizes with some contrast
-            has its middle near the boundary of a mask.
+            If ``max_distance`` has another length than ``patch_size`` or a number in these lists is too small. If
+            images have more than one channel, or masks differ in shape from their images. If some size has no window
+            with contrast whose centre is near the boundary of a mask.
         """
         self._fit(grey_planes(as_images(X), "X", self), y)
         return self
 
     @fits
     def fit_transform(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """Fit, and lay the masks over the training images, leaving out of each the patches taken from it.
+        """Fit, and compute the features of the training images, in each image without the patches drawn from it.
 
         Parameters
         ----------
         X : ndarray of shape (n, H, W) or (n, H, W, 1), or list of ndarray of shape (H, W) or (H, W, 1)
             Grey images.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
-            Masks, 1 on the object and 0 beside it.
+            Masks, which are 1 on the object and 0 beside it.
 
         Returns
         -------
@@ -156,14 +157,14 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            As by ``fit``.
+            As in ``fit``.
         """
         planes = grey_planes(as_images(X), "X", self)
         self._fit(planes, y)
         return object_array(self._overlays(planes, range(len(planes))))
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Lay the masks over images.
+        """Compute the features of images.
 
         Parameters
         ----------
@@ -173,7 +174,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Returns
         -------
         ndarray of shape (n,) of LinearOperator of shape (H * W, n_patches)
-            Features of the pixels of each image, row by row; those of patches larger than an image are 0.
+            Features of the pixels of each image, row by row. Features of patches that are larger than an image are 0.
         """
         return super().transform(X)
 
@@ -189,7 +190,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         self._least_deviation = least_deviation
 
     def _sizes(self):
-        """Size of patches, and steps from boundaries to their middles, of each size."""
+        """Return each size of patches with its largest distance from boundaries to centres."""
         sizes = _numbers_of("patch_size", self.patch_size, lowest=2)
         if self.max_distance is None:
             return [(size, size // 2) for size in sizes]
@@ -203,7 +204,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return list(zip(sizes, distances, strict=True))
 
     def _drawn_patches(self, planes, masks, least_deviation, size, steps):
-        """Patches, masks and numbers of images of the patches of one size."""
+        """Return the patches of one size, their masks and the indices of their images."""
         rng = check_random_state(self.random_state)
         corners = [_corners(mask, size, steps) for mask in masks]
         usable = [i for i, places in enumerate(corners) if len(places)]
@@ -232,7 +233,7 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         return np.array(patches, dtype=np.float32), np.array(signs), np.array(sources)
 
     def _overlays(self, planes, left_out):
-        # left_out: for each image, the number of the training image whose patches are not laid over it, or None
+        # left_out: for each image, the index of the training image whose patches get strength 0, or None
         steps_of_sizes = [_steps_of(masks) for masks in self.masks_]
 
         def overlay(item, n_threads):
@@ -250,10 +251,10 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
 
 
 class _Overlay(LinearOperator):
-    """Features of the pixels of one image: its masks at their places, times correlations."""
+    """Features of the pixels of one image: masks at their positions, times correlations."""
 
     def __init__(self, parts, shape):
-        # parts: steps of masks (n_steps, 3), their starts (P + 1,), corners (P, 2) and strengths (P,) of each size
+        # parts: for each size, steps of masks (n_steps, 3), their starts (P + 1,), corners (P, 2) and strengths (P,)
         self._parts, self._image_shape = parts, shape
         self._ends = np.cumsum([len(part[-1]) for part in parts])
         super().__init__(np.float64, (shape[0] * shape[1], int(self._ends[-1])))
@@ -267,7 +268,7 @@ class _Overlay(LinearOperator):
         return planes[..., :-1].cumsum(axis=2).reshape(len(planes), -1).T
 
     def _rmatvec(self, numbers):
-        # Older versions of SciPy ask for products with one column apart.
+        # Older versions of SciPy multiply single columns with _rmatvec.
         return self._rmatmat(np.reshape(numbers, (-1, 1)))[:, 0]
 
     def _rmatmat(self, numbers):
@@ -282,7 +283,7 @@ class _Overlay(LinearOperator):
 
 
 def _steps_of(masks):
-    """Row, column and change (n, 3) where entries along a row of a mask change, with 0 around it; starts (P + 1,)."""
+    """Return row, column and change (n, 3) of each change along the rows of masks, and the starts of masks (P + 1,)."""
     changes = np.diff(masks, axis=2, prepend=np.int8(0), append=np.int8(0))
     mask, row, column = np.nonzero(changes)
     steps = np.stack((row, column, changes[mask, row, column]), axis=1).astype(np.int32)
@@ -290,7 +291,7 @@ def _steps_of(masks):
 
 
 def _numbers_of(name, given, lowest):
-    """Return a number as a list of one, and a list of numbers as it is, after a check."""
+    """Return a number or a list of numbers as a list, after checking them."""
     numbers = list(given) if isinstance(given, (list, tuple)) else [given]
     if not numbers or not all(isinstance(number, Integral) and number >= lowest for number in numbers):
         raise InvalidParameterError(
@@ -300,7 +301,7 @@ def _numbers_of(name, given, lowest):
 
 
 def _best_places(plane, all_patches, least_deviation):
-    """Corner (P, 2) at which each patch (P, size, size) fits the image best, and its correlation there."""
+    """Return the corner (P, 2) where each patch (P, size, size) matches the image best, and its correlation there."""
     corners, strengths = np.zeros((len(all_patches), 2), dtype=np.int32), np.zeros(len(all_patches))
     size = all_patches.shape[1]
     if min(plane.shape) < size:
@@ -333,13 +334,13 @@ def _as_masks(y, planes):
 
 
 def _least_deviation(planes):
-    """Return the standard deviation that a window must have to count as one with contrast."""
+    """Return the smallest standard deviation of a window that counts as having contrast."""
     numbers = np.concatenate([plane.ravel() for plane in planes])
     return max(LEAST_CONTRAST * numbers.std(), np.finfo(np.float32).tiny)
 
 
 def _corners(mask, size, steps):
-    """Corners (n, 2) of the windows of an image whose middle is so many steps from the boundary of the mask."""
+    """Return the corners (n, 2) of windows whose centre is at most ``steps`` from the boundary of a mask."""
     near = binary_dilation(mask, iterations=steps) & ~binary_erosion(mask, iterations=steps, border_value=1)
     corners = np.argwhere(near) - size // 2
     inside = (corners >= 0).all(axis=1) & (corners + size <= mask.shape).all(axis=1)
@@ -347,8 +348,8 @@ def _corners(mask, size, steps):
 
 
 def _window_norms(plane, size, least_deviation):
-    """Norm of every window about its mean, (H - size + 1, W - size + 1)."""
-    centred = plane - plane.mean()  # keeps digits of the difference of squares
+    """Return the norm of every window minus its mean, (H - size + 1, W - size + 1)."""
+    centred = plane - plane.mean()  # keeps more digits in the difference of squares
     sums, squares = (_window_sums(values, size) for values in (centred, centred**2))
     variance = squares - sums**2 / size**2
     return np.sqrt(np.maximum(variance, (size * least_deviation) ** 2)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Colour and texture of every pixel of RGB images."""
+"""Colour and texture features of every pixel of RGB images."""
 
 from collections.abc import Callable
 from numbers import Real
@@ -20,11 +20,11 @@ SCALES: dict[str, Callable] = {"linear": lambda values: values, "sqrt": np.sqrt,
 
 @options(kw_only=False)
 class PixelFeatures(TransformerMixin, HoldsOptions):
-    """Nine features a pixel: CIE Lab and the two eigenvalues of the structure tensor of each of its planes.
+    """Compute nine features per pixel: CIE Lab, and both eigenvalues of the structure tensor of each Lab plane.
 
     The structure tensor of a plane ``f`` is ``G_sigma * (grad f grad f')``, a Gaussian average of products of first
-    derivatives (Sobel, in units of ``f`` per pixel). Its larger eigenvalue measures edges, its smaller one corners and
-    fine texture. These are the features of Kelm, Pal & McCallum 2006, section 3. Needs scikit-image
+    derivatives (Sobel, in units of ``f`` per pixel). Its larger eigenvalue measures edges, the smaller one corners and
+    fine texture. These features are from Kelm, Pal & McCallum 2006, section 3. They require scikit-image
     (``pip install sklearn_crf[images]``).
 
     Parameters
@@ -32,20 +32,20 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
     sigma : float, default=1.0
         Standard deviation of the Gaussian, in pixels.
     texture_scale : {"linear", "sqrt", "log"}, default="linear"
-        Eigenvalues ``e`` as they are, ``sqrt(e)``, or ``log(1 + e)``. They have heavy tails, which Gaussians fit badly
-        unless compressed; the paper takes them as they are.
+        Transformation of the eigenvalues ``e``: none, ``sqrt(e)``, or ``log(1 + e)``. Their distribution has heavy
+        tails, which Gaussians fit badly without compression. The paper does not compress them.
 
     Attributes
     ----------
     n_features_in_ : int
-        3.
+        Number of input channels, 3.
 
     Raises
     ------
     ImportError
-        If scikit-image is missing.
+        If scikit-image is not installed.
     ValueError
-        For images that are not (H, W, 3), or whose values are out of range.
+        If images do not have shape (H, W, 3), or values are out of range.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         Parameters
         ----------
         X : array of shape (n, H, W, 3) or list of arrays of shape (H, W, 3)
-            RGB, integers from 0 to 255 (uint8) or floats from 0 to 1.
+            RGB images, as integers from 0 to 255 (uint8) or floats from 0 to 1.
         y : ignored
 
         Returns
@@ -89,24 +89,24 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
         return self
 
     def transform(self, X: ArrayLike) -> np.ndarray:
-        """Features of every pixel.
+        """Compute the features of every pixel.
 
         Parameters
         ----------
         X : array of shape (n, H, W, 3) or list of arrays of shape (H, W, 3)
-            RGB, integers from 0 to 255 (uint8) or floats from 0 to 1.
+            RGB images, as integers from 0 to 255 (uint8) or floats from 0 to 1.
 
         Returns
         -------
         ndarray of shape (n, H, W, 9), or object array of n arrays of shape (H, W, 9)
-            An array for an array, an object array for a list. float32 for float32 images, else float64.
+            An array if X is an array, an object array if X is a list. float32 for float32 images, otherwise float64.
         """
         self._validate_params()
         features = [self._features(_check_image(image, i)) for i, image in enumerate(_images(X))]
         return in_layout_of(X, features)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of the nine features.
+        """Return the names of the nine features.
 
         Parameters
         ----------
@@ -130,12 +130,12 @@ class PixelFeatures(TransformerMixin, HoldsOptions):
 
 
 def structure_tensor_eigenvalues(plane, sigma):
-    """Eigenvalues of the averaged products of first derivatives (Sobel, per pixel), the larger one first."""
-    # plane: (H, W); returns (H, W, 2)
+    """Return the eigenvalues of the structure tensor of a plane, the larger one first."""
+    # plane: (H, W); returns: (H, W, 2)
     down, right = (sobel(plane, axis=axis, mode="nearest") / 8 for axis in (0, 1))
     rr, rc, cc = (gaussian_filter(p, sigma, mode="nearest") for p in (down * down, down * right, right * right))
     centre, radius = (rr + cc) / 2, np.hypot((rr - cc) / 2, rc)
-    # The smaller one is a difference of equal numbers at clean edges and may come out as -1e-17.
+    # At clean edges the smaller eigenvalue is a difference of equal numbers, which may come out as -1e-17.
     return np.stack([centre + radius, np.maximum(centre - radius, 0)], axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Sparse chains from tokens with dictionaries of features."""
+"""Conversion of tokens with named features to sparse chains."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
@@ -26,37 +26,37 @@ Sequences: TypeAlias = Iterable[Iterable[Token]]
 
 @options(kw_only=False)
 class SequenceVectorizer(TransformerMixin, BaseEstimator):
-    """Sequences of tokens with named features to chains with sparse features.
+    """Convert sequences of tokens with named features to chains with sparse features.
 
-    A token is what users of CRFsuite write: a mapping of names to values, or an iterable of names. A string value is
-    one of several categories and gets the column ``name + separator + value`` with a one, a number goes to the column
-    ``name`` (booleans as 0 and 1), a name in an iterable gets a one. Mappings may nest: a value that is a mapping or an
-    iterable of strings has its names put behind its own. Zeros are not stored.
+    A token has the form that CRFsuite uses: a mapping of names to values, or an iterable of names. A string value is a
+    category and gets a one in the column ``name + separator + value``. A number is stored in the column ``name``
+    (booleans as 0 and 1). A name in an iterable gets a one. Mappings may be nested: if a value is a mapping or an
+    iterable of strings, its names are appended to the outer name. Zeros are not stored.
 
-    Of :class:`~sklearn_crf.Shards`, each shard tells the names that it has and how often, in one pass, and columns are
-    those of all sequences in the order of the shards: the same as in memory, whatever the number of workers.
+    For :class:`~sklearn_crf.Shards`, each shard returns its names and their counts in one pass. Columns are ordered by
+    first occurrence over the shards in order. They are the same as for data in memory, for any number of workers.
 
     Parameters
     ----------
     dtype : dtype, default=float64
-        float32 or float64.
+        Precision of the values, float32 or float64.
     separator : str, default="="
-        Between the name and the value of a category; names that nest are joined by ":".
+        Text between the name and the value of a category; nested names are joined by ":".
     min_count : int, default=1
-        Columns that fewer training tokens have are left out.
+        Columns that occur in fewer training tokens are dropped.
     edge_features : callable, optional
-        ``f(token, next_token)`` that gives features of the edge between two neighbouring tokens, in the form of those
-        of a token. Sequences then become :class:`~sklearn_crf.Example`, with sparse features of nodes and of edges.
-        Edges have no constant term unless the function names one, such as "bias".
+        ``f(token, next_token)`` returns features of the edge between two neighbouring tokens, in the form of a token.
+        Sequences then become :class:`~sklearn_crf.Example`, with sparse features of nodes and of edges.
+        Edges have no constant term unless the function adds one, such as "bias".
 
     Attributes
     ----------
     vocabulary_ : dict
-        Column of each name, in the order of their first occurrence.
+        Column of each name, in the order of first occurrence.
     n_columns_ : int
         Number of columns.
     edge_vocabulary_ : dict
-        The same for the features of edges. Only with ``edge_features``.
+        Column of each name of edge features. Only with ``edge_features``.
 
     See Also
     --------
@@ -91,7 +91,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
     edge_features: Callable[[Token, Token], Token] | None = None
 
     def fit(self, X: Sequences | Shards, y: object = None) -> Self:
-        """Learn the columns.
+        """Learn the columns from the names in X.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
     @fits
     def fit_transform(self, X: Sequences | Shards, y: object = None) -> np.ndarray | Shards:
-        """Learn the columns and transform, in one pass: ``X`` may be a generator.
+        """Learn the columns and transform X in one pass; ``X`` may be a generator.
 
         Parameters
         ----------
@@ -120,13 +120,13 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example. For Shards the Shards of these.
+            For each sequence a CSR matrix ``(n_tokens, n_columns)`` or an Example. For Shards, transformed Shards.
 
         Raises
         ------
         ValueError
-            If a token is neither a mapping nor an iterable of strings, or a value is none of a string, a finite number,
-            a mapping and an iterable of strings; the error names the token and the feature.
+            If a token is neither a mapping nor an iterable of strings, or a value is not a string, a finite number, a
+            mapping or an iterable of strings. The error names the token and the feature.
         """
         _check_dtype(self.dtype)
         if isinstance(X, Shards):
@@ -144,7 +144,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return chains
 
     def _learn(self, X):
-        """Columns by name, and the sequences."""
+        """Learn the vocabulary from sequences and return it, along with the chains."""
         vocabulary: dict[str, int] = {}
         columns, values, token_ptr, lengths = self._read(X, vocabulary, learns=True)
         if not len(lengths):
@@ -157,8 +157,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return vocabulary, self._chains(columns, values, token_ptr, lengths, len(vocabulary))
 
     def _learn_of_shards(self, shards):
-        """Columns by name of all shards, each of which is looked at where it is."""
-        # An estimator that was fitted before would send its columns along.
+        """Learn the vocabulary from the names that each shard returns."""
+        # A clone, because a fitted estimator would send its vocabulary along.
         of_nodes, of_edges, n_sequences = zip(*shards.map(_names_of_shard, clone(self)), strict=True)
         if not sum(n_sequences):
             raise ValueError("X holds no sequence: at least one is needed to learn the columns.")
@@ -168,13 +168,13 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         self.n_columns_ = len(self.vocabulary_)
 
     def _names(self, X):
-        """Names in the order of their first occurrence, the number of tokens that have each, and that of sequences."""
+        """Return the names in the order of first occurrence with their token counts, and the number of sequences."""
         vocabulary: dict[str, int] = {}
         columns, _, _, lengths = self._read(X, vocabulary, learns=True)
         return (list(vocabulary), np.bincount(columns, minlength=len(vocabulary))), len(lengths)
 
     def transform(self, X: Sequences | Shards) -> np.ndarray | Shards:
-        """Chains with the columns of training; names that training did not have are left out.
+        """Convert sequences to chains with the columns learned in ``fit``; unknown names are dropped.
 
         Parameters
         ----------
@@ -183,8 +183,8 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_sequences,), of object
-            A CSR matrix ``(n_tokens, n_columns)`` each, or an Example. For Shards the Shards of these, which are made
-            anew whenever a shard is loaded.
+            For each sequence a CSR matrix ``(n_tokens, n_columns)`` or an Example. For Shards, Shards that are
+            transformed whenever a shard is loaded.
         """
         check_is_fitted(self)
         if isinstance(X, Shards):
@@ -200,7 +200,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return self._chains(*read, len(vocabulary))
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray:
-        """Names of the columns.
+        """Return the names of the columns.
 
         Parameters
         ----------
@@ -221,9 +221,9 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return tags
 
     def _read(self, X, vocabulary, *, learns):
-        """Columns and values of all tokens in turn, where each token ends, the number of tokens of each sequence.
+        """Return columns and values of all tokens in order, the end of each token, and the length of each sequence.
 
-        Values are None where all are one.
+        Values are None if all of them are one.
         """
         if isinstance(X, str | Mapping):
             raise ValueError(f"X must be an iterable of sequences of tokens, got a {type(X).__name__}.")
@@ -232,21 +232,21 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
         return columns, None if values is None else values.astype(self.dtype, copy=False), token_ptr, lengths
 
     def _chains(self, columns, values, token_ptr, lengths, n_columns):
-        """Return a CSR matrix of each sequence."""
+        """Return a CSR matrix for each sequence."""
         first = np.cumsum(lengths) - lengths
         sequence = np.repeat(np.arange(len(lengths)), lengths + 1)
-        # Each sequence has an entry more than it has tokens.
+        # The row pointers of a sequence have one more entry than the sequence has tokens.
         token = np.arange(len(sequence)) - sequence
         ptr = (token_ptr[token] - token_ptr[first][sequence]).astype(np.int32)
         bounds = token_ptr[np.append(first, len(token_ptr) - 1)].tolist()
         template = sp.csr_matrix((1, n_columns), dtype=self.dtype).__dict__
-        # As many ones, read-only, as the longest sequence has entries, where all values are: a third of the memory.
+        # If all values are one, matrices share a read-only array of ones, which saves a third of the memory.
         ones = np.ones(int(np.diff(bounds).max(initial=0)), dtype=self.dtype)
         ones.flags.writeable = False
         chains, start = [], 0
         make, matrix = sp.csr_matrix.__new__, sp.csr_matrix
         for n, (first, last) in zip(lengths.tolist(), pairwise(bounds), strict=True):
-            # Many times as fast as the constructor, whose checks are not needed.
+            # Much faster than the constructor, whose checks are not needed.
             chain = make(matrix)
             chain.__dict__ = {
                 **template,
@@ -261,7 +261,7 @@ class SequenceVectorizer(TransformerMixin, BaseEstimator):
 
 
 def _names_of_shard(shard: Shard, vectorizer):
-    """Names of nodes, and of edges if these have features, with their counts, and the number of sequences."""
+    """Return names and counts of nodes, names and counts of edges or None, and the number of sequences."""
     X = shard.load()[0]
     with shard.named_in_errors():
         if vectorizer.edge_features is None:
@@ -274,7 +274,7 @@ def _names_of_shard(shard: Shard, vectorizer):
 
 
 def _joined(parts, min_count):
-    """Columns by name, from the names and counts of parts."""
+    """Return the vocabulary of several parts, given their names and counts."""
     total: dict[str, int] = {}
     for names, counts in parts:
         for name, count in zip(names, counts.tolist(), strict=True):
@@ -300,10 +300,10 @@ def _examples(chains, edges):
 
 
 def _only(kept, columns, values, token_ptr):
-    """Return the entries to keep."""
+    """Return the entries to keep, with adjusted token pointers."""
     return columns[kept], None if values is None else values[kept], np.concatenate(([0], np.cumsum(kept)))[token_ptr]
 
 
 def _of_pairs(features, X):
-    """Yield the features of the pairs of neighbouring tokens of each sequence."""
+    """Return a generator of the features of neighbouring tokens, for each sequence."""
     return ([features(*pair) for pair in pairwise(sequence)] for sequence in X)
