@@ -1,1 +1,1 @@
-"""Minimum cuts: binary models, expansion and swap moves."""
+"""Inference by minimum cuts: binary models, expansion moves and swap moves."""

@@ -1,4 +1,4 @@
-"""Approximate MAP with any number of states by sequences of minimum cuts: expansion and swap moves."""
+"""Approximate MAP for any number of states by sequences of minimum cuts: expansion and swap moves."""
 
 from functools import partial
 from itertools import combinations
@@ -23,7 +23,7 @@ from sklearn_crf.models._row_models import StoredRows
 
 @options(kw_only=False)
 class _MoveMaking(Inference):
-    """Local search in which a move is the best of exponentially many, found by one minimum cut."""
+    """Local search whose moves are each the best of exponentially many, found by one minimum cut."""
 
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"nonsubmodular": ("error", "truncate")}
@@ -44,13 +44,13 @@ class _MoveMaking(Inference):
                 raise ValueError(self._explain(model, *violated))
 
     def _violated_edge(self, model):
-        """First edge that does not meet the condition, and its table; None if all meet it."""
+        """Return the first edge that violates the condition and its table, or None if all edges satisfy it."""
         lowest, highest = self._condition_range(model.tables)
         weight = np.ones((model.graph.n_edges, 1)) if model.edge_weight is None else model.edge_weight
         if lowest.min() >= 0 and weight.min(initial=0) >= 0:
             return None
         kind = model.edge_type
-        # For one feature this is what the edge has; for more, it may be better than this.
+        # With one feature this is the exact slack of each edge; with more features it is a lower bound.
         least = np.where(weight >= 0, weight * lowest[kind], weight * highest[kind]).sum(axis=1)
         rounding = 2 * precision(model) * np.abs(weight * np.abs(model.tables).max(axis=(2, 3))[kind]).sum(axis=1)
         for edge in np.flatnonzero(least < -rounding):
@@ -60,16 +60,16 @@ class _MoveMaking(Inference):
         return None
 
     def _meets_condition(self, model):
-        """Whether every edge is known to meet the condition, in a model that passed the checks."""
+        """Return whether every edge is known to satisfy the condition, in a model that passed the checks."""
         if self.nonsubmodular == "error":
             return True
-        # Of as many tables as edges, looking at all would take longer than it saves.
+        # If there are as many tables as edges, checking all of them would take longer than it saves.
         return len(model.tables) <= _tuning.TYPES_PER_PORTION and self._violated_edge(model) is None
 
     def _condition_range(self, tables: np.ndarray) -> tuple:
-        """Lowest and highest value, over all states, of what must not be negative; (T, R) each."""
+        """Return the lowest and the highest slack over all states, (T, R) each; slacks must not be negative."""
         lowest, highest = np.full(tables.shape[:2], np.inf), np.full(tables.shape[:2], -np.inf)
-        # Types in portions: where every edge has its own, a temporary of the size of all tables is too much.
+        # In batches of types: if every edge has its own type, a temporary of the size of all tables would be too large.
         for start in range(0, len(tables), _tuning.TYPES_PER_PORTION):
             portion = slice(start, start + _tuning.TYPES_PER_PORTION)
             for _, slack in self._slacks(tables[portion].astype(np.float64)):
@@ -115,8 +115,8 @@ class _MoveMaking(Inference):
         return Labeling(labels, value, bound=max(bound, value), n_iter=n_iter, converged=converged, state=labels)
 
     def _labels_by_rows(self, rows, n_threads=1):
-        """The labels of :meth:`map` for a lattice of three states or more; None where it has something to say."""
-        # rows: RowModels; returns (N,) int32
+        """Return the labels of :meth:`map` on a lattice of three or more states, or None if it must raise an error."""
+        # rows: RowModels; returns: (N,) int32
         n_states = map_tasks(lambda part, n_threads: self._states(rows, *part), parts_of(rows.graph), n_threads)
         if not all(n_states):
             return None
@@ -126,19 +126,19 @@ class _MoveMaking(Inference):
         return climber.climb(labels)
 
     def _states(self, rows, start, stop):
-        """Number of states of some rows; 0 where the whole model has to be looked at."""
+        """Return the number of states of some rows, or 0 if the whole model must be checked."""
         checkpoint()
         model = with_edges_from(rows, start, stop)
         try:
             self._require("map", model)
         except ValueError:
-            # Which edge it is, is told of the whole.
+            # The check of the whole model will name the edge.
             return 0
         return model.n_columns
 
     def _search(self, moves, n_states, labels, n_threads):
-        """Rounds over all moves until none helps, changing labels in place; rounds, and whether none helps."""
-        # A move that failed fails again until another one succeeds, so it is skipped until then.
+        """Make rounds of moves until none helps, changing labels in place; return the rounds and whether none helps."""
+        # A move that failed would fail again until another move succeeds, so it is skipped until then.
         n_changes, tried = 0, dict.fromkeys(self._moves(n_states), -1)
         for n_iter in range(1, self.max_iter + 1):
             in_all = 0.0
@@ -163,12 +163,12 @@ class _MoveMaking(Inference):
 class _Moves:
     """Best moves from one labeling of a model to another.
 
-    Where all edges meet the condition, a choice is left to those nodes alone whose edges can tell more about it than
-    their own scores. A set of nodes that take what is on offer gains by each of its connected parts; so a move that was
-    tried before can only gain in parts beside nodes that have changed since.
+    If all edges satisfy the condition, two facts save work. A node whose own scores outweigh all its edges needs no
+    choice. And the gain of a move is the sum of the gains of the connected parts of the nodes that change. A move that
+    was tried before can therefore only gain in parts next to nodes that have changed since.
     """
 
-    # settles: whether all edges meet the condition
+    # settles: whether all edges satisfy the condition
 
     def __init__(self, model, settles):
         self._network = CutNetwork(model)
@@ -181,8 +181,8 @@ class _Moves:
             self._changed = np.zeros(model.graph.n_nodes, dtype=np.int32)
 
     def move(self, labels, choice, n_threads=1, since=-1):
-        """Change labels in place by the best move, if it gains; what it gains."""
-        # since: number of gains before this move was last tried, -1 if it was not
+        """Change labels in place by the best move if it gains, and return the gain."""
+        # since: number of changes before this move was last tried, -1 if it was not tried
         keep, take = choice(labels)
         if self._settles:
             self._settle(labels, keep, take, since)
@@ -199,8 +199,8 @@ class _Moves:
         return gain
 
     def _settle(self, labels, keep, take, since):
-        """Take their choice from nodes where the answer is known."""
-        # Of two moves that are as good, the labels need not be the one made.
+        """Remove the choice from nodes whose decision is known."""
+        # If two moves are equally good, the labels may differ from the move that was made.
         may_skip = since >= 0 and np.array_equal(keep, labels)
         n_free = settle_by_scores(self._values[0], self._influence, keep, take)
         if n_free > _tuning.MOST_FREE * len(keep):
@@ -211,35 +211,36 @@ class _Moves:
 
 
 class AlphaExpansion(_MoveMaking):
-    r"""Labeling that no expansion of one state can improve, for two or more states.
+    r"""Labeling that no expansion move can improve, for two or more states.
 
-    In an expansion move for state :math:`\alpha` every node keeps its state or takes :math:`\alpha`; the best such move
+    In an expansion move for state :math:`\alpha` every node keeps its state or takes :math:`\alpha`. The best such move
     is a minimum cut if every edge satisfies, with its weights applied,
 
     .. math::
         \theta(a, b) + \theta(\alpha, \alpha) \ge \theta(a, \alpha) + \theta(\alpha, b)
         \qquad \text{for all } a, b, \alpha ,
 
-    as it does if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never falls. At the end
-    it is within a known factor of the best: the energy (minus the score) of a Potts model whose unary energies are not
-    negative is at most twice the lowest.
+    This holds if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never decreases. The
+    final score is within a known factor of the best: for a Potts model with non-negative unary energies, the energy
+    (minus the score) is at most twice the lowest.
 
     Parameters
     ----------
     max_iter : int, default=50
-        Most rounds over all states. Usually fewer than ten are needed.
+        Maximum number of rounds over all states. Usually fewer than ten are needed.
     nonsubmodular : {"error", "truncate"}, default="error"
-        What to do if an edge violates the condition: raise and name it, or, in the moves where it matters, make the
-        mixed choices of its two nodes worse by half of what is missing each, as gco does. The score still never falls.
+        What to do if an edge violates the condition. "error" raises ValueError and names the edge. "truncate" lowers
+        the scores of the two mixed choices of such an edge by half of the violation each, in the moves where it
+        matters, as gco does. The score still never decreases.
 
     Notes
     -----
-    Starts from the labels of :class:`ICM`, or from ``init``: labels, such as the ``state`` of a former result.
-    Moves are tried in the order of the states, hence deterministic. Their cuts are exact for scores that are rounded to
-    integers of 60 bits; to 30, where these are fine enough, in float32 models and in those of more than 131,072 nodes
-    with more than two states. With two states it is :class:`GraphCut` where every edge is submodular, and exact; else,
-    and with more, moves go on from the better of the start and the truncated cut. With more than two states ``bound``
-    is inf.
+    Starts from the labels of :class:`ICM`, or from ``init``: labels, such as the ``state`` of an earlier result.
+    Moves are tried in the order of the states, so that results are deterministic. Cuts are exact for scores that are
+    rounded to integers of 60 bits. Integers of 30 bits are used if they are fine enough, in float32 models and in
+    models with more than 131,072 nodes and more than two states. With two states and only submodular edges, the result
+    is exact and equals :class:`GraphCut`. Otherwise moves start from the better of the start and the truncated cut.
+    With more than two states ``bound`` is inf.
 
     References
     ----------
@@ -272,35 +273,35 @@ class AlphaExpansion(_MoveMaking):
 
     @staticmethod
     def _slacks(tables):
-        """Slacks that must not be negative: for each alpha, an array (T, R, a, b)."""
+        """Yield alpha and its slacks, an array (T, R, a, b), for each alpha; slacks must not be negative."""
         for alpha in range(tables.shape[-1]):
             both = tables + tables[..., alpha, alpha][..., None, None]
             yield alpha, both - tables[..., :, alpha][..., :, None] - tables[..., alpha, :][..., None, :]
 
 
 class AlphaBetaSwap(_MoveMaking):
-    r"""Labeling that no exchange between two states can improve, for two or more states.
+    r"""Labeling that no swap move can improve, for two or more states.
 
-    In a swap move for states :math:`\alpha` and :math:`\beta` the nodes that have either choose again between the two;
-    the best such move is a minimum cut if every edge satisfies, with its weights applied,
+    In a swap move for states :math:`\alpha` and :math:`\beta` the nodes in either state choose again between the two.
+    The best such move is a minimum cut if every edge satisfies, with its weights applied,
 
     .. math::
         \theta(\alpha, \alpha) + \theta(\beta, \beta) \ge \theta(\alpha, \beta) + \theta(\beta, \alpha)
         \qquad \text{for all } \alpha, \beta ,
 
-    as it does if :math:`-\theta` is a semi-metric (truncated squares, say, for which :class:`AlphaExpansion` cannot be
-    used). The score never falls, but there is no guarantee how good it gets.
+    This holds if :math:`-\theta` is a semi-metric, for instance a truncated square, for which :class:`AlphaExpansion`
+    cannot be used. The score never decreases, but its quality is not guaranteed.
 
     Parameters
     ----------
     max_iter : int, default=50
-        Most rounds over all pairs of states.
+        Maximum number of rounds over all pairs of states.
     nonsubmodular : {"error", "truncate"}, default="error"
-        As in :class:`AlphaExpansion`.
+        See :class:`AlphaExpansion`.
 
     Notes
     -----
-    As in :class:`AlphaExpansion`: start, order of moves, two states.
+    The start, the order of moves, and the treatment of two states are as in :class:`AlphaExpansion`.
 
     References
     ----------
@@ -333,15 +334,16 @@ class AlphaBetaSwap(_MoveMaking):
 
     @staticmethod
     def _slacks(tables):
-        """Slacks that must not be negative: an array (T, R, alpha, beta)."""
+        """Yield None and the slacks, an array (T, R, alpha, beta), which must not be negative."""
         diagonal = np.einsum("trkk->trk", tables)
         yield None, diagonal[..., :, None] + diagonal[..., None, :] - tables - np.swapaxes(tables, 2, 3)
 
 
 def _start(model, init):
-    """Labels to start from, each state allowed."""
+    """Return allowed labels to start from."""
     if init is None:
-        # A local optimum for single nodes leaves less to the moves, and they end higher (by 0.07 % on average).
+        # Starting from a local optimum of single-node changes leaves less to the moves and ends 0.07 % higher on
+        # average.
         return climbed(model, best_alone(model))
     labels = check_labels(model, init, name="init").copy()
     best = best_alone(model)

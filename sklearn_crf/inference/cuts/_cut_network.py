@@ -1,4 +1,4 @@
-"""Minimum cuts between two labelings of a model, with capacities in integers."""
+"""Minimum cuts between two labelings of a model, with integer capacities."""
 
 from itertools import product
 from typing import Any, NamedTuple
@@ -26,21 +26,21 @@ from sklearn_crf.kernels.cuts.max_flow import (
 )
 from sklearn_crf.models._row_models import ordered_offsets
 
-# Directions are numbered by one byte, and this stands for none.
+# Directions are stored in one byte; this value means none.
 _NO_PARENT = 254
 
 
 class LatticeFlow:
-    """Buffers of the flow on a lattice: residual capacities by node and direction, no lists of arcs."""
+    """Buffers for the flow on a lattice: residual capacities by node and direction, without lists of arcs."""
 
-    # graph: made by ``lattice``; see :meth:`fits`; dtype: int32 or int64, of capacities
+    # graph: a lattice for which ``fits`` returns True; dtype: of capacities, int32 or int64
 
     def __init__(self, graph, dtype):
         self.graph = graph
         self.shape = np.array(graph.shape, dtype=np.int64)
         steps, self.offsets, counts = ordered_offsets(graph)
         self.counts = np.array(counts, dtype=np.int64)
-        # Direction k leads along offset k, direction -1 - k back.
+        # Direction k runs along offset k, direction -1 - k runs back.
         self.delta = np.ascontiguousarray(np.concatenate((steps, -steps[::-1])))
         self.guard = int(steps.max())
         n_nodes, n_stored = graph.n_nodes, graph.n_nodes + 2 * self.guard
@@ -54,23 +54,23 @@ class LatticeFlow:
 
     @staticmethod
     def fits(graph):
-        """Is this graph a lattice with its edges in the order of ``lattice``?"""
+        """Return whether a graph is a lattice with its edges in the order of ``lattice``."""
         return bool(ordered_offsets(graph))
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Capacities of all edges, and what they add to the cost of nodes; the edge at which that stopped, or -1."""
+        """Set the capacities of all edges and add to the costs of nodes; return the edge that stopped it, or -1."""
         rounding, workspace = (scale, endless, precision, mode), (self._flag, self._next)
         return lattice_terms(*values, keep, take, self.counts, *rounding, cost, *workspace, self.residual)
 
     @staticmethod
     def takes_one_call(graph):
-        """Is it so small that it is solved as a whole?"""
+        """Return whether a lattice is small enough to be solved in one call."""
         return graph.n_nodes <= _tuning.NODES_PER_BLOCK
 
     def in_one_call(self, kernel, before, values, choice, rounding, precision, mode, after=()):
-        """The result of a kernel that makes a whole cut."""
-        # before, after: arguments that come first and last; values: as of pairwise_values, and edges; choice: what to
-        # keep and to take
+        """Return the result of a kernel that computes a whole cut."""
+        # before, after: first and last arguments of the kernel; values: tables, edge types, edge weights, edges;
+        # choice: states that nodes keep or take
         return kernel(
             *(*before, *values, *choice, self.counts, self.delta, self.shape, self._whole),
             *(rounding.scale, rounding.most, precision, mode),
@@ -81,7 +81,7 @@ class LatticeFlow:
 
     @cached_property
     def _of_one_call(self) -> tuple:
-        """Arrays of such a kernel, which cuts of one network share."""
+        """Arguments of such a kernel, shared by all cuts of a network."""
         n_nodes, kind = len(self.excess), self.excess.dtype
         *search, progress = self._of_search(self._whole)
         step = int(self.delta[: len(self.counts)].max())
@@ -89,7 +89,7 @@ class LatticeFlow:
         return np.empty(n_nodes), self.residual, self.excess, *search, *head_start, progress
 
     def cut(self, unary, values, choice, rounding, precision, mode):
-        """Nodes on the demand side of the minimum cut of a small lattice, capacities included."""
+        """Return the nodes on the demand side of the minimum cut of a small lattice, after setting its capacities."""
         options = rounding, precision, mode
         stopped, node, done = self.in_one_call(lattice_cut, (unary,), values, choice, *options)
         if stopped >= 0:
@@ -101,7 +101,7 @@ class LatticeFlow:
         return self._demand()
 
     def solve(self, n_threads=1):
-        """Nodes on the demand side of the minimum cut, of the smallest such set."""
+        """Return the smallest set of nodes that is the demand side of a minimum cut."""
         share_left = self._share_with_excess
         if share_left > _tuning.LEAST_FOR_LINES:
             self._send_along_lines()
@@ -112,10 +112,10 @@ class LatticeFlow:
         boxes = self._boxes()
         if len(boxes) > 1 and (n_threads > 1 or share_left <= _tuning.MOST_IN_BOXES):
             closed = self._close_borders()
-            # A box looks over its border for children; those of the cut before must not be taken for such.
+            # A box looks for children across its border, and must not find those of the previous cut.
             self._parent.fill(_NO_PARENT)
             map_tasks(lambda box, n_threads: self._solve_box(box), boxes, n_threads)
-            # The last closed is opened first: diagonals cross two borders, and lie in two copies.
+            # Reopened in reverse order, because diagonal arcs cross two borders and are saved twice.
             for arcs, capacities in reversed(closed):
                 arcs[...] = capacities
         self._solve_box(self._whole)
@@ -134,7 +134,7 @@ class LatticeFlow:
 
     @property
     def neighbors(self) -> tuple:
-        """As of :class:`CutNetwork`."""
+        """Neighbours of nodes; see :class:`CutNetwork`."""
         return self.delta, np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
 
     def _demand(self) -> np.ndarray:
@@ -157,8 +157,8 @@ class LatticeFlow:
                 handed_over = True
 
     def _of_search(self, box: np.ndarray) -> tuple:
-        """Workspace of the search in a box, and its progress."""
-        # Filled from their starts: of memory that is set aside, only what is written to is ever taken.
+        """Return the workspace for the search in a box, including its progress."""
+        # Buffers are filled from their start, so that the system only provides the memory that is actually used.
         lists = np.empty((4, _volume(box)), dtype=np.int32)
         bucket = np.empty(_volume(box) + 4, dtype=np.int32)
         return self._label, self._parent, self._flag, self._next, lists, bucket, np.zeros(8, dtype=np.int64)
@@ -174,7 +174,7 @@ class LatticeFlow:
         return [np.stack((corner, np.minimum(np.add(corner, self._side), self.shape))) for corner in low]
 
     def _close_borders(self):
-        """Take the capacity from arcs between boxes; what they had, in order."""
+        """Set the capacities of arcs between boxes to zero, and return the arcs with their capacities in order."""
         nodes = self.residual[self.guard : self.guard + len(self.excess)].reshape(*self.shape, -1)
         closed = []
         for axis, length in enumerate(self.shape.tolist()):
@@ -194,11 +194,11 @@ def _volume(box):
 
 
 class SlotFlow:
-    """Buffers of the flow on any graph: residual capacities by slot of ``graph.incidence``."""
+    """Buffers for the flow on any graph: residual capacities by slot of ``graph.incidence``."""
 
-    # dtype: int32 or int64, of capacities
-    # mirrored: add a mirror image of every node, with the opposite excess, for edges that lead from a node to the
-    # mirror image of another
+    # dtype: of capacities, int32 or int64
+    # mirrored: add a mirror image of every node, with the opposite excess, for edges from a node to the mirror image of
+    # another node
 
     def __init__(self, graph, dtype, mirrored=False):
         copies = 2 if mirrored else 1
@@ -216,17 +216,17 @@ class SlotFlow:
 
     @property
     def neighbors(self) -> tuple:
-        """As of :class:`CutNetwork`."""
+        """Neighbours of nodes; see :class:`CutNetwork`."""
         return np.empty(0, dtype=np.int64), *self.incidence[:2]
 
     def set_capacities(self, values, keep, take, scale, endless, precision, mode, cost):
-        """Capacities of all edges, and what they add to the cost of nodes; see ``kernels.fusion_moves``."""
+        """Set the capacities of all edges and add to the costs of nodes; return the edge that stopped it, or -1."""
         _, _, half_edge, reverse = self.incidence
         rounding = (scale, endless, precision, mode)
         return slot_terms(*values, keep, take, half_edge, reverse, *rounding, cost, self.residual, self._cross)
 
     def solve(self, n_threads: int = 1) -> np.ndarray:
-        """Nodes on the demand side of the minimum cut, of the smallest such set."""
+        """Return the smallest set of nodes that is the demand side of a minimum cut."""
         ptr, neighbor, _, reverse = self.incidence
         topology = (self.residual, self.excess, ptr, neighbor, reverse, self._cross)
         workspace = (self._label, self._parent, self._flag, self._next, self._lists, self._bucket)
@@ -236,17 +236,17 @@ class SlotFlow:
         return self._label < 0
 
 
-# What becomes of edges that are not submodular; as in kernels/fusion_moves.pyx.
+# What to do with edges that are not submodular; the values are as in kernels/fusion_moves.pyx.
 STOP, TRUNCATE, CROSS = 0, 1, 2
 
-# Four times as much still fits: an excess grows by all that can arrive, and by a message before it is cut off.
+# Four times as much still fits: an excess grows by all arriving flow, and by a message before it is clipped.
 _MOST = {np.dtype(np.int32): 2**29 - 1, np.dtype(np.int64): 2**60}
 # Keeps products with denormal scores finite.
 _LARGEST_EXPONENT = 900
 
 
 def pairwise_values(model):
-    """Tables, edge types and edge weights as the kernels take them: no rows of weights where there are none."""
+    """Return tables, edge types and edge weights for the kernels, with an empty array if there are no weights."""
     weight = model.edge_weight
     if weight is None:
         weight = np.zeros((0, model.tables.shape[1]), dtype=model.dtype)
@@ -254,7 +254,7 @@ def pairwise_values(model):
 
 
 def precision(model):
-    """Relative rounding at which an edge still counts as modular: [[0.1, 0.2], [0.3, 0.4]] misses by a few units."""
+    """Return the relative rounding error up to which an edge counts as modular, such as [[0.1, 0.2], [0.3, 0.4]]."""
     return _PRECISION[model.dtype]
 
 
@@ -262,11 +262,11 @@ _PRECISION = {np.dtype(kind): 4 * float(np.finfo(kind).eps) for kind in (np.floa
 
 
 class NotSubmodular(Exception):
-    """Raised with the number of the first edge that is not submodular."""
+    """Raised with the index of the first edge that is not submodular."""
 
 
 class Rounding(NamedTuple):
-    """Scores as integers: ``scale`` units to one, cut off at ``most``."""
+    """Conversion of scores to integers, with ``scale`` units per unit of score, clipped at ``most``."""
 
     dtype: np.dtype
     scale: float
@@ -274,39 +274,39 @@ class Rounding(NamedTuple):
 
     @classmethod
     def of(cls, graph, carried, spread, may_be_coarse, endless=False):
-        """The finest that the capacities around a node allow; int32 where that is fine enough and asked for."""
-        # carried: bound of the finite capacity of an arc; endless: is any infinite?
-        # spread: sum over nodes of best minus worst score, and number of nodes where they differ
+        """Return the finest scale that the capacities around a node allow; int32 if allowed and fine enough."""
+        # carried: bound on the finite capacity of an arc; endless: whether some capacity is infinite
+        # spread: sum over nodes of best minus worst score, and number of nodes where the two differ
         total, n_unlike = spread
         typical = total / max(n_unlike, 1)
-        # One more than the edges of a node: an excess cut off at ``most`` still beats all of them together.
+        # One more than the edges of a node: an excess clipped at ``most`` then outweighs all of them together.
         around = carried * (_largest_degree(graph) + 1)
         coarse = may_be_coarse and not endless and around <= _MOST[np.dtype(np.int32)] * _tuning.COARSEST * typical
         dtype = np.dtype(np.int32 if coarse else np.int64)
         most = _MOST[dtype]
         largest = around if carried > 0 else typical
         if endless:
-            # All that is finite together must weigh less than one infinite capacity.
+            # All finite capacities together must be smaller than one infinite capacity.
             largest = 16 * (total + carried * graph.n_edges)
         if not np.isfinite(largest):
             raise ValueError("tables, times edge_weight, are too large: their sums overflow.")
-        # A power of two: what is equal in binary fractions, such as small integers, stays so.
+        # A power of two, so that equal binary fractions, such as small integers, stay equal.
         scale = 2.0 ** min(np.floor(np.log2(most / largest)), _LARGEST_EXPONENT) if largest > 0 else 1.0
         return cls(dtype, scale, most)
 
 
 def require_choice(node: int) -> None:
-    """Raise ValueError where :func:`integer_excess` found a node without a state; -1 is none."""
+    """Raise ValueError if :func:`integer_excess` found a node without an allowed state; -1 means that it did not."""
     if node >= 0:
         raise Infeasible(f"model is infeasible: -inf in unary and tables leaves no state to node {node}.")
 
 
 class CutNetwork:
-    """Minimum cuts between pairs of labelings of one model, as many as wanted, on one set of buffers.
+    """Network for any number of minimum cuts between pairs of labelings of one model, which share its buffers.
 
-    Capacities are integers, ``scale`` units to a unit of score: every step of the flow is exact. The scale is as
-    large as int64 (where a float32 model loses nothing by it: int32) allows for the capacities around a node, so that
-    each term is rounded by at most 2**-60 of them. An excess beyond all capacities of its node is cut off.
+    Capacities are integers, ``scale`` units per unit of score, so that every step of the flow is exact. The scale is
+    the largest for which int64 holds the capacities around a node (int32 if a float32 model loses nothing by it). Each
+    term is then rounded by at most 2**-60 of these capacities. An excess beyond all capacities of its node is clipped.
     """
 
     # mirrored: join the graph to its mirror image, for edges that are not submodular (roof duality)
@@ -322,7 +322,7 @@ class CutNetwork:
     def _choose_scale(self) -> np.dtype:
         model = self.model
         carried, endless = largest_capacity(model)
-        # Moves on large models of more states are no optimum anyway, and a unit of int32 is less than 2**-20 there.
+        # Moves on large models with many states are approximate anyway, and an int32 unit is below 2**-20 there.
         is_large = model.n_columns > 2 and model.graph.n_nodes > _tuning.NODES_FOR_HALF
         may_be_coarse = model.dtype == np.float32 or is_large
         spread = 0.0, 0
@@ -334,14 +334,14 @@ class CutNetwork:
 
     @property
     def neighbors(self) -> tuple:
-        """Where the neighbours of a node are, as kernels take it: steps on a lattice, else listed by incidence."""
+        """Neighbours of nodes for the kernels: steps on a lattice, otherwise lists from the incidence."""
         return self._flow.neighbors
 
     def cut(self, keep, take, mode=STOP, n_threads=1):
-        """Nodes whose score is higher with the state on offer; all others keep theirs."""
+        """Return a mask of the nodes that take the offered state in the best move; all others keep their state."""
         # keep, take: (N,) int32
-        # mode: what becomes of edges that are not submodular: STOP, TRUNCATE or CROSS
-        # returns taken: (N,) bool, (2N,) if mirrored: nodes 0 to N, then their mirror images
+        # mode: treatment of edges that are not submodular: STOP, TRUNCATE or CROSS
+        # returns: (N,) bool; (2N,) if mirrored, with the mirror images after the nodes
         model, flow = self.model, self._flow
         rounding = self._rounding
         scale, most = rounding.scale, rounding.most
@@ -359,14 +359,14 @@ class CutNetwork:
 
 
 def _largest_degree(graph):
-    # Twice the offsets of a lattice, known without listing its incidence.
+    # An upper bound for lattices, which is known without listing their incidence.
     if graph.offsets is not None:
         return 2 * len(graph.offsets)
     return graph.largest_degree
 
 
 def largest_capacity(model):
-    """Bound of the finite capacity of an arc, over all pairs of labelings; and is any infinite?"""
+    """Return a bound on the finite capacities of arcs over all pairs of labelings, and whether some are infinite."""
     if not model.graph.n_edges:
         return 0.0, False
     tables, _, edge_weight = pairwise_values(model)

@@ -1,4 +1,4 @@
-"""Fusion: the best of what several labelings have, node by node."""
+"""Fusion of several labelings into one that takes the best parts of each."""
 
 import numpy as np
 
@@ -12,22 +12,22 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, check_labels
 
 
 def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarray]) -> np.ndarray:
-    r"""A labeling at least as good as each of several, put together from them.
+    r"""Combine several labelings into one that scores at least as high as each of them.
 
-    From two labelings y and z a fusion move makes
+    A fusion move combines two labelings y and z into the labeling of
 
     .. math::
         \max_{x \in \{0, 1\}^N} \mathrm{score}\big(y_s (1 - x_s) + z_s x_s\big)
 
-    as far as roof duality decides :math:`x_s`; where it does not, y stays, and the score never falls (Lempitsky et al.
-    2010). On a factor graph :math:`x_s` is decided for each connected part of the nodes in which y and z differ: parts
-    have no factor in common, so that each is taken if it gains (Tinos et al. 2015). The first labeling is fused with
-    the others one after the other, until none of them has anything to add.
+    as far as roof duality determines :math:`x_s`. Nodes that it leaves open keep y, and the score never decreases
+    (Lempitsky et al. 2010). On a factor graph :math:`x_s` is decided jointly for each connected part of the nodes where
+    y and z differ. The parts have no factor in common, so that each part is taken if it gains (Tinos et al. 2015). The
+    first labeling is fused with the others one by one, until none of them improves it.
 
     Parameters
     ----------
     model : PairwiseModel or FactorGraph
-        With any tables and any number of states.
+        Model with any tables and any number of states.
     labelings : list of array-like of shape (N,) of int
 
     Returns
@@ -67,14 +67,14 @@ def fuse_labelings(model: PairwiseModel | FactorGraph, labelings: list[np.ndarra
 
 
 class Fusion:
-    """Fusion moves on one model, all on the buffers of one network."""
+    """Fusion moves on one model, which share the buffers of one network."""
 
     def __init__(self, model):
         self.model = model
         self._network = None
 
     def of(self, labels, other):
-        """The labels with those of the other labeling where they gain; the labels themselves if they do nowhere."""
+        """Return the fusion of labels with another labeling, or the labels themselves if nothing gains."""
         model = self.model
         if np.array_equal(labels, other):
             return labels
@@ -84,7 +84,7 @@ class Fusion:
         taken = self._network.cut(labels, other, CROSS)[: model.graph.n_nodes]
         fused = np.where(taken, other, labels)
         values = (model.unary, *pairwise_values(model), model.graph.edges)
-        # Whatever roof duality leaves open may be all of it: then the better of both.
+        # Roof duality may leave all nodes open, so also consider the other labeling as a whole.
         for candidate in (fused, other):
             if score_gain(*values, labels, candidate) > 0:
                 return candidate
@@ -92,13 +92,13 @@ class Fusion:
 
 
 class PartFusion:
-    """Fusion on one factor graph, by the connected parts in which two labelings differ."""
+    """Fusion on a factor graph, by the connected parts where two labelings differ."""
 
     def __init__(self, model):
         self._search = Descent(model)
 
     def of(self, labels, other):
-        """The labels with those of the other labeling where they gain; the labels themselves if they do nowhere."""
+        """Return the fusion of labels with another labeling, or the labels themselves if nothing gains."""
         fused = np.array(other, dtype=np.int32)
         arrays, unary = self._search.arrays, self._search.unary
         gain, _, _ = keep_better(arrays, unary, labels, fused, arrays.cells(unary, fused), self._search.workspace)
@@ -106,5 +106,5 @@ class PartFusion:
 
 
 def fusion_of(model):
-    """The fusion of a type of model."""
+    """Return the fusion that fits the type of a model."""
     return PartFusion(model) if isinstance(model, FactorGraph) else Fusion(model)

@@ -1,4 +1,4 @@
-"""Exact MAP of binary submodular models, and roof duality for the others."""
+"""Exact MAP of binary submodular models, and roof duality for other binary models."""
 
 from typing import ClassVar, NamedTuple
 
@@ -19,7 +19,7 @@ from sklearn_crf.models import PairwiseModel
 
 
 class CutState(NamedTuple):
-    """Edges and nodes that a minimum cut could not decide."""
+    """Numbers of edges and of nodes that a minimum cut could not decide."""
 
     n_nonsubmodular: int
     n_unlabelled: int
@@ -27,32 +27,33 @@ class CutState(NamedTuple):
 
 @options(kw_only=False)
 class GraphCut(Inference):
-    r"""Labeling of the highest score of a model with two states, by a minimum cut.
+    r"""Labeling with the highest score for models with two states, by a minimum cut.
 
     An edge with table :math:`\begin{pmatrix} a & b \\ c & d \end{pmatrix}` (its weights applied) is submodular if
 
     .. math::
         a + d \ge b + c .
 
-    If all edges are, the labeling of the highest score is a minimum cut of a network with one node per variable, and it
-    is found exactly: ``bound`` equals ``score``. Ties go to state 0.
+    If all edges are submodular, the labeling with the highest score is a minimum cut of a network with one node per
+    variable. It is found exactly: ``bound`` equals ``score``. Ties are resolved in favour of state 0.
 
     Parameters
     ----------
     nonsubmodular : {"error", "truncate", "qpbo"}, default="error"
-        What to do about edges that are not submodular. ``"error"`` raises and names the first. ``"truncate"`` makes
-        their mixed labelings worse by :math:`(b + c - a - d) / 2` each, which leaves a modular term. ``"qpbo"`` is
-        roof duality: it labels a part of the nodes as some labeling of the highest score does (persistency) and bounds
-        the best score from above; the other nodes are filled in by iterated conditional modes from their unary scores.
+        What to do with edges that are not submodular. ``"error"`` raises ValueError and names the first. ``"truncate"``
+        lowers the scores of their mixed labelings by :math:`(b + c - a - d) / 2` each, which leaves a modular term.
+        ``"qpbo"`` is roof duality. It labels some of the nodes as in some labeling with the highest score
+        (persistency), and bounds the best score from above. The other nodes are filled in by iterated conditional modes
+        that start from their unary scores.
 
     Notes
     -----
-    States forbidden by -inf in ``unary`` are hard seeds. -inf in ``tables`` is allowed where a network can express
-    it: (0, 1), (1, 0), whole rows and whole columns; with ``"qpbo"`` anywhere. Scores are rounded to integers of 60
-    bits (float32 models: 30 bits where that is fine enough) before the cut, which is then exact.
+    States forbidden by -inf in ``unary`` are hard seeds. In ``tables``, -inf is allowed where a network can express
+    it: at (0, 1) and (1, 0), in whole rows and in whole columns; with ``"qpbo"`` it is allowed anywhere. Scores are
+    rounded to integers of 60 bits (float32 models: 30 bits if these are fine enough). The cut is exact for them.
 
-    ``Labeling.state`` is a :class:`CutState`: the numbers of edges that are not submodular and of nodes that roof
-    duality left open. ``Labeling.bound`` is an upper bound of the best score for all three options.
+    ``Labeling.state`` is a :class:`CutState`: the number of edges that are not submodular, and the number of nodes that
+    roof duality left open. ``Labeling.bound`` is an upper bound on the best score for all three options.
 
     References
     ----------
@@ -99,7 +100,7 @@ class GraphCut(Inference):
         try:
             labels = _labels_of_cut(model, _cut_network.TRUNCATE, n_threads)
         except _cut_network.NotSubmodular as stopped:
-            # The first edge can be truncated, but not this one.
+            # The first edge can be truncated, but this edge cannot.
             raise ValueError(_explain(model, stopped.args[0], np.inf, self.nonsubmodular)) from None
         if not n_nonsubmodular:
             return self._exact(model, labels)
@@ -139,15 +140,15 @@ def _labels_of_cut(model, mode, n_threads):
 
 
 def _relaxed_score(model: PairwiseModel, labels: np.ndarray) -> float:
-    """Score in the local polytope of a labeling in which -1 is half of each state; the plain score without any."""
+    """Return the score in the local polytope of a labeling in which -1 stands for half of each state."""
     return half_integral_score(model.unary, *_cut_network.pairwise_values(model), model.graph.edges, labels)
 
 
 def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
-    """The result of a minimum cut; None if it cannot represent some of the edges."""
+    """Return the result of a minimum cut, or None if the cut cannot represent some edges."""
     if model.n_columns > 2:
         return None
-    # Most edges that it cannot represent show while capacities are written: no need to look at all edges before.
+    # Most models that a cut cannot represent are detected while capacities are set, without a check in advance.
     found = GraphCut(nonsubmodular="truncate")
     try:
         return found._exact(model, _labels_of_cut(model, _cut_network.STOP, n_threads))
@@ -156,14 +157,14 @@ def exact_cut(model: PairwiseModel, n_threads: int = 1) -> Labeling | None:
 
 
 def n_not_submodular(model: PairwiseModel) -> int:
-    """Number of edges that a minimum cut cannot represent; 0 for models that are not of two states."""
+    """Return the number of edges that a minimum cut cannot represent; 0 for models without exactly two states."""
     return _not_submodular(model)[2] if isinstance(model, PairwiseModel) and model.n_columns == 2 else 0
 
 
 def _not_submodular(model: PairwiseModel) -> tuple:
-    """First edge that is not submodular or -1, by how much it is not, and the number of such edges."""
+    """Return the first edge that is not submodular or -1, its violation, and the number of such edges."""
     tables, weight = model.tables, model.edge_weight
-    # Types that are submodular, times weights that are not negative, make edges that are: no need to look at each.
+    # Submodular types with non-negative weights make all edges submodular, without a check of each edge.
     if len(tables) <= min(_tuning.FEW_TYPES, model.graph.n_edges - 1) and (weight is None or weight.min() >= 0):
         slack = (a + d - b - c for a, b, c, d in tables.reshape(-1, 4).tolist())
         if all(value >= 0 for value in slack):
@@ -184,14 +185,14 @@ def _explain(model, edge, lacking, nonsubmodular):
 
 
 def _complete(model, labels):
-    """Fill in nodes labelled -1 by iterated conditional modes, in place."""
+    """Label nodes that are labelled -1 by iterated conditional modes, in place."""
     nodes = np.flatnonzero(labels < 0).astype(np.int32)
     if not len(nodes):
         return
     labels[nodes] = model.unary[nodes].argmax(axis=1)
     ptr, neighbor, half_edge, _ = model.graph.incidence
     values = (model.unary, *_cut_network.pairwise_values(model), ptr, neighbor, half_edge)
-    # Every change raises the score, so that this ends; only rounding could make it repeat itself.
+    # Every change raises the score, so that this ends; the limit guards against endless rounding effects.
     for _ in range(len(nodes) + 1):
         checkpoint()
         if not complete_sweep(*values, nodes, labels):

@@ -1,4 +1,4 @@
-"""Minimum cuts of large lattices, whose capacities are written some rows at a time."""
+"""Minimum cuts of large lattices, whose capacities are computed for a few rows at a time."""
 
 from typing import Any, NamedTuple
 
@@ -22,35 +22,35 @@ from sklearn_crf.models._row_models import RowModels, row_ranges
 
 
 class LatticeRows(NamedTuple):
-    r"""A large lattice with two states, whose scores are made some rows at a time and never stored.
+    r"""A large lattice with two states, whose scores are computed for a few rows at a time and never stored.
 
-    Beside what is read, a minimum cut then keeps its residual capacities and its forests: 26 bytes a node with four
-    neighbours, and up to 8 for its queues. Scores are made twice, once to find the scale of the integers. These have 30
-    bits, for float64 too, where a unit is less than 2**-20 of a typical difference of unary scores, and else 60: the
-    score of the labels is less than that of the best labeling by a unit a node and edge at most.
+    Besides its input, a minimum cut then stores its residual capacities and its forests, which take 26 bytes per node
+    with four neighbours, and up to 8 for its queues. Scores are computed twice, once to find the scale of the integers.
+    Integers have 30 bits, also for float64, if a unit is then less than 2**-20 of a typical difference of unary scores;
+    otherwise they have 60 bits. The score of the labels is below the best by at most one unit per node and edge.
 
-    Where edges are not submodular, by :math:`l_e = b + c - a - d > 0`, the cut is that of the truncated model, in which
-    their mixed labelings are worse by :math:`l_e / 2`. Then the flow goes on with a payment to each node i that leaves
-    its label :math:`\hat y_i`,
+    If edges are not submodular, by :math:`l_e = b + c - a - d > 0`, the cut solves the truncated model, in which the
+    mixed labelings of these edges score less by :math:`l_e / 2`. A second flow then rewards each node i for leaving its
+    label :math:`\hat y_i`, by
 
     .. math::
         m_i = \sum_{e \ni i, \, l_e > 0, \, \hat y_{e_1} = \hat y_{e_2}} l_e / 2 .
 
-    The model itself pays no labeling more, as an edge gains only if one of its ends leaves and the other does not. So
-    some best labeling keeps the labels of all nodes that stay. Those that leave are few; roof duality on their rows,
-    given the labels of the others, has to settle them.
+    The model itself rewards no labeling more, because an edge gains only if one of its ends leaves and the other stays.
+    Hence some best labeling keeps the labels of all nodes that stay. Few nodes leave; roof duality on their rows, given
+    the labels of the others, must decide them.
     """
 
     rows: RowModels
 
     @staticmethod
     def pays(graph):
-        """Whether a lattice is so large that its rows are better looked at in turn."""
+        """Return whether a lattice is large enough to process its rows in turn."""
         return graph.n_nodes > 2 * _tuning.NODES_OF_ROWS and graph.shape is not None and LatticeFlow.fits(graph)
 
     def labels(self, n_threads=1, may_truncate=True):
-        """Best labels, (N,) int32; None where they are not found so."""
-        # may_truncate: whether edges may be other than submodular
+        """Return the best labels, (N,) int32, or None if they cannot be found in this way."""
+        # may_truncate: whether to accept edges that are not submodular
         graph = self.rows.graph
         parts = parts_of(graph)
         found = map_tasks(lambda part, n_threads: self._survey(*part), parts, n_threads)
@@ -67,14 +67,14 @@ class LatticeRows(NamedTuple):
         return self._settled(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Largest capacity of some rows, sum of the spreads of their unary scores, how many, and truncated edges."""
+        """Return the largest capacity, sum of unary spreads, nodes with spread and truncated edges of some rows."""
         checkpoint()
         model, of_rows = with_edges_from(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = largest_capacity(model)
         return None if endless else (carried, *unary_spread(model.unary[of_rows]), n_not_submodular(model))
 
     def _settled(self, flow, rounding, labels, parts, n_threads):
-        """Labels of the model itself from those of the truncated one, or None; parts have the truncated edges."""
+        """Convert labels of the truncated model to labels of the model, or return None if that fails."""
         found = map_tasks(lambda part, n_threads: self._payments(labels, *part), parts, n_threads)
         nodes, amounts = (np.concatenate(column) for column in zip(*found, strict=True))
         if not len(nodes):
@@ -95,7 +95,7 @@ class LatticeRows(NamedTuple):
         return labels
 
     def _payments(self, labels, start, stop):
-        """Ends of the truncated edges from some rows that are labelled alike, and half of what the edges lack."""
+        """Return the ends of truncated edges from some rows with equal labels, and half of the violation of each."""
         checkpoint()
         model, nodes = with_edges_from(self.rows, start, stop), self.rows.nodes(start, stop)
         lacking = (model.tables.astype(np.float64) * [[-1, 1], [1, -1]]).sum(axis=(2, 3))[model.edge_type]
@@ -106,7 +106,7 @@ class LatticeRows(NamedTuple):
         return np.concatenate((tail[alike], head[alike])), np.tile(lacking[edges[alike]] / 2, 2)
 
     def _roof_dual(self, labels, stays, start, stop):
-        """Labels of some rows, given those of the nodes that stay; None where roof duality leaves some open."""
+        """Return labels of some rows given the nodes that stay, or None if roof duality leaves some nodes open."""
         checkpoint()
         own = self.rows.nodes(start, stop)
         known = np.where(stays[own], labels[own], -1)
@@ -116,10 +116,10 @@ class LatticeRows(NamedTuple):
 
 
 class RowMoves:
-    """Best moves from one labeling of a large lattice to another, whose capacities are written some rows at a time.
+    """Best moves between labelings of a large lattice, whose capacities are computed for a few rows at a time.
 
-    Scores are made twice a move, for capacities and for what the move gains. Between moves a flow of 26 bytes a node
-    with four neighbours is in memory.
+    Scores are computed twice per move, for capacities and for the gain. Between moves a flow with 26 bytes per node
+    with four neighbours stays in memory.
     """
 
     # rows: RowModels
@@ -133,9 +133,9 @@ class RowMoves:
         self._flow = LatticeFlow(rows.graph, self._rounding.dtype)
 
     def move(self, labels, choice, n_threads=1, since=-1):
-        """Change labels in place by the best move, if it gains; what it gains."""
-        # labels: (N,) int32; since: here each move looks at all nodes again
-        # choice: callable(labels) -> what nodes may keep and take, in place of their labels
+        """Change labels in place by the best move if it gains, and return the gain."""
+        # labels: (N,) int32; since: not used, each move considers all nodes again
+        # choice: callable(labels) -> states that nodes may keep and take, in place of their labels
         arguments = self._flow, self._rounding, self.rows
 
         def write(part, n_threads):
@@ -151,13 +151,13 @@ class RowMoves:
         return gain
 
     def _survey(self, start, stop):
-        """Largest capacity of some rows, sum of the spreads of their unary scores, and of how many nodes."""
+        """Return the largest capacity, the sum of unary spreads, and the number of nodes with spread, of some rows."""
         checkpoint()
         model = with_edges_from(self.rows, start, stop)
         return largest_capacity(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])
 
     def _gain(self, labels, choice, taken, start, stop):
-        """Gain of the nodes of some rows after those of the rows before have moved."""
+        """Return the gain of the moves in some rows, given that earlier rows have already moved."""
         checkpoint()
         own = self.rows.nodes(start, stop)
         if np.array_equal(_moved(labels[own], choice, taken[own]), labels[own]):
@@ -172,7 +172,7 @@ class RowMoves:
 
 
 def parts_of(graph):
-    """First row and the one after the last of parts whose scores are in memory at once."""
+    """Return ranges of rows, each small enough to hold its scores in memory."""
     return row_ranges(graph, _tuning.NODES_OF_ROWS)
 
 
@@ -182,19 +182,19 @@ def _moved(labels, choice, taken):
 
 
 def _zeros_or_ones(nodes):
-    """The states 0 and 1 for every node of a slice."""
+    """Return arrays of the states 0 and 1 for every node of a slice."""
     n_nodes = nodes.stop - nodes.start
     return np.zeros(n_nodes, dtype=np.int32), np.ones(n_nodes, dtype=np.int32)
 
 
 def with_edges_from(rows, start, stop):
-    """The model of some rows and of those that edges lead to from them."""
+    """Return the model of some rows and of the later rows that their edges reach."""
     return rows.between(start, min(stop + rows.reach, rows.length))
 
 
 def _write(flow, rounding, rows, choice, start, stop):
-    """Capacities of some rows, from them and their neighbours."""
-    # choice: callable(nodes) -> states that these keep and may take
+    """Write the capacities of some rows into the flow, computed from the rows and their neighbours."""
+    # choice: callable(nodes) -> states that the nodes may keep and take
     checkpoint()
     model, low, high = rows.around(start, stop)
     keep, take = choice(rows.nodes(low, high))

@@ -1,4 +1,4 @@
-"""Base of the inference in Gaussian fields, and its results."""
+"""Base class of inference in Gaussian fields, and its result types."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,9 +12,9 @@ from sklearn_crf.models import GaussianModel
 
 
 class GaussianMarginals(NamedTuple):
-    """Mean and covariance of a Gaussian field, node by node.
+    """Mean and covariance of a Gaussian field, for each node.
 
-    The derivative of ``log_z`` by ``h`` is ``mean``, and by ``diagonal[s]`` it is
+    The derivative of ``log_z`` by ``h`` is ``mean``. Its derivative by ``diagonal[s]`` is
     ``-(covariance[s] + mean[s] mean[s]') / 2``.
     """
 
@@ -28,7 +28,7 @@ class GaussianMarginals(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """Solution of ``J x = b`` for one or several right-hand sides."""
+    """Solution of ``J x = b`` for one or several right-hand sides b."""
 
     x: np.ndarray  # (N, D) or (R, N, D)
     residual: float
@@ -37,7 +37,7 @@ class Solution(NamedTuple):
 
 
 def _checked_marginals(found, model, *arguments, **options):
-    """Marginals of a Gaussian field, the mean in its precision."""
+    """Return the marginals of a Gaussian field after checking them, with the mean in the model's precision."""
     if not isinstance(found, GaussianMarginals):
         raise TypeError(f"GaussianMarginals are needed, got {type(found).__name__}.")
     shape, covariance, log_z = model.h.shape, found.covariance, found.log_z
@@ -49,19 +49,19 @@ def _checked_marginals(found, model, *arguments, **options):
 
 
 def _checked_solution(found, model, right_hand_side, *arguments, **options):
-    """A solution of the shape of the right-hand side."""
+    """Return a solution after checking that it has the shape of the right-hand side."""
     if not isinstance(found, Solution):
         raise TypeError(f"a Solution is needed, got {type(found).__name__}.")
     return found._replace(x=as_finite(found.x, "x", np.shape(right_hand_side), model.dtype))
 
 
 def _checked_samples(found, model, n_samples=1, *arguments, **options):
-    """Samples of the nodes' values."""
+    """Return samples of the values of all nodes after checking their shape."""
     return as_finite(found, "samples", (n_samples, *model.h.shape), None)
 
 
 class GaussianInference(Inference):
-    """Base of the algorithms for Gaussian fields; what they return is :class:`GaussianMarginals`."""
+    """Base class of the algorithms for Gaussian fields, which return :class:`GaussianMarginals`."""
 
     takes = (GaussianModel,)
     _takes_operators = False
@@ -80,12 +80,12 @@ class GaussianInference(Inference):
         Parameters
         ----------
         model : GaussianModel
-            Its ``h`` is not read.
+            Model with the precision J; its ``h`` is not used.
         right_hand_side : array-like of shape (N, D) or (R, N, D)
         init : array-like of the same shape, optional
-            Where iterations start; zero by default.
+            Starting point of iterations, of the shape of ``right_hand_side``; zero by default.
         n_threads : int, default=1
-            Threads inside this one model; results do not depend on it.
+            Number of threads for this model; results do not depend on it.
 
         Returns
         -------
@@ -94,7 +94,7 @@ class GaussianInference(Inference):
         Raises
         ------
         ValueError
-            If the algorithm does not solve systems but draws samples, or shapes do not fit.
+            If the algorithm only draws samples, or shapes do not fit.
         """
         self._require("marginals", model)
         return self._solution(model, right_hand_side, init, n_threads)
@@ -108,14 +108,14 @@ class GaussianInference(Inference):
         return Solution(x, *self._solve(model, several_b, several_x, n_threads))
 
     def _solve(self, model, b, x, n_threads):
-        """Replace x by the solutions; largest residual, most iterations, whether all converged."""
+        """Replace x by the solutions; return the largest residual, most iterations, and whether all have converged."""
         # b, x: (R, N, D)
         raise ValueError(
             f"{type(self).__name__} solves no linear systems: use ConjugateGradient, GaussianDirect or GaussianBP."
         )
 
     def _check_model(self, model):
-        """Raise ValueError if the algorithm cannot take this model."""
+        """Raise ValueError if the algorithm does not accept this model."""
         if model.precision_operator is not None and not self._takes_operators:
             raise ValueError(
                 f"model has a precision_operator, which {type(self).__name__} cannot take: use ConjugateGradient."
@@ -123,7 +123,7 @@ class GaussianInference(Inference):
 
 
 class Doubled(NamedTuple):
-    """The arrays of a model in float64, as the kernels that sum over messages or samples take them."""
+    """Arrays of a model in float64, for the kernels that sum over messages or samples."""
 
     h: np.ndarray
     diagonal: np.ndarray
@@ -131,23 +131,23 @@ class Doubled(NamedTuple):
 
     @classmethod
     def of(cls, model):
-        """Convert, without a copy where nothing is to be converted."""
+        """Convert the arrays of a model, copying only arrays that are not float64."""
         return cls(*(np.asarray(a, dtype=np.float64) for a in (model.h, model.diagonal, model.blocks)))
 
 
 def not_positive_definite(where):
-    """The error for a precision matrix that turned out not to be positive definite."""
+    """Return the error for a precision matrix that is not positive definite."""
     return ValueError(f"model has no mean: its precision is not positive definite, {where}.")
 
 
 def inverse_blocks(diagonal, dtype=np.float64):
-    """Inverses of the diagonal blocks."""
+    """Return the inverses of the diagonal blocks, or raise ValueError if a block is not positive definite."""
     if diagonal.shape[1] == 1:
         found = np.empty(diagonal.shape, dtype)
         if diagonal.size and invert(np.ascontiguousarray(diagonal, dtype).ravel(), found.ravel()) <= 0:
             raise _bad_block(int(np.argmin(diagonal)))
         return found
-    # LAPACK takes ten times as long for short blocks, and threads that call it wait for its lock.
+    # For small blocks LAPACK is ten times slower, and threads that call it wait for its lock.
     diagonal, workspace = np.ascontiguousarray(diagonal, dtype), np.empty(diagonal.shape[1:])
     found = np.empty(diagonal.shape, dtype)
     n_sound = invert_blocks(diagonal, workspace, found)
@@ -161,7 +161,7 @@ def _bad_block(node):
 
 
 def check_vectors(model, vectors, name):
-    """Right-hand sides or starts as an array (R, N, D) in the precision of the model."""
+    """Return right-hand sides or starts in the precision of the model, (N, D) or (R, N, D), after checking them."""
     vectors = np.asarray(vectors, dtype=model.dtype)
     if vectors.shape[-2:] != model.h.shape or vectors.ndim not in (2, 3):
         n_nodes, n_values = model.h.shape
@@ -174,7 +174,7 @@ def check_vectors(model, vectors, name):
 
 
 def copied(vectors):
-    """A contiguous copy."""
+    """Return a contiguous copy."""
     out = np.empty(vectors.shape, vectors.dtype)
     copy_values(np.ascontiguousarray(vectors).ravel(), out.ravel())
     return out

@@ -13,7 +13,7 @@ from sklearn_crf.kernels.gaussian.gaussian import send_gaussians
 
 
 class GaussianMessages(NamedTuple):
-    """Messages of Gaussian belief propagation, by the slot of ``graph.incidence`` that receives them."""
+    """Messages of Gaussian belief propagation, stored at the slot of ``graph.incidence`` that receives them."""
 
     shift: np.ndarray  # (2E, D)
     precision: np.ndarray  # (2E, D, D)
@@ -21,32 +21,33 @@ class GaussianMessages(NamedTuple):
 
 @options(kw_only=False)
 class GaussianBP(GaussianInference):
-    r"""Belief propagation with Gaussian messages: exact on forests, and elsewhere exact in the mean if it converges.
+    r"""Belief propagation with Gaussian messages: exact on forests; on other graphs the mean is exact if it converges.
 
     .. math::
         P_{s \to t} = -J_{ts} P_{s \setminus t}^{-1} J_{st}, \qquad
         q_{s \to t} = -J_{ts} P_{s \setminus t}^{-1} q_{s \setminus t}
 
-    where :math:`P_{s \setminus t}` is :math:`A_s` plus the precisions of all messages to s but that of t, and likewise
-    :math:`q_{s \setminus t}` with :math:`h_s`. All messages are renewed at once. With cycles the covariance counts
-    some paths more than once or not at all. It converges wherever the spectral radius of the absolute values of the
-    normalised couplings is below one (walk-summable fields, diagonally dominant ones among them).
+    where :math:`P_{s \setminus t}` is :math:`A_s` plus the precisions of all messages to s except the message from t,
+    and :math:`q_{s \setminus t}` is :math:`h_s` plus the shifts of these messages. All messages are updated at once. On
+    graphs with cycles the covariance counts some paths more than once or not at all. The iteration converges if the
+    spectral radius of the absolute values of the normalised couplings is below one. Such fields are called
+    walk-summable; diagonally dominant fields are among them.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most sweeps.
+        Maximum number of sweeps.
     tol : float, default=1e-9
-        Largest change of a coefficient of a message at which to stop, as a share of the largest coefficient of the
-        model.
+        Iterations stop when no coefficient of a message changes by more than this, relative to the largest coefficient
+        of the model.
     damping : float, default=0.0
-        Share of the old message that is kept, below 1.
+        Weight of the old message in each update, below 1.
 
     Raises
     ------
     ValueError
-        If an option is out of its range, ``init`` does not fit, or a precision comes out that is not positive: then
-        the field is not walk-summable, or not positive definite.
+        If an option is out of its range, ``init`` does not fit, or a precision is not positive. In the last case the
+        field is not walk-summable, or not positive definite.
 
     References
     ----------
@@ -99,7 +100,7 @@ class GaussianBP(GaussianInference):
     def _solve(self, model, b, x, n_threads):
         runs = []
         for one, found in zip(b, x, strict=True):
-            # Messages about another right-hand side say nothing about this one: x is no start for them.
+            # Messages depend on the right-hand side, so x is of no use as a start.
             marginals = self._marginals(replace(model, h=one), n_threads=n_threads)
             found[:] = marginals.mean
             off = np.linalg.norm(one - model.product(found)) / (np.linalg.norm(one) or 1.0)
@@ -122,7 +123,7 @@ def _first_messages(model, init):
 
 
 def _sweep(model, arrays, old, damping, new, run):
-    """Renew every message; the largest change."""
+    """Update every message and return the largest change."""
     ptr, _, half_edge, reverse = model.graph.incidence
     n_values = model.n_values
     changes = []
@@ -145,7 +146,7 @@ def _sweep(model, arrays, old, damping, new, run):
 
 
 def _beliefs(model, arrays, messages):
-    """Mean and covariance of each node from what it received."""
+    """Return the mean and the covariance of each node, computed from the messages to it."""
     ptr = model.graph.incidence.ptr
     node = np.repeat(np.arange(model.graph.n_nodes), np.diff(ptr))
     precision, shift = arrays.diagonal.copy(), arrays.h.copy()

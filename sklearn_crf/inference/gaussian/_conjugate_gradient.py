@@ -1,4 +1,4 @@
-"""Means of Gaussian fields by conjugate gradients."""
+"""Mean of a Gaussian field by conjugate gradients."""
 
 from functools import partial
 from typing import ClassVar
@@ -21,26 +21,26 @@ class ConjugateGradient(_base.GaussianInference):
     .. math::
         J u = h, \qquad \text{until } \|h - J u\| \le \mathrm{tol} \, \|h\|
 
-    J is never stored: products go over the edges, on chains and planes row by row. The number of iterations grows with
-    the square root of the condition number of J, which ``eigenvalue_bounds`` of a field's factors keep small.
+    J is never stored: products run over the edges, on chains and planes row by row. The number of iterations grows with
+    the square root of the condition number of J, which the ``eigenvalue_bounds`` of a field's factors keep small.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        Norm of the residual, as a share of the right-hand side's, at which to stop. In float32 the residual that the
-        iterations carry along departs from the true one at about 1e-6.
+        Iterations stop when the norm of the residual, relative to the right-hand side, is at most this. In float32 the
+        recursively updated residual drifts from the true residual at about 1e-6.
     n_probes : int, default=0
-        Random signs by which the covariance blocks are estimated, with D solves each; 0 is no covariance. The estimate
-        has no bias, and its error falls with the square root of the number.
+        Number of random sign vectors for estimating the covariance blocks, with D solves for each; 0 returns no
+        covariance. The estimate is unbiased, and its error decreases with the square root of the number.
     random_state : int, RandomState instance or None, default=None
-        Of the probes.
+        Determines the sign vectors.
 
     Raises
     ------
     ValueError
-        If the precision turns out not to be positive definite, an option is out of its range, or ``init`` does not fit.
+        If the precision is not positive definite, an option is out of its range, or ``init`` does not fit.
 
     References
     ----------
@@ -106,8 +106,8 @@ def _without_curvature():
 
 
 def _whole_diagonal(model):
-    """Diagonal blocks with the diagonal of ``precision_operator``, where that is known."""
-    # returns (N, D, D)
+    """Return the diagonal blocks, plus the diagonal of ``precision_operator`` if it is known."""
+    # returns: (N, D, D)
     more = getattr(model.precision_operator, "diagonal", None)
     if more is None:
         return model.diagonal
@@ -117,7 +117,7 @@ def _whole_diagonal(model):
 
 
 def _kept_inverse(model):
-    """Inverses of the whole diagonal blocks, kept with the model: a loss of its mean solves another system with it."""
+    """Return the inverses of the diagonal blocks, cached with the model because loss gradients need them again."""
     kept = vars(model)
     if "_inverse_diagonal" not in kept:
         kept["_inverse_diagonal"] = _base.inverse_blocks(_whole_diagonal(model), model.dtype)
@@ -125,13 +125,13 @@ def _kept_inverse(model):
 
 
 def bounds_of_sums(n_nodes, n_values):
-    """Bounds of the ranges of nodes that have partial sums of their own."""
+    """Return the bounds of the ranges of nodes whose partial sums are computed separately."""
     ranges = fixed_ranges(n_nodes, max(1, min(16, n_nodes * n_values // _tuning.SMALLEST_RANGE)))
     return np.array([start for start, _ in ranges] + [n_nodes], dtype=np.int64)
 
 
 class _System:
-    """The matrix, its preconditioner, and the vectors that iterations work on."""
+    """Linear system with its preconditioner, and the vectors that the iterations use."""
 
     def __init__(self, model, run):
         self.run = run
@@ -145,9 +145,9 @@ class _System:
         self.scaled, self.product = np.empty_like(model.h), np.empty_like(model.h)
 
     def solve(self, b, x, tol, max_iter):
-        """Improve ``x`` in place; the residual's share and the number of iterations."""
+        """Improve ``x`` in place; return the relative residual and the number of iterations."""
         if self.is_block_diagonal:
-            # Node by node, so that no node's result depends on the others that it happens to be solved with.
+            # Solved separately for each node, so that the result of a node does not depend on other nodes.
             x[:] = np.einsum("sab,sb->sa", self.inverse, b)
             return 0.0, 0
         lattice = getattr(self.operator, "lattice", None)
@@ -176,7 +176,7 @@ class _System:
         return np.sqrt(squared) / scale, max_iter
 
     def _solve_on_lattice(self, lattice, b, x, tol, max_iter):
-        """The same by few calls."""
+        """Solve a system on a lattice with few kernel calls."""
         vectors = self.inverse, self.bounds, x, np.empty_like(b), np.empty_like(b), self.product, self.scaled
         n_iter, begins, found, at_once = 0, True, (0.0, 0.0, 0.0), 1 + _tuning.NUMBERS_AT_ONCE // max(1, x.size)
         while True:
@@ -202,9 +202,9 @@ class _System:
         self.operator(vector, start, stop, self.product)
 
     def _over_ranges(self, kernel):
-        """Totals of both sums, those of ranges added in their order."""
+        """Return both totals, adding the sums of ranges in order."""
         self.run(kernel, len(self.sums), smallest_range=1)
-        # Not by sum, which compensates roundings in later Pythons and so differs from the kernels.
+        # cumsum adds in the order of the kernels; Python's sum compensates rounding in newer versions.
         return np.cumsum(self.sums, axis=0)[-1].tolist()
 
     def _inner(self, a, b):

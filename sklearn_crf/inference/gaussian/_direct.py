@@ -1,4 +1,4 @@
-"""Gaussian fields by sparse factorisation: the reference."""
+"""Exact inference in Gaussian fields by sparse factorisation."""
 
 import numpy as np
 import scipy.sparse.linalg
@@ -18,15 +18,15 @@ class GaussianDirect(GaussianInference):
         u = J^{-1} h, \qquad
         \log Z = \tfrac12 h^\top J^{-1} h + \tfrac{N D}{2} \log 2 \pi - \tfrac12 \log \det J
 
-    Exact up to rounding, in float64. Factors of planes fill in: an image of a million pixels takes minutes and
-    gigabytes, where :class:`ConjugateGradient` takes a second. The covariance takes N D more solves.
+    Results are exact up to rounding, in float64. On planes the factors fill in: an image of a million pixels takes
+    minutes and gigabytes, while :class:`ConjugateGradient` takes a second. The covariance takes N D additional solves.
 
     Parameters
     ----------
     covariance : bool, default=True
         Whether ``marginals`` computes the diagonal blocks of the covariance.
     random_state : int, RandomState instance or None, default=None
-        Of samples.
+        Determines the samples.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class GaussianDirect(GaussianInference):
             return draws.reshape(n_samples, *model.h.shape)
         factor, _ = _factorise(model)
         mean = factor.solve(model.h.ravel().astype(np.float64))
-        # P' J P = L D L' of a symmetric matrix: x = P L'^-1 D^-1/2 z has covariance J^-1.
+        # With P' J P = L D L', x = P L'^-1 D^-1/2 z has covariance J^-1.
         scaled = draws / np.sqrt(factor.U.diagonal())
         solved = scipy.sparse.linalg.spsolve_triangular(factor.L.T.tocsr(), scaled.T, lower=False)
         samples = mean + solved[factor.perm_c].T
@@ -89,7 +89,7 @@ class GaussianDirect(GaussianInference):
 
 
 def _factorise(model):
-    """SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and log det J."""
+    """Return SuperLU's factors of J without pivoting, which is stable for positive definite matrices, and log det J."""
     matrix = model.precision_matrix()
     options = {"SymmetricMode": True, "DiagPivotThresh": 0.0}
     try:

@@ -16,28 +16,28 @@ from sklearn_crf.kernels.local.updates import stream_key
 
 @options
 class GaussianGibbs(GibbsChains, _base.GaussianInference):
-    r"""Gibbs sampling: every sweep redraws the D values of each node at once, given its neighbours.
+    r"""Gibbs sampling, in which every sweep redraws the D values of each node jointly, given its neighbours.
 
     .. math::
         y_s \sim \mathcal N (m_s, A_s^{-1}), \qquad
         m_s = A_s^{-1} \Big( h_s - \sum_{t \ne s} J_{st} y_t \Big)
 
-    The mean is the average of the :math:`m_s`, and the covariance block of a node is :math:`A_s^{-1}` plus the
-    covariance of its :math:`m_s` over sweeps, both of which vary less than averages over the values drawn (Rao and
-    Blackwell).
+    The mean is estimated by the average of the :math:`m_s`. The covariance block of a node is estimated by
+    :math:`A_s^{-1}` plus the covariance of its :math:`m_s` over sweeps. Both estimates vary less than averages over the
+    drawn values (Rao and Blackwell).
 
     Raises
     ------
     ValueError
-        If an option is out of its range, ``init`` does not fit, a diagonal block is not positive definite, or the last
-        values :math:`y` of a chain have :math:`y^\top J y < 0`: the precision is not positive definite then, and values
-        grow without bound.
+        If an option is out of its range, ``init`` does not fit, or a diagonal block is not positive definite. Also if
+        the last values :math:`y` of a chain have :math:`y^\top J y < 0`: the precision is then not positive definite,
+        and the values grow without bound.
 
     Notes
     -----
-    Nodes of one colour of ``graph.colouring`` are drawn at once, each with random numbers of its own, made from the
-    seed, the chain, the sweep and the node alone. ``init`` is an array of shape (N, D) or (n_chains, N, D), such as the
-    ``state`` of a former result.
+    Nodes of one colour of ``graph.colouring`` are drawn at once. The random numbers of a node depend only on the seed,
+    the chain, the sweep and the node. ``init`` is an array of shape (N, D) or (n_chains, N, D), such as the ``state``
+    of an earlier result.
 
     References
     ----------
@@ -76,7 +76,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         )
 
     def _chains(self, model, init, random_state, run):
-        """The chains after their burn-in."""
+        """Return the chains after their burn-in."""
         seed = check_random_state(random_state).randint(np.iinfo(np.int64).max, dtype=np.int64)
         starts = np.zeros(model.h.shape) if init is None else _base.check_vectors(model, init, "init")
         starts = np.broadcast_to(starts, (self.n_chains, *model.h.shape))
@@ -87,7 +87,8 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
         return [swept(chain, self.burn_in) for chain in chains]
 
     def _check_chains(self, model, chains):
-        # Every update lowers the energy. Where that has no minimum, values follow a direction of negative curvature.
+        # Updates drive values along directions of negative curvature if there are any, because the energy has no
+        # minimum.
         rounding = np.sqrt(np.finfo(model.dtype).eps) * np.abs(model.diagonal).max(initial=0.0)
         for chain in chains:
             largest = np.abs(chain.values).max(initial=1.0)
@@ -97,7 +98,7 @@ class GaussianGibbs(GibbsChains, _base.GaussianInference):
 
 
 class _GaussianChain:
-    """One Markov chain: its values, in place, and where it is in its stream of random numbers."""
+    """A Markov chain: its values, which change in place, and its position in the stream of random numbers."""
 
     def __init__(self, model, values, covariance, root, stream, run):
         self.values, self.covariance, self.root = values, covariance, root
@@ -109,7 +110,7 @@ class _GaussianChain:
         self._stream, self._n_drawn, self._run = stream, 0, run
 
     def sweep(self, *totals):
-        """Redraw every node; add its conditional mean and that's outer product to the totals, if given."""
+        """Redraw every node; if totals are given, add the nodes' conditional means and their outer products."""
         checkpoint()
         key = stream_key(*self._stream, self._n_drawn)
         self._n_drawn += 1

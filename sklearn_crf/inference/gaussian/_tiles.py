@@ -1,4 +1,4 @@
-"""Means of Gaussian fields on planes too large for one solve: tile by tile, until the tiles agree at their seams."""
+"""Means of Gaussian fields on large planes, solved tile by tile until the tiles agree at their seams."""
 
 from typing import Any, NamedTuple
 
@@ -14,12 +14,12 @@ class TiledMean(NamedTuple):
     """Mean of a Gaussian field on a plane."""
 
     mean: np.ndarray  # (H, W, D)
-    others: np.ndarray | None  # (H, W, ...) or None: what ``and_also`` made of the models
-    # Most that the norm of ``h - J mean`` can be: of what tiles disagree about at their seams, and of the residuals of
-    # their own solves, as a share of the norm of ``h``
+    others: np.ndarray | None  # (H, W, ...), the values of ``and_also``, or None
+    # Bound on the norm of ``h - J mean``, relative to the norm of ``h``: the disagreement of tiles at their seams plus
+    # the residuals of their solves
     residual: float
     norm: float  # of h
-    margins: list  # Margin that each tile ended with
+    margins: list  # final margin of each tile
 
 
 def mean_in_tiles(
@@ -37,26 +37,26 @@ def mean_in_tiles(
     tiles=None,
     mean=None,
 ):
-    r"""Mean of a Gaussian field on a plane, solved tile by tile.
+    r"""Compute the mean of a Gaussian field on a plane, tile by tile.
 
     .. math:: J u = h, \qquad \|h - J u\| \le \mathrm{tol} \, \|h\|
 
-    Each tile is solved with a margin around it, as a field of its own, and gives the mean of its pixels. What is then
-    missing to a solution are the rows of pixels whose neighbours belong to other tiles: those see what their own tile
-    thought of the neighbours. Tiles that leave too much missing there are solved again with twice the margin, if need
-    be up to the whole plane.
+    Each tile is solved with a margin around it, as a separate field, and returns the mean of its pixels. The result
+    then violates the equations only at pixels with neighbours in other tiles, because the tile solved for its own
+    values of these neighbours. Tiles with too large violations are solved again with twice the margin, if necessary up
+    to the whole plane.
     """
-    # shape: rows and columns of the plane; solver: its ``tol`` is that of the whole; n_pixels: most pixels of a tile
-    # model_of: ``model_of(window, n_threads)`` is the :class:`~sklearn_crf.models.GaussianModel` of a window of the
-    # plane, with the factors inside it
+    # shape: rows and columns of the plane; solver: its ``tol`` applies to the whole; n_pixels: maximum size of a tile
+    # model_of: ``model_of(window, n_threads)`` returns the :class:`~sklearn_crf.models.GaussianModel` of a window of
+    # the plane, with the factors inside the window
     # n_jobs: threads over tiles; results do not depend on it
-    # reach: how far from the border of a window its model may differ from the model of the plane
-    # period: rows and columns of which windows begin at multiples
-    # and_also: ``and_also(model, n_threads)`` gives further values (N, ...), of which each tile gives those of its
-    # pixels
-    # margin, max_margin: rows and columns around a tile at first, and at most
-    # tiles: those to use in place of tiles of n_pixels
-    # mean: ``mean(n_values, dtype)`` makes the array (H, W, D) that means are written to, which may be on disk
+    # reach: distance from the border of a window within which its model may differ from the model of the plane
+    # period: windows begin at rows and columns that are multiples of this
+    # and_also: ``and_also(model, n_threads)`` returns further values (N, ...), of which each tile keeps the values of
+    # its pixels
+    # margin, max_margin: initial and maximum number of rows and columns around a tile
+    # tiles: tiles to use instead of tiles of n_pixels
+    # mean: ``mean(n_values, dtype)`` returns an array (H, W, D) for the means, which may be on disk
     margins = {tile: max(margin, reach) for tile in tiles or _tiles(shape, n_pixels)}
     means: Any = None
     others: Any = None
@@ -71,7 +71,7 @@ def mean_in_tiles(
             window = window._replace(top=window.top - window.top % period, left=window.left - window.left % period)
             return _solved(model_of, shape, solver, tile, window, former, and_also, n_threads)
 
-        # Some at a time, so that those of a large plane are not in memory together.
+        # In batches, so that not all models of a large plane are in memory together.
         for batch in (again[k : k + _tuning.TILES_AT_ONCE] for k in range(0, len(again), _tuning.TILES_AT_ONCE)):
             for tile, found in zip(batch, map_tasks(solve, batch, n_jobs), strict=True):
                 if means is None:
@@ -96,7 +96,7 @@ def mean_in_tiles(
 
 
 def _tiles(shape, n_pixels):
-    """Windows that cover a plane, about square where it is not too narrow."""
+    """Return tiles that cover a plane, about square unless the plane is narrow."""
     side = max(1, int(np.sqrt(n_pixels)))
     rows = min(shape[0], max(side, n_pixels // max(shape[1], 1)))
     columns = min(shape[1], max(side, n_pixels // max(shape[0], 1)))
@@ -104,16 +104,16 @@ def _tiles(shape, n_pixels):
 
 
 class _Seam(NamedTuple):
-    """Edges that leave a tile, and what the tile thought of the pixels at their other ends."""
+    """Edges that leave a tile, and the values that the tile assumed at their outer ends."""
 
-    around: Rectangle  # what the edges lead to, and the tile
-    inner: np.ndarray  # (n,) int32: pixels at the two ends, as numbers in that rectangle
-    outer: np.ndarray  # (n,) int32: pixels at the two ends, as numbers in that rectangle
-    blocks: np.ndarray  # (n, D, D): of J, in rows of the inner ends
-    thought: np.ndarray  # (n, D): means of the outer ends
+    around: Rectangle  # rectangle that contains the tile and all ends of the edges
+    inner: np.ndarray  # (n,) int32: inner ends, as pixel numbers in the rectangle
+    outer: np.ndarray  # (n,) int32: outer ends, as pixel numbers in the rectangle
+    blocks: np.ndarray  # (n, D, D): blocks of J, with rows of the inner ends
+    thought: np.ndarray  # (n, D): means that the tile assumed at the outer ends
 
     def missing(self, mean):
-        """Squared norm of what rows of the tile are off by, given the mean of the plane."""
+        """Return the squared norm of the violation of the tile's equations, given the mean of the plane."""
         if not len(self.inner):
             return 0.0
         seen = np.asarray(mean[self.around.slices]).reshape(-1, mean.shape[2])[self.outer]
@@ -133,7 +133,7 @@ class _Solved(NamedTuple):
 
 def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):
     model = model_of(window, n_threads)
-    # The residual of a solve spreads over the margin too, of which nothing is kept.
+    # The residual of a solve also covers the margin, which is discarded.
     share = np.sqrt(np.prod(tile.shape) / np.prod(window.shape))
     own = clone(solver).set_params(tol=_tuning.SHARE_OF_SOLVES * share * solver.tol)
     init = None if former is None else np.asarray(former[window.slices]).reshape(model.h.shape)
@@ -148,14 +148,14 @@ def _solved(model_of, shape, solver, tile, window, former, and_also, n_threads):
 
     other = None if and_also is None else plane(and_also(model, n_threads)).copy()
     left = model.h - model.product(mean)
-    # Copies, as slices would keep all of the window.
+    # Copies, because slices would keep the whole window in memory.
     return _Solved(plane(mean).copy(), other, _seam(model, mean, tile, window, shape), squares(model.h), squares(left))
 
 
 def _seam(model, mean, tile, window, shape):
     is_own = np.zeros(window.shape, dtype=bool)
     is_own[tile.inside(window)] = True
-    # Out of offsets, as a list of all edges would take more memory than the field.
+    # Computed from offsets, because a list of all edges would take more memory than the field.
     (height, width), edges, tails, heads, n_edges = window.shape, [], [], [], 0
     for offset in model.graph.offsets.tolist():
         down, right = (0, *offset)[-2:]
