@@ -81,7 +81,7 @@ class LatticeFlow:
 
     @cached_property
     def _of_one_call(self) -> tuple:
-        """Arguments of such a kernel, shared by all cuts of a network."""
+        """Arguments of the kernel for a whole cut, shared by all cuts of a network."""
         n_nodes, kind = len(self.excess), self.excess.dtype
         *search, progress = self._of_search(self._whole)
         step = int(self.delta[: len(self.counts)].max())
@@ -254,7 +254,7 @@ def pairwise_values(model):
 
 
 def precision(model):
-    """Return the relative rounding error up to which an edge counts as modular, such as [[0.1, 0.2], [0.3, 0.4]]."""
+    """Return the relative error up to which an edge counts as modular; [[0.1, 0.2], [0.3, 0.4]] has rounding errors."""
     return _PRECISION[model.dtype]
 
 

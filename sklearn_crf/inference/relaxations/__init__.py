@@ -1,1 +1,1 @@
-"""Relaxations of the best labeling: AD3, dual decomposition, incremental max-product, and tightening by clusters."""
+"""Relaxations of the MAP problem: AD3, dual decomposition, incremental max-product, and tightening by clusters."""

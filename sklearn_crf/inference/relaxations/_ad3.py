@@ -1,4 +1,4 @@
-"""AD3: the linear relaxation by the alternating direction method of multipliers."""
+"""AD3: the linear relaxation solved by the alternating direction method of multipliers."""
 
 from typing import ClassVar, NamedTuple
 
@@ -30,37 +30,37 @@ class AD3State(NamedTuple):
 
 @options(kw_only=False)
 class AD3(Inference):
-    r"""The linear relaxation by alternating directions of an augmented Lagrangian, with its fractional solution.
+    r"""Linear relaxation by alternating directions of an augmented Lagrangian, with its fractional solution.
 
-    Every factor f has marginals :math:`q_f` of its own, which are to agree with those of the nodes, :math:`z_s`,
+    Every factor f has its own marginals :math:`q_f`, which must agree with the marginals of the nodes, :math:`z_s`:
 
     .. math::
         \max_{q, z} \; \sum_f \Big( \langle \theta_f, \mu_f \rangle
             + \sum_{s \in f} \big\langle \tfrac{1}{n_s} u_s + \lambda_{fs}, q_{fs} \big\rangle
             - \tfrac{\rho}{2} \| q_{fs} - z_s \|^2 \Big),
 
-    :math:`n_s` being the number of factors of a node. In turn each factor solves a quadratic problem, all of them at
-    once in threads; :math:`z_s` becomes the mean of its factors' :math:`q_{fs}`; and
-    :math:`\lambda_{fs}` moves by :math:`- \rho (q_{fs} - z_s)`. Pairs of two states have a solution in closed form.
-    Tables of any size and arity, listed states, and counts (such as "at most one") are solved by an active set method,
-    which only asks each factor for a best joint state.
+    where :math:`n_s` is the number of factors of a node. Each iteration has three steps. Each factor solves a quadratic
+    problem, all factors in parallel threads. Then :math:`z_s` becomes the mean of the :math:`q_{fs}` of its factors,
+    and :math:`\lambda_{fs}` changes by :math:`- \rho (q_{fs} - z_s)`. Pairs of nodes with two states have a closed-form
+    solution. Tables of any size and arity, sparse tables and count tables (such as "at most one") are solved by an
+    active-set method, which only asks each factor for its best joint state.
 
-    The bound is the sum of the best scores of all factors at :math:`\lambda`. It comes to that of
-    :class:`LinearProgram`, and ``fractional`` to a solution. Labels are read off it; where they meet the bound they
-    are optimal (``certified``). Pairwise models without cycles are solved exactly at once.
+    The bound is the sum of the best scores of all factors at :math:`\lambda`. It converges to the bound of
+    :class:`LinearProgram`, and ``fractional`` to a solution. Labels are rounded from ``fractional``. If their score
+    meets the bound, they are optimal (``certified``). Pairwise models without cycles are solved exactly at once.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-3
-        It ends when the root mean square over factors and their nodes of both residuals is below: how far marginals
-        of factors are from those of nodes, and how far these moved.
+        Iterations stop when two residuals are below this. They are root mean squares over factors and their nodes: of
+        the difference between marginals of factors and of nodes, and of the change of the marginals of nodes.
     penalty : float, default=0.3
-        :math:`\rho` to begin with, relative to the standard deviation of the scores. It adapts so that neither
-        residual is much the larger.
+        Initial :math:`\rho`, relative to the standard deviation of the scores. It is adapted to keep the two residuals
+        similar.
     climb : bool, default=True
-        Change labels one node at a time as long as that gains.
+        Whether to improve labels by changing one node at a time while that gains.
 
     See Also
     --------
@@ -69,8 +69,8 @@ class AD3(Inference):
 
     Notes
     -----
-    Where the relaxation has no solution, the bound falls without end, and it is an error once it is below the score of
-    any labeling.
+    If the relaxation has no solution, the bound decreases without end. An error is raised once it falls below the score
+    of every labeling.
 
     References
     ----------
@@ -131,13 +131,13 @@ class AD3(Inference):
             n_iter=n_iter,
             converged=converged,
             state=AD3State(run.multipliers, run.fractional, run.penalty, labels),
-            # Labels that meet the bound are a solution themselves, and the marginals may still be on their way.
+            # Labels that meet the bound are themselves a solution, while the marginals may not have converged.
             fractional=one_hot(labels, model.n_columns) if certain else problem.fractional(run.fractional),
         )
 
 
 class _AugmentedLagrangian:
-    """Current marginals, multipliers, penalty and bound."""
+    """Current marginals, multipliers, penalty and bound of the augmented Lagrangian."""
 
     def __init__(self, problem, proof, penalty, init, run_ranges):
         self.problem, self.pieces, self.proof, self.run_ranges = problem, problem.pieces, proof, run_ranges
@@ -172,7 +172,7 @@ class _AugmentedLagrangian:
         problem.offer(self.fractional)
 
     def iterate(self) -> float:
-        """One round; the larger residual."""
+        """Make one iteration and return the larger residual."""
         self.run_ranges(self._solve, len(self.best), smallest_range=_tuning.SMALLEST_RANGE)
         self.bound = min(self.bound, self.constant + float(self.best.sum()))
         check_not_below(self.bound, self.problem.least)
@@ -181,7 +181,7 @@ class _AugmentedLagrangian:
         self.fractional = np.where(self.degree[:, None] > 0, mean, before)
         apart = self.marginals - self.fractional[scope]
         self.multipliers -= self.penalty * apart
-        # Rounding must not add up, as the bound needs a sum of zero.
+        # Remove accumulated rounding, because the bound requires that multipliers sum to zero.
         self.multipliers -= ((self.sum_of_slots @ self.multipliers) / np.maximum(self.degree, 1)[:, None])[scope]
         primal = np.sqrt(np.square(apart).sum() / len(scope))
         dual = np.sqrt((self.degree @ np.square(self.fractional - before)).sum() / len(scope))
@@ -190,11 +190,11 @@ class _AugmentedLagrangian:
         return max(primal, dual)
 
     def is_certain(self) -> bool:
-        """The score meets the bound up to rounding."""
+        """Return whether the score meets the bound up to rounding."""
         return self.proof.meets(self.problem.score, self.bound)
 
     def messages(self) -> np.ndarray:
-        """Scores that move from each node into the factors, by slot."""
+        """Return the scores that each node passes to its factors, by slot."""
         return self.multipliers + self.share[self.pieces.scope]
 
     def _solve(self, start: int, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""The best labeling that an algorithm for the linear relaxation has come across."""
+"""Record of the best labeling that an algorithm for the linear relaxation has found."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sklearn_crf.models import check_labels, score
 
 
 class BestLabels:
-    """Candidates are offered; the one of the highest score is kept."""
+    """The best of the labelings that have been offered."""
 
     # labels: (N,) int32
 
@@ -18,7 +18,7 @@ class BestLabels:
         self.score = score(model, self.labels)
 
     def offer(self, labels: np.ndarray) -> None:
-        """Look at a candidate, which is not changed."""
+        """Keep a candidate, which is not modified, if it is better than the best labels so far."""
         if self.climber is not None:
             labels = self.climber.climb(labels.copy())
         found = score(self.model, labels)
@@ -27,24 +27,24 @@ class BestLabels:
 
 
 class RecentStates:
-    """Moving average of the states that the parts of a decomposition have for the nodes.
+    """Moving average of the states that the parts of a decomposition choose for the nodes.
 
-    Averages of the solutions of the parts approach a solution of the linear relaxation, which single ones never do, so
-    the states that are most frequent in them make good candidates.
+    Averages of the solutions of the parts approach a solution of the linear relaxation, which single solutions never
+    do. The most frequent states are therefore good candidates.
     """
 
-    # labels: (N,), to begin with
+    # labels: (N,), the initial labels
 
-    # The last ten iterations or so: older ones belong to other dual variables.
+    # About the last ten iterations count: older ones belong to outdated dual variables.
     RATE = 0.1
 
     def __init__(self, labels: np.ndarray, n_columns: int) -> None:
         self.average = (np.arange(n_columns) == labels[:, None]).astype(np.float64)
 
     def add(self, nodes: np.ndarray, states: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Move towards the states of this iteration, and return the labels that are then most frequent."""
-        # weights: (n,), for each node one in sum; returns (N,) int32
-        # nodes, states: (n,), a node may come several times
+        """Update the average with the states of this iteration, and return the most frequent labels."""
+        # weights: (n,), which sum to one for each node; returns: (N,) int32
+        # nodes, states: (n,), in which a node may appear several times
         n_columns = self.average.shape[1]
         fresh = np.bincount(nodes * n_columns + states, weights, self.average.size).reshape(self.average.shape)
         self.average += self.RATE * (fresh - self.average)

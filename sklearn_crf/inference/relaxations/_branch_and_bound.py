@@ -1,4 +1,4 @@
-"""Best labelings of small hard models: depth-first branch and bound with soft arc consistency."""
+"""Exact MAP of small hard models by depth-first branch and bound with soft arc consistency."""
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, scor
 def searched(
     model: PairwiseModel | FactorGraph, labels: np.ndarray | None, max_work: float
 ) -> tuple[np.ndarray | None, float, bool]:
-    """Return labels no worse than those given, an upper bound, and whether that is proven to be reached.
+    """Return labels at least as good as the given ones, an upper bound, and whether the search was completed.
 
-    Labels are None, and the bound -inf, where it is proven that none are allowed; and None where none were found. The
-    bound is inf where the model is too large to be written out.
+    Labels are None if none were found. If it is proven that no labels are allowed, the bound is then -inf. The bound is
+    inf if the model is too large for this method.
     """
-    # labels: some that are allowed, or None
+    # labels: allowed labels, or None
     problem = Reduction(factor_graph_of(model))
     ptr, scope = problem.free_scopes
     arity = np.diff(ptr)
@@ -62,7 +62,7 @@ def searched(
 
 
 class _Costs:
-    """What the states of free nodes cost, and the joint states of factors of several."""
+    """Costs of the states of free nodes, and of the joint states of factors with several nodes."""
 
     def __init__(self, problem: Reduction, sizes: np.ndarray) -> None:
         graph, (ptr, scope) = problem.model, problem.free_scopes
@@ -76,7 +76,7 @@ class _Costs:
         own = scores[places]
         highest = np.maximum.reduceat(own, begin) if len(own) else own
         own = np.repeat(highest, lengths) - own
-        # What is forbidden costs more than all else together.
+        # A forbidden state costs more than all other costs together.
         lowest = np.where(np.isfinite(own), own, 0.0)
         spread = float(np.maximum.reduceat(lowest, begin).sum()) if len(own) else 0.0
         self.constant, self.forbidden = float(highest.sum()), 1.0 + 1.01 * spread
@@ -97,8 +97,8 @@ class _Costs:
         self.start, self.values = begin[joint], own
 
     def _add_to_equal_pairs(self, own, begin, ptr, scope, n_states):
-        """Add the costs of pairs of the same nodes up in the first of them; which factors are no longer needed."""
-        # Costs would go round between two nodes along two edges, and come to no end.
+        """Add costs of factors on equal pairs of nodes to the first such factor; return a mask of the others."""
+        # Otherwise costs would be shifted around between two nodes along two edges without end.
         pairs = np.flatnonzero(np.diff(ptr) == 2)
         ends = scope[ptr[pairs][:, None] + np.arange(2)]
         _, first, inverse = np.unique(np.sort(ends, axis=1), axis=0, return_index=True, return_inverse=True)

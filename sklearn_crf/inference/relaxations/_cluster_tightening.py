@@ -1,4 +1,4 @@
-"""Proofs of optimality: a relaxation tightened by clusters, elimination of what is left, branch and bound."""
+"""Proofs of optimality by tightening a relaxation with clusters, by elimination, and by branch and bound."""
 
 from typing import ClassVar
 
@@ -25,40 +25,41 @@ from sklearn_crf.inference.relaxations._regions import Regions
 
 @options(kw_only=False)
 class ClusterTightening(Inference):
-    r"""Best labelings with a proof: the linear relaxation, tightened by clusters along frustrated cycles.
+    r"""Best labelings with a proof of optimality: the linear relaxation, tightened by clusters along frustrated cycles.
 
-    The bound is the dual of the relaxation over regions :math:`r`: nodes, factors, and clusters of three nodes,
+    The bound is the dual of the relaxation over regions :math:`r`, which are nodes, factors, and clusters of three
+    nodes,
 
     .. math::
         \max_y \mathrm{score}(y) \le \min_{\theta'} \; \sum_r \max_{y_r} \theta'_r(y_r)
         \qquad \text{over all } \theta' \text{ with } \sum_r \theta'_r(y_r) = \mathrm{score}(y) \text{ for all } y,
 
-    in which regions pass scores on to those that they have nodes or pairs of nodes in common with. It is lowered in
-    sweeps over nodes and pairs, forwards and back, none of which raises it. Where sweeps come to an end, clusters are
-    added: a cycle of pairs is frustrated if an odd number of them prefer different states, so that not all can have
-    what they prefer, and its clusters lower the bound by at least the weakest preference. Cycles of more than three
-    nodes are divided into triplets.
+    in which regions pass scores to regions that share nodes or pairs of nodes with them. The bound is lowered in
+    sweeps over nodes and pairs, forwards and backwards, which never raise it. When the sweeps make little progress,
+    clusters are added along frustrated cycles. A cycle of pairs is frustrated if an odd number of its pairs prefer
+    different states, so that not all preferences can be met. Its clusters lower the bound by at least the weakest
+    preference. Cycles of more than three nodes are divided into triplets.
 
-    Pairwise models of two states with few edges a node go to :class:`CycleRelaxation` first. Labels are otherwise those
-    of :class:`LargeNeighborhoodSearch`. States and pairs of states with which a labeling cannot score
-    more are ruled out, and what is left is solved by elimination once it fits into ``max_memory``. If that
-    does not come about, branch and bound over the states of single nodes goes on to the end of the budget.
+    Pairwise models with two states and few edges per node are passed to :class:`CycleRelaxation` first. Otherwise
+    initial labels come from :class:`LargeNeighborhoodSearch`. States and pairs of states that cannot be part of a
+    better labeling are ruled out. The rest is solved by elimination once it fits in ``max_memory``. If it never fits,
+    branch and bound over the states of single nodes uses the rest of the budget.
 
     Parameters
     ----------
     max_work : float, default=1e9
-        Budget: how many table entries are read. A quarter of it, at most 3e8, is for the search of labels. An
-        elimination may come on top of it.
+        Budget, in table entries that are read. A quarter of it, at most 3e8, is for the search for labels.
+        Elimination may exceed it.
     max_memory : float, default=2**31
-        Bytes of the tables of elimination, which has no more than ``max_work`` entries either. Models that fit into it
+        Maximum size of the tables of elimination in bytes; they also have at most ``max_work`` entries. Models that fit
         as they are, are solved without a relaxation.
     random_state : int, RandomState instance or None, default=0
-        Of the search.
+        Determines the search for labels.
 
     Raises
     ------
     ValueError
-        If a table has more than 65,536 joint states, or all have more than 2**24 together.
+        If a table has more than 65,536 joint states, or all tables together have more than 2**24.
 
     See Also
     --------
@@ -68,8 +69,8 @@ class ClusterTightening(Inference):
 
     Notes
     -----
-    ``init`` is a labeling, with which the search begins. The bound is proven up to rounding: where ``certified`` is
-    true no labeling scores more by over 1e-9 of the score. Count tables of few nodes are written out.
+    ``init`` is a labeling from which the search starts. The bound is proven up to rounding: if ``certified`` is
+    true, no labeling scores higher by more than 1e-9 of the score. Small count tables are written out in full.
 
     References
     ----------
@@ -115,7 +116,7 @@ class ClusterTightening(Inference):
             )
 
     def fits(self, model: models.PairwiseModel | models.FactorGraph) -> bool:
-        """Whether the tables of a model are small enough to be written out.
+        """Return whether the tables of a model are small enough to be written out in full.
 
         Parameters
         ----------
@@ -151,7 +152,7 @@ class ClusterTightening(Inference):
         return result._replace(converged=False)
 
     def _over_cycles(self, model):
-        """The labeling and bound of the relaxation over cycles, where it takes little of the budget, else None."""
+        """Return the result of the relaxation over cycles if it takes a small part of the budget, otherwise None."""
         if isinstance(model, models.FactorGraph):
             if model.n_columns != 2 or model.arity.max(initial=0) > 2:
                 return None
@@ -165,7 +166,7 @@ class ClusterTightening(Inference):
 def tightened(
     model: models.PairwiseModel | models.FactorGraph, found: Labeling, max_work: float, max_memory: float
 ) -> Labeling:
-    """Return a labeling that scores no less than one that is allowed, with a bound that is no higher."""
+    """Return a labeling and a bound that are at least as good as those of ``found``, whose labeling is allowed."""
     search = _Proof(model, found, max_work, max_memory)
     bound = min(search.run(), found.bound)
     reached = models.score(model, search.labels)
@@ -174,7 +175,7 @@ def tightened(
 
 
 def _table_sizes(model):
-    """Joint states of the largest table, and of the tables of all factors together."""
+    """Return the number of joint states of the largest table, and of all tables together."""
     if isinstance(model, models.PairwiseModel):
         pairs = float(model.n_columns**2)
         return pairs, model.unary.size + model.graph.n_edges * pairs
@@ -183,7 +184,7 @@ def _table_sizes(model):
 
 
 class _Proof:
-    """Bounds on the labelings that are better than the best one."""
+    """Search for a proof that no labeling is better than the best one found."""
 
     def __init__(self, model, found, work, max_memory):
         self.model = models.factor_graph_of(in_double_precision(model))
@@ -194,11 +195,11 @@ class _Proof:
 
     @property
     def target(self):
-        """A bound as low as this is a proof."""
+        """Bound at or below which the best labeling is proven to be optimal."""
         return self.proof.needed(self.best)
 
     def run(self):
-        """Upper bound on the best score."""
+        """Run the search and return an upper bound on the best score."""
         if self._eliminated(self.model):
             return self.target
         regions = Regions(self.model, _tuning.MOST_CELLS_OF_CLUSTER)
@@ -212,7 +213,7 @@ class _Proof:
         return bound if bound <= self.target or self.work <= 0 else self._branch(bound)
 
     def _lower(self, regions):
-        """Sweeps until they hardly lower the bound; the bound, the target if no better labeling is left."""
+        """Make sweeps while they lower the bound enough; return it, or the target if no better labeling is left."""
         bound = np.inf
         for _ in range(_tuning.MOST_SWEEPS):
             checkpoint()
@@ -228,10 +229,10 @@ class _Proof:
         return bound
 
     def _eliminated(self, model):
-        """Whether what is left could be solved exactly; a better labeling is kept."""
+        """Return whether the rest of the problem was solved exactly; keep the labeling if it is better."""
         try:
             problem = Reduction(model)
-        except ValueError:  # no state of some node is left
+        except ValueError:  # a node has no state left
             return True
         n_free = int(problem.is_free.sum())
         if n_free > max(0.8 * self.fewest_tried, _tuning.FEW_NODES):
@@ -239,7 +240,7 @@ class _Proof:
         self.fewest_tried = min(n_free, self.fewest_tried)
         try:
             plan = EliminationPlan(problem, None, self.limits, "best")
-        except ValueError:  # too wide
+        except ValueError:  # the width exceeds the limits
             return False
         try:
             self._offer(Buckets(problem, plan).best())
@@ -253,14 +254,14 @@ class _Proof:
             self.labels, self.best = labels, found
 
     def _branch(self, bound):
-        """Upper bound after branch and bound over all labelings."""
+        """Run branch and bound over all labelings and return an upper bound."""
         labels, reached, is_complete = searched(self.model, self.labels, self.work)
         self._offer(labels)
         return self.target if is_complete else min(bound, reached)
 
 
 def _restricted(model, regions):
-    """The model without the states that are ruled out."""
+    """Return the model without the states that have been ruled out."""
     factors = []
     for node in range(model.n_nodes):
         allowed = regions.table(node) > -np.inf

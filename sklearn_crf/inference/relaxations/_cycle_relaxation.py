@@ -1,4 +1,4 @@
-"""The relaxation over the inequalities of all cycles, for models of two states."""
+"""Relaxation over the inequalities of all cycles, for models with two states."""
 
 from itertools import product
 from typing import Any, ClassVar
@@ -19,41 +19,41 @@ from sklearn_crf.inference._results import Infeasible, Labeling
 from sklearn_crf.inference.relaxations import _tuning
 from sklearn_crf.models import PairwiseModel, score
 
-# A path so much shorter than 1 is a violated inequality, and a value so near to 0 or 1 counts as one of these.
+# A path shorter than 1 by this is a violated inequality, and a value within this of 0 or 1 counts as an integer.
 _TOLERANCE = 1e-7
 
-# The largest cost is scaled to this: tolerances of the solver are absolute.
+# The largest cost is scaled to this value, because the solver's tolerances are absolute.
 _LARGEST_COST, _LEAST_WEIGHT = 2.0**10, 1e-300
 
 
 @options(kw_only=False)
 class CycleRelaxation(Inference):
-    r"""Best labelings of models of two states by linear programs over the inequalities of cycles, with a proof.
+    r"""Best labelings with a proof for models with two states, by linear programs over the inequalities of cycles.
 
-    With :math:`x_{st} = [y_s \ne y_t]`, and an additional node of state 0 where scores tell the two states apart, the
-    score of a labeling is linear in :math:`x`, and so is its relaxation
+    Let :math:`x_{st} = [y_s \ne y_t]`. If scores distinguish the two states, add a node of state 0. The score of a
+    labeling is then linear in :math:`x`, and has the relaxation
 
     .. math::
         \max_{0 \le x \le 1} \; c - 2 \sum_{st} w_{st} x_{st} \quad \text{subject to} \quad
         \sum_{st \in F} x_{st} - \sum_{st \in C \setminus F} x_{st} \le |F| - 1
 
     for all cycles :math:`C` and all sets :math:`F` of an odd number of their edges: along a cycle, labels change an
-    even number of times. The cycles that a solution violates are shortest paths, and are added until there are none.
-    On planar graphs without scores of nodes the relaxation is tight (Barahona and Mahjoub 1986), and on grids of
-    couplings of both signs it mostly is where the scores of nodes are weak. Where it is not, labels are those of the
-    surest edges, changed node by node as long as that gains.
+    even number of times. Inequalities that a solution violates are found by shortest paths, and added until there are
+    none. The relaxation is tight on planar graphs without unary scores (Barahona and Mahjoub 1986), and mostly on grids
+    with couplings of both signs and weak unary scores. If it is not tight, labels are taken from the edges that are
+    closest to integers, and improved by changing one node at a time.
 
-    The bound is recomputed from the dual variables, so that it holds whatever the tolerances of the solver.
+    The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances.
 
     Parameters
     ----------
     max_iter : int, default=200
-        Most linear programs.
+        Maximum number of linear programs.
 
     Raises
     ------
     ValueError
-        By ``map`` for a model of more than two states, or of more than 100,000 edges and nodes together.
+        If ``map`` gets a model with more than two states, or more than 100,000 edges and nodes together.
 
     See Also
     --------
@@ -62,7 +62,7 @@ class CycleRelaxation(Inference):
 
     Notes
     -----
-    A grid of 40 x 40 spins takes seconds, one of 80 x 80 minutes: linear programs grow faster than the model.
+    A grid of 40 x 40 nodes takes seconds, a grid of 80 x 80 nodes minutes: the time grows faster than the model.
 
     References
     ----------
@@ -104,7 +104,7 @@ class CycleRelaxation(Inference):
 
     @staticmethod
     def fits(model: PairwiseModel) -> bool:
-        """Whether a model is small enough, and has no more than two states.
+        """Return whether a model is small enough and has at most two states.
 
         Parameters
         ----------
@@ -145,8 +145,8 @@ class CycleRelaxation(Inference):
 
 
 def affords_cycles(model: PairwiseModel, most: float) -> bool:
-    """Whether linear programs of a model of two states are small and few, as on graphs of cycles of four edges."""
-    # most: nodes and edges together
+    """Return whether the linear programs of a two-state model are small and few, as with many cycles of four edges."""
+    # most: maximum number of nodes and edges together
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if (
         model.n_columns != 2
@@ -158,12 +158,15 @@ def affords_cycles(model: PairwiseModel, most: float) -> bool:
 
 
 def rounds_of_cycles(model: PairwiseModel) -> int:
-    """Linear programs that are worth their time: of grids, many that take little each may come before a proof."""
+    """Return the number of linear programs worth trying: grids may need many fast programs before a proof."""
     return _tuning.MOST_ROUNDS[model.graph.n_edges <= 2 * model.graph.n_nodes]
 
 
 def _n_cycles_of_four(graph):
-    """Two nodes with c neighbours in common are opposite in c (c - 1) / 2 cycles, each of which has two such pairs."""
+    """Return the number of cycles of four edges.
+
+    Two nodes with c common neighbours are opposite in c (c - 1) / 2 cycles, and each cycle has two such pairs.
+    """
     ptr, neighbor, _, _ = graph.incidence
     adjacency = sp.csr_matrix((np.ones(len(neighbor), dtype=np.int64), neighbor, ptr), shape=(graph.n_nodes,) * 2)
     common = sp.triu(adjacency @ adjacency, k=1).data
@@ -171,7 +174,7 @@ def _n_cycles_of_four(graph):
 
 
 class _Cuts:
-    """The scores of a model of two states by the edges whose ends differ: constant + sum of weight * (1 - 2 cut)."""
+    """Scores of a two-state model as a function of cut edges: constant + sum of weight * (1 - 2 cut)."""
 
     def __init__(self, model: PairwiseModel) -> None:
         graph, tables = model.graph, model.edge_tables().astype(np.float64)
@@ -179,14 +182,14 @@ class _Cuts:
         self.n_nodes, self.forbidden_states = graph.n_nodes, np.isneginf(unary)
         self.forbidden_pairs = np.argwhere(np.isneginf(tables))
         unary[self.forbidden_states] = tables[np.isneginf(tables)] = 0.0
-        # Of spins +1 and -1: score = constant + sum of field * spin + sum of coupling * spin * spin.
+        # With spins +1 and -1: score = constant + sum of field * spin + sum of coupling * spin * spin.
         coupling = (tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4
         field = (unary[:, 0] - unary[:, 1]) / 2
         np.add.at(field, graph.edges[:, 0], (tables[:, 0, 0] + tables[:, 0, 1] - tables[:, 1, 0] - tables[:, 1, 1]) / 4)
         np.add.at(field, graph.edges[:, 1], (tables[:, 0, 0] + tables[:, 1, 0] - tables[:, 0, 1] - tables[:, 1, 1]) / 4)
         self.constant = unary.sum() / 2 + tables.sum() / 4
         self.graph, self.weight = graph, coupling
-        # The spin of the additional node is +1, which makes a field a coupling to it.
+        # The additional node has spin +1, so that a field is a coupling to it.
         self.has_root = bool(field.any() or self.forbidden_states.any() or len(self.forbidden_pairs))
         if self.has_root:
             to_root = np.stack((np.arange(self.n_nodes), np.full(self.n_nodes, self.n_nodes)), axis=1)
@@ -194,10 +197,10 @@ class _Cuts:
             self.weight = np.concatenate((coupling, field))
 
     def labels(self, cut: np.ndarray) -> np.ndarray:
-        """Labels by the edges of a spanning forest that are surest to be cut or not."""
+        """Return labels from the edges of the spanning forest whose cut variables are closest to 0 or 1."""
         n = self.graph.n_nodes
         edges, differ = self.graph.edges, np.rint(cut).astype(np.int32)
-        # No zeros: these would be no edges.
+        # Add 1, because zero weights would not be edges.
         doubt = sp.csr_matrix((1.0 + np.abs(cut - differ), edges.T), shape=(n, n))
         surest = minimum_spanning_tree(doubt)
         changes = sp.csr_matrix((differ + 1, edges.T), shape=(n, n))
@@ -217,13 +220,13 @@ class _Cuts:
 
 
 class _CycleProgram:
-    """The linear program over the inequalities so far: sets of (edge, 1 in the odd part of its cycle or else -1)."""
+    """Linear program over the inequalities so far, each a set of pairs (edge, sign); sign 1 marks the odd set F."""
 
     def __init__(self, cuts: _Cuts) -> None:
         self.cuts = cuts
         self.rows = set(_short_cycles(cuts))
         largest = float(np.abs(cuts.weight).max(initial=0.0))
-        # Of weights below the least normal number the quotient may be infinite.
+        # For weights below the smallest normal number the quotient could be infinite.
         self.scale = _LARGEST_COST / max(largest, _LEAST_WEIGHT) if largest > 0 else 1.0
         self.lower, self.upper = np.zeros(len(cuts.weight)), np.ones(len(cuts.weight))
         if cuts.has_root:
@@ -234,7 +237,7 @@ class _CycleProgram:
         self.copies = _TwoCopies(cuts.graph)
 
     def _forbidden_pairs(self) -> tuple:
-        """Equations by which the probability of each forbidden pair of states is zero."""
+        """Return equations that set the probability of each forbidden pair of states to zero."""
         pairs, weight = self.cuts.forbidden_pairs, self.cuts.weight
         if not len(pairs):
             return None, None
@@ -250,7 +253,7 @@ class _CycleProgram:
         return matrix, -2.0 * ((a == 0) & (b == 0))
 
     def solve(self) -> tuple:
-        """A solution, (E,), and the upper bound on scores of its dual variables."""
+        """Solve the program; return a solution (E,) and the upper bound on scores from its dual variables."""
         below, limit = _inequalities(self.rows, len(self.cuts.weight))
         cost = self.cuts.weight * self.scale
         found = linprog(
@@ -266,7 +269,7 @@ class _CycleProgram:
             raise Infeasible("model is infeasible: its relaxation over cycles has no solution.")
         if found.status != 0:
             raise RuntimeError(f"linprog found no solution: {found.message}")
-        # Any multipliers of the right sign give a bound.
+        # Any multipliers with the right sign give a valid bound.
         least, price = 0.0, cost.copy()
         if below is not None:
             multiplier = np.maximum(-found.ineqlin.marginals, 0.0)
@@ -282,13 +285,13 @@ class _CycleProgram:
         return cut, float(bound)
 
     def _forget_slack(self, below, limit, cut):
-        """Drop inequalities of long cycles that are far from tight: they are found again where they are needed."""
+        """Drop inequalities of long cycles that are far from tight; they are found again if needed."""
         if below is not None:
             tight = limit - below @ cut < 0.5
             self.rows = {row for row, keep in zip(self.rows, tight, strict=True) if keep or len(row) <= 4}
 
     def add_violated(self, cut: np.ndarray) -> bool:
-        """Add inequalities that a solution violates, if there are any."""
+        """Add inequalities that a solution violates, and return whether there are any."""
         fractional = np.abs(cut - np.rint(cut)) > _TOLERANCE
         added = self.copies.violated(cut, np.unique(self.cuts.graph.edges[fractional])) - self.rows
         added = added or self.copies.violated(cut, np.arange(self.cuts.graph.n_nodes)) - self.rows
@@ -297,7 +300,7 @@ class _CycleProgram:
 
 
 def _inequalities(rows: set, n_edges: int) -> tuple:
-    """Matrix and limits of the inequalities, None for none."""
+    """Return the matrix and the limits of the inequalities, or None and None if there are none."""
     if not rows:
         return None, None
     number, edge, sign = zip(*((k, e, s) for k, row in enumerate(rows) for e, s in row), strict=True)
@@ -306,7 +309,7 @@ def _inequalities(rows: set, n_edges: int) -> tuple:
 
 
 def _short_cycles(cuts):
-    """Inequalities of the triangles with the additional node, and of cycles of four edges where these are few."""
+    """Yield inequalities of triangles with the additional node, and of cycles of four edges if there are few."""
     edges = cuts.graph.edges.tolist()
     first = len(edges) - cuts.n_nodes if cuts.has_root else len(edges)
     if cuts.has_root:
@@ -330,17 +333,17 @@ def _short_cycles(cuts):
 
 
 def _odd_parts(cycle):
-    """The inequalities of a cycle by every set of an odd number of its edges."""
+    """Yield the inequality of a cycle for every set of an odd number of its edges."""
     for signs in product((1, -1), repeat=len(cycle)):
         if sum(sign > 0 for sign in signs) % 2:
             yield frozenset(zip(cycle, signs, strict=True))
 
 
 class _TwoCopies:
-    """Two copies of a graph, in which an edge stays in its copy at the price x, or crosses at the price 1 - x.
+    """Two copies of a graph, in which an edge stays in its copy at price x, or crosses to the other at price 1 - x.
 
-    A path from a node to its own copy crosses an odd number of times: it is a cycle, of which the edges that cross are
-    the odd part, and its inequality is violated where it costs less than 1.
+    A path from a node to its own copy crosses an odd number of times. It corresponds to a cycle, with the crossing
+    edges as the set F. The inequality of the cycle is violated if the path costs less than 1.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -354,8 +357,8 @@ class _TwoCopies:
         )
 
     def violated(self, cut: np.ndarray, sources: np.ndarray) -> set:
-        """The cheapest cycle through each source, where its inequality is violated."""
-        # Zeros would be no edges.
+        """Return the violated inequality of the cheapest cycle through each source, if there is one."""
+        # Add a small number, because zero prices would not be edges.
         price = np.concatenate((cut, cut, 1.0 - cut, 1.0 - cut)) + 1e-9
         copies = sp.csr_matrix((price[self.slot.data - 1], self.slot.indices, self.slot.indptr), shape=self.slot.shape)
         n, found = self.graph.n_nodes, set()
@@ -364,13 +367,13 @@ class _TwoCopies:
             distance, before = dijkstra(copies, indices=chosen, return_predecessors=True, limit=1.0)
             for k in np.flatnonzero(distance[np.arange(len(chosen)), chosen + n] < 1.0 - _TOLERANCE):
                 cycle = self._cycle(before[k], int(chosen[k]))
-                # A path that takes an edge in both copies is none.
+                # A path that uses an edge in both copies is not a cycle.
                 if len({edge for edge, _ in cycle}) == len(cycle):
                     found.add(frozenset(cycle))
         return found
 
     def _cycle(self, before, source):
-        """Edges, with the sign of each, of the path from a node to its copy."""
+        """Return the edges on the path from a node to its copy, each with its sign."""
         cycle, node, n_edges = [], source + self.graph.n_nodes, self.graph.n_edges
         while node != source:
             slot = self.slot_of[int(before[node]), node] - 1

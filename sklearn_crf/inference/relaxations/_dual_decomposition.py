@@ -14,10 +14,10 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.relaxations._best_labels import RecentStates
 from sklearn_crf.inference.relaxations._subgradient import Run, SubgradientMap, relative_first_step
 
-# Below this squared length, per tree, a subgradient is rounding: all trees have the same labels.
+# Squared length of a subgradient, per tree, below which it is rounding: all trees have equal labels.
 _NO_DISAGREEMENT = 1e-12
 
-# A step below twice Polyak's brings the dual variables closer to the best ones, if the gap can be closed.
+# Steps below twice Polyak's step bring the dual variables closer to the optimum, if the gap can be closed.
 _LONGEST = 2.0
 
 
@@ -38,28 +38,29 @@ class DualDecomposition(SubgradientMap):
         \max_y \mathrm{score}(y) \le \min_{\theta(T)} \sum_T \rho(T) \max_y \mathrm{score}(y; \theta(T))
         \quad \text{subject to} \quad \sum_T \rho(T) \theta(T) = \theta,
 
-    :math:`\theta(T)` being scores that use the edges of tree T alone. The minimum is that of :class:`LinearProgram`,
-    whatever the trees, as long as they cover all edges. Each iteration finds the best labeling of every tree, exactly
-    and in threads, lowers what each tree has for its own and shares that out among all trees. Where all trees have
-    the same labels these are optimal. Until then the labels of a tree and such in which every node takes those of a
-    tree drawn at random are candidates, and the best are kept. If their score meets the bound they are
-    optimal too (``certified``). Forests are solved exactly at once.
+    where :math:`\theta(T)` are scores that only use the edges of tree T. The minimum is equal to the bound of
+    :class:`LinearProgram` for any trees that cover all edges. Each iteration finds the best labeling of every tree,
+    exactly and in parallel threads. Where trees disagree, it lowers the scores of each tree's own labels and
+    distributes the difference over all trees. If all trees have equal labels, these are optimal. Before that,
+    candidates are the labels of a tree, and mixtures in which every node takes its label from a random tree. The best
+    are kept. If their score meets the bound, they are optimal too (``certified``). Forests are solved exactly at once.
 
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes"}, int, SpanningTrees or list of array-like of int, default="minimal"
         ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even.
-        ``"snakes"``: four paths to and fro, on lattices whose axis neighbours are joined. A number of trees. Or trees
-        themselves; a list holds the numbers of the edges of each.
+        ``"snakes"``: four paths that run back and forth, on lattices with axis neighbours. An int: this number of
+        trees. Or the trees themselves; a list has the indices of the edges of each tree.
     step : {"annealed", "polyak"}, default="annealed"
-        ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, from the standard deviation of the scores on.
-        ``"polyak"``: that factor, from 2 on, times what the best labels lack to the bound by the squared length of the
-        subgradient, which is best where the relaxation is tight. ``backoff=0.99`` keeps it from stopping early.
+        ``"annealed"``: the step shrinks by ``decay`` or ``backoff``, starting from the standard deviation of the
+        scores. ``"polyak"``: the step is a factor that shrinks in the same way, starting from 2, times the gap between
+        the bound and the best score, divided by the squared length of the subgradient. This is best if the relaxation
+        is tight; ``backoff=0.99`` keeps it from stopping early.
     climb : bool, default=True
-        Change each candidate one node at a time as long as that gains, before looking at its score, and try the states
-        that trees had most often in the last iterations too.
+        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score,
+        and also to try the states that trees chose most often in recent iterations.
     random_state : int, RandomState instance or None, default=0
-        Picks among trees that cover equally well, and labels of candidates.
+        Determines the choice among trees that cover equally well, and the labels of candidates.
 
     See Also
     --------
@@ -68,9 +69,9 @@ class DualDecomposition(SubgradientMap):
 
     Notes
     -----
-    The metric is weighted by :math:`\rho(T)`, as in :class:`TightenBound`. Forbidden states and pairs are ruled out
-    beforehand as far as single edges show them. Where the relaxation has no solution nevertheless, the bound falls
-    without end, and it is an error once it is below the score of any labeling.
+    The metric is weighted by :math:`\rho(T)`, as in :class:`TightenBound`. Forbidden states and pairs are ruled out in
+    advance as far as single edges imply it. If the relaxation still has no solution, the bound decreases without end.
+    An error is raised once it falls below the score of every labeling.
 
     References
     ----------
@@ -108,7 +109,7 @@ class DualDecomposition(SubgradientMap):
 
 
 class _DualSteps(Run):
-    """Scores of the trees, and the best labels of each."""
+    """Scores of the trees, and the best labels of each tree."""
 
     def __init__(self, model, init, trees, mapped, climb, random_state):
         if init is not None:
@@ -147,19 +148,19 @@ class _DualSteps(Run):
 
 
 class _AnnealedSteps(_DualSteps):
-    """A step is a multiple of the standard deviation of the scores."""
+    """Iteration whose steps are multiples of the standard deviation of the scores."""
 
     def first_step(self, least: float) -> float:
         return relative_first_step(self, self.spread * self.model.graph.n_nodes, least)
 
     def move(self, step: float) -> None:
-        # Each tree has a part of the scores, but the subgradient is that of a whole.
+        # Each tree has only a part of the scores, but the subgradient refers to all of them.
         self.scores.subtract_labelings(self.x, self.labels, step * self.spread * len(self.labels))
         self.x = self.scores.project(self.x)
 
 
 class _PolyakSteps(_DualSteps):
-    """A step is a multiple of the gap by the squared length of the subgradient."""
+    """Iteration whose steps are multiples of the gap divided by the squared length of the subgradient."""
 
     def first_step(self, least):
         return relative_first_step(self, max(self.gap, np.finfo(float).tiny), least)
@@ -172,7 +173,7 @@ class _PolyakSteps(_DualSteps):
         if squared <= _NO_DISAGREEMENT * len(self.labels):
             return
         gap = self.present - self.best.score
-        # Without allowed labels there is no gap to go by.
+        # Without allowed labels there is no finite gap to use.
         length = _LONGEST * gap / squared if np.isfinite(gap) else self.spread * len(self.labels)
         self.x = self.x + step * length * minus_gradient
 

@@ -1,4 +1,4 @@
-"""A model as factors that are to agree on their nodes, and the labels that are read off marginals of these."""
+"""Decomposition of a model into factors that must agree on their nodes, and rounding of their marginals to labels."""
 
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,37 +17,37 @@ from sklearn_crf.inference.exact._local_polytope import CountPiece, LocalPolytop
 from sklearn_crf.inference.relaxations._best_labels import BestLabels
 from sklearn_crf.models import score
 
-# What the kernel knows.
+# Kinds of factors that the kernel distinguishes.
 BINARY_PAIR, LISTED, COUNTED = 0, 1, 2
 
 
 class Pieces(NamedTuple):
-    """Arrays of factors over nodes; slot l is node ``scope[l]`` in a factor."""
+    """Arrays of factors and their nodes; slot l is node ``scope[l]`` in a factor."""
 
     kind: np.ndarray  # (F,) int32
     scope: np.ndarray  # (L,) int32
     scope_ptr: np.ndarray  # (F + 1,) int64
-    score: np.ndarray  # (C,) float64 of a joint state, or of a run of counts
+    score: np.ndarray  # (C,) float64 of each joint state, or of each run of counts
     cell_ptr: np.ndarray  # (F + 1,) int64
     place: np.ndarray  # joint states, (n_cells, arity) of each factor; or the counted state of each node
     place_ptr: np.ndarray  # (F + 1,) int64
-    run: np.ndarray  # (C, 2) int32 first and last count of each run
+    run: np.ndarray  # (C, 2) int32, first and last count of each run
     n_states: np.ndarray  # (N,) int32
-    unary: np.ndarray  # (N, K) float64, -inf past the states of a node
-    active_ptr: np.ndarray  # (F + 1,) int64 room for active joint states
+    unary: np.ndarray  # (N, K) float64, -inf beyond the states of a node
+    active_ptr: np.ndarray  # (F + 1,) int64, capacity for active joint states
     active_place_ptr: np.ndarray  # (F + 1,) int64
     most_active: int
     largest_arity: int
 
     @property
     def work_size(self) -> tuple:
-        """Numbers and integers that the kernel needs for itself, one set for each thread."""
+        """Number of floats and number of integers of the kernel's workspace, which each thread needs once."""
         n, arity = self.most_active, self.largest_arity
         return 3 * arity * self.unary.shape[1] + n * (n + 4) + arity, 2 * arity
 
 
 def pieces_of_pairwise(model):
-    """Every edge is a factor."""
+    """Return the edges of a pairwise model as factors."""
     graph, n_columns = model.graph, model.n_columns
     possible = ~np.isneginf(model.unary)
     parts = [(np.zeros(0), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))]
@@ -68,7 +68,7 @@ def pieces_of_pairwise(model):
 
 
 def pieces_of_polytope(polytope):
-    """Factors between the free nodes of a factor graph, which are renumbered in their order."""
+    """Return the factors between the free nodes of a factor graph, with free nodes renumbered in order."""
     number = {node: k for k, node in enumerate(polytope.free_nodes)}
     n_states = np.array([len(polytope.unary[node]) for node in polytope.free_nodes], dtype=np.int64)
     unary = np.full((len(number), n_states.max(initial=1)), -np.inf)
@@ -95,7 +95,7 @@ def pieces_of_polytope(polytope):
 def _pieces(kind, scope, arity, cells, n_states, unary):
     score, n_cells, place, n_places, run = cells
     n_columns = unary.shape[1]
-    # Marginals of a factor with joint states that are affinely independent have no more dimensions than that.
+    # Affinely independent joint states of a factor are at most as many as its marginals have dimensions, plus one.
     slot_states = np.minimum(n_states[scope.astype(np.int64)], n_columns) if len(scope) else np.zeros(0, np.int64)
     scope_ptr = _starts(arity)
     room = np.add.reduceat(slot_states - 1, scope_ptr[:-1]) + 1 if len(arity) else np.zeros(0, np.int64)
@@ -123,7 +123,7 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 
 
 class EdgesProblem:
-    """Edges as factors, labels by local search in compiled code."""
+    """Problem with edges as factors, whose labels are improved by local search in compiled code."""
 
     constant = 0.0
 
@@ -155,7 +155,7 @@ class EdgesProblem:
 
 
 class FactorsProblem:
-    """Factors between the free nodes of a factor graph."""
+    """Problem with the factors between the free nodes of a factor graph."""
 
     def __init__(self, model, climb):
         self.model, self.climb = model, climb
@@ -163,7 +163,7 @@ class FactorsProblem:
         self.constant = self.polytope.constant
         self.pieces = pieces_of_polytope(self.polytope)
         scores = np.concatenate((self.pieces.unary[np.isfinite(self.pieces.unary)], self.pieces.score))
-        # Squares of scores below 1e-160 vanish.
+        # Squares of scores below 1e-160 underflow.
         spread = float(np.std(scores)) if len(scores) and np.ptp(scores) > 0 else 0.0
         self.spread = spread if spread > 0 else 1.0
         self.least = self.constant + sum(part.min() for part in self._parts())
@@ -195,7 +195,7 @@ class FactorsProblem:
         return self.labels
 
     def _climb(self, messages, marginals):
-        """Labels that follow from the messages, and the best so far, each changed one node at a time."""
+        """Improve the best labels, and labels rounded from the messages, by changing one node at a time."""
         polytope, ptr = self.polytope, self.pieces.scope_ptr
         by_piece = [
             [row[: len(polytope.unary[node])] for node, row in zip(piece.nodes, messages[a:b], strict=True)]
@@ -218,5 +218,5 @@ class FactorsProblem:
 
 
 def one_hot(labels: np.ndarray, n_columns: int) -> np.ndarray:
-    """Rows of zeros with a one at the label, float64."""
+    """Return rows of zeros with a one at each label, float64."""
     return (np.arange(n_columns) == labels[:, None]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""IncMP: incremental subgradient steps, edge after edge."""
+"""IncMP: incremental subgradient steps, one edge at a time."""
 
 from typing import ClassVar, NamedTuple
 
@@ -27,9 +27,9 @@ class IncMPState(NamedTuple):
     gap: float
 
     def shares(self, model):
-        r"""Scores :math:`\lambda_s^F` that the edges hold of their ends.
+        r"""Return the scores :math:`\lambda_s^F` that the edges hold of their ends.
 
-        Over the edges of a node they sum to its unary scores.
+        The scores that the edges of a node hold sum to its unary scores.
         """
         # returns: (E, 2, K), float64
         edges, degree = model.graph.edges, np.maximum(model.graph.degree, 1)
@@ -47,27 +47,28 @@ class IncMP(SubgradientMap):
             \lambda_s^F(y_s) + \lambda_t^F(y_t) + \theta_{st}(y_s, y_t)
         \quad \text{subject to} \quad \sum_{F \ni s} \lambda_s^F = u_s
 
-    Every edge is a problem of its own that holds a share of the scores of its ends. Edge after edge, in random order,
-    lowers the states of its best pair by a step, and what it gave up is shared out among all edges of the node. The
-    minimum is that of :class:`LinearProgram`. After each sweep every node takes the state that one of its edges, drawn
-    at random, had for it: a candidate. The best so far are kept. If their score meets the bound they are optimal
-    (``certified``), which happens if all edges agree on them. A moving average of the states that edges had for a node
-    is nearly a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once.
+    Every edge is a separate problem with a share of the scores of its ends. For one edge after the other, in random
+    order, a step lowers the scores of its best pair of states, and distributes the difference over all edges of each
+    node. The minimum is equal to the bound of :class:`LinearProgram`. After each sweep, a candidate gives every node
+    the state that a randomly drawn edge of the node chose. The best candidate is kept. If its score meets the bound, it
+    is optimal (``certified``), which happens if all edges agree on it. A moving average of the states that edges chose
+    for a node approximates a solution of the linear relaxation: ``fractional``. Forests are solved exactly at once.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most sweeps over the edges.
+        Maximum number of sweeps over the edges.
     tol : float, default=1e-5
-        Step, relative to the standard deviation of the scores, at which it ends.
+        Iterations stop when the step, relative to the standard deviation of the scores, is at most this.
     least_step : float, default=1e-3
-        Step, relative to the standard deviation of the scores, from which on steps are ``least_step / k``.
+        Step, relative to the standard deviation of the scores, after which steps are ``least_step / k``.
     climb : bool, default=True
-        Change each candidate one node at a time as long as that gains, before looking at its score, and try two more
-        candidates: the states that edges had most often in the last sweeps; and node after node, the best state given
-        earlier ones and the best that later ones can do. False leaves the candidates of the reference.
+        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score,
+        and to try two more candidates. One has the states that edges chose most often in recent sweeps. The other
+        labels nodes in order, each with the best state given earlier nodes and the best completion of later ones. False
+        uses only the candidates of the reference.
     random_state : int, RandomState instance or None, default=0
-        Order of the edges, and labels of candidates.
+        Determines the order of the edges, and the labels of candidates.
 
     See Also
     --------
@@ -76,14 +77,14 @@ class IncMP(SubgradientMap):
 
     Notes
     -----
-    The first step is the standard deviation of all scores. The reference proposes ``decay=0.95, backoff=0.5``: these
-    end after some thirty sweeps on small grids, a few per cent above the minimum, the defaults here after two or three
-    hundred and within 1e-3, mostly 1e-5. With ``decay=0.999, backoff=0.98, least_step=1e-5, tol=1e-7`` it comes within
-    1e-6 on small models, in some twelve hundred sweeps. A warm start begins with a step as small as the change of the
-    gap lets it.
+    The first step is the standard deviation of all scores. The reference proposes ``decay=0.95, backoff=0.5``. On small
+    grids these end after about thirty sweeps, a few per cent above the minimum. The defaults here end after two or
+    three hundred sweeps, within 1e-3 and mostly 1e-5 of the minimum. With ``decay=0.999, backoff=0.98, least_step=1e-5,
+    tol=1e-7`` the bound comes within 1e-6 on small models, in about twelve hundred sweeps. The first step of a warm
+    start is proportional to the change of the gap.
 
-    Forbidden states and pairs are ruled out beforehand as far as single edges show them. Where the relaxation has no
-    solution nevertheless, the bound falls without end, and it is an error once it is below the score of any labeling.
+    Forbidden states and pairs are ruled out in advance as far as single edges imply it. If the relaxation still has no
+    solution, the bound decreases without end. An error is raised once it falls below the score of every labeling.
 
     References
     ----------
@@ -113,13 +114,13 @@ class IncMP(SubgradientMap):
             return TreeInference()._map(model)
         run = _IncMPMessages(model, init, self.climb, check_random_state(self.random_state))
         found = self._minimised(model, run)
-        # What solves the problem itself solves its relaxation.
+        # A solution of the problem itself also solves its relaxation.
         certain = RecentStates(found.labels, model.n_columns) if found.certified else run.recent
         return found._replace(fractional=certain.average)
 
 
 class _IncMPMessages(Run):
-    """Shares of the edges."""
+    """Shares of the unary scores that the edges hold, with the incremental subgradient method on them."""
 
     def __init__(self, model, init, climb, rng):
         if init is not None:

@@ -15,11 +15,11 @@ from sklearn_crf.models import FactorGraph
 class Regions:
     """Tables of regions, whose maxima sum to an upper bound on the best score.
 
-    A region holds others as its parts, with which its table has to agree: nodes are parts of pairs and factors, pairs
-    are parts of triplets and of factors of more nodes.
+    A region contains other regions as parts, with which its table must agree. Nodes are parts of pairs and of factors;
+    pairs are parts of triplets and of factors with more nodes.
     """
 
-    # most_cells: of a cluster; larger ones are not added
+    # most_cells: maximum number of joint states of a cluster; larger clusters are not added
 
     def __init__(self, model: FactorGraph, most_cells: int) -> None:
         self.n_states = model.n_states.tolist()
@@ -58,21 +58,21 @@ class Regions:
         return len(self.scopes) - 1
 
     def _pair(self, u, v):
-        """Number of the region of a pair, which is added if there is none."""
+        """Return the region of a pair of nodes, after adding it if there is none."""
         scope = (u, v) if u < v else (v, u)
         if scope not in self.pair:
             self.pair[scope] = self._add(scope, np.zeros(self.n_states[u] * self.n_states[v]), scope)
         return self.pair[scope]
 
     def _lay_out(self) -> None:
-        """Arrays for the kernel, from the lists."""
+        """Convert the lists of regions to arrays for the kernel."""
         self.table_ptr = np.concatenate(([0], np.cumsum([len(table) for table in self.tables]))).astype(np.int64)
         self.values = np.concatenate([*self.tables, np.zeros(0)])
         holders: dict[int, list[int]] = {}
         for region, parts in enumerate(self.parts):
             for part in parts:
                 holders.setdefault(part, []).append(region)
-        # From the first node to the last, each before the pairs that begin with it.
+        # Ordered by first node, each node before the pairs that begin with it.
         order = sorted(holders, key=lambda part: (self.scopes[part][0], len(self.scopes[part]), self.scopes[part]))
         rank = {part: k for k, part in enumerate(order)}
         places, start_of, starts, share, n_places = [], {}, [], [], 0
@@ -100,7 +100,7 @@ class Regions:
         self._maxima = np.empty(int(sizes[order].max(initial=1)))
 
     def _shares(self, part, holders, rank):
-        """Part of a score that goes on to each holder, forwards and back: even ones while further parts are to come."""
+        """Return the share of a part's scores that each holder gets in forward and in backward sweeps."""
         later = [any(rank[other] > rank[part] for other in self.parts[h]) for h in holders]
         earlier = [any(rank[other] < rank[part] for other in self.parts[h]) for h in holders]
         most = max(sum(later), sum(earlier), 1)
@@ -111,7 +111,7 @@ class Regions:
         return tuple(self.n_states[s] for s in nodes), tuple(s in inside for s in nodes)
 
     def sweep(self) -> float:
-        """A sweep forwards and one back; the bound."""
+        """Make a sweep forwards and a sweep backwards, and return the bound."""
         for back in (False, True):
             region_sweep(self.values, *self._arguments, back, self._maxima)
         return float(self._best_of_regions().sum()) + self.constant
@@ -120,24 +120,24 @@ class Regions:
         return np.maximum.reduceat(self.values, self.table_ptr[:-1])
 
     def rule_out(self, bound: float, target: float) -> bool:
-        """Forbid joint states of regions that no labeling better than the target has; whether a node lost a state."""
+        """Forbid joint states that no labeling above the target can have, and return whether a node lost a state."""
         least = self._best_of_regions() - (bound - target)
         hopeless = (self.values <= np.repeat(least, np.diff(self.table_ptr))) & (self.values > -np.inf)
         self.values[hopeless] = -np.inf
         return bool(hopeless[: self.table_ptr[len(self.n_states)]].any())
 
     def table(self, region: int) -> np.ndarray:
-        """Table of a region, a view."""
+        """Return the table of a region, as a view."""
         return self.values[self.table_ptr[region] : self.table_ptr[region + 1]]
 
     def states(self, node: int) -> list[int]:
-        """States of a node that are allowed, the best first."""
+        """Return the allowed states of a node, best first."""
         table = self.table(node)
         order = np.argsort(-table, kind="stable")
         return order[table[order] > -np.inf].tolist()
 
     def add_clusters(self) -> int:
-        """Triplets along the cycles that are sure to lower the bound, the surest first; how many regions they are."""
+        """Add triplets along cycles that will lower the bound, strongest first; return the number of new regions."""
         n_before = len(self.scopes)
         most = max(10, int(_tuning.ADDED_SHARE * n_before))
         self.tables = [self.table(region).copy() for region in range(n_before)]
@@ -159,12 +159,12 @@ class Regions:
         return len(self.scopes) - n_before
 
     def _agreements(self) -> Iterator[tuple[tuple, tuple, float]]:
-        """Pairs of (node, state), and by how much the best of both or none in these states beats the best of one."""
+        """Yield pairs of (node, state), and the advantage of both or neither being true over exactly one being true."""
         inside = [s for scope in self.scopes if len(scope) > 1 for s in scope]
         degree = np.bincount(inside, minlength=len(self.n_states))
         splits = [self._splits(node) for node in range(len(self.n_states))]
         for region, scope in enumerate(self.scopes):
-            # Clusters have nothing to say but to their pairs.
+            # Clusters pass scores to their pairs only.
             if len(scope) < 2 or (len(scope) > 2 and self.parts[region][0] >= len(self.n_states)):
                 continue
             table = self.table(region).reshape([self.n_states[s] for s in scope])
@@ -176,7 +176,7 @@ class Regions:
                     yield from (((u, a), (v, b), _agreement(pair, a, b)) for a in splits[u] for b in splits[v])
 
     def _splits(self, node):
-        """States that a node is split at: one of two says all."""
+        """Return the states at which a node is split in two; for two states one split suffices."""
         states = self.states(node)
         return states[:1] if len(states) == 2 else states[: _tuning.MOST_SPLITS] if len(states) > 2 else []
 
@@ -191,7 +191,7 @@ def _agreement(table, a, b):
 
 
 def _frustrated_cycles(agreements):
-    """Cycles of nodes with an odd number of disagreements, those of the strongest weakest edge first."""
+    """Yield cycles of nodes with an odd number of disagreements, ordered by their weakest edge, strongest first."""
     edges = []
     near: dict[int, list] = {}
     for u, v, strength in agreements:
@@ -210,7 +210,7 @@ def _frustrated_cycles(agreements):
 
 
 def _path(near, start, end, odd, weakest):
-    """A shortest path over edges no weaker than one, with an odd or even number of disagreements; empty if none."""
+    """Return a shortest path over edges of at least a strength with odd or even disagreements, or an empty list."""
     goal = (end, odd)
     came: dict[tuple, Any] = {(start, False): None}
     queue = deque([((start, False), 1)])
@@ -234,7 +234,7 @@ def _path(near, start, end, odd, weakest):
 
 
 def _places(shape, inside):
-    """Cell of the part for each cell of its holder."""
+    """Return the cell of the part for each cell of its holder."""
     place, step = np.zeros(shape, dtype=np.int32), 1
     for axis in reversed(range(len(shape))):
         if inside[axis]:

@@ -1,4 +1,4 @@
-"""Base of subgradient methods for the dual of the linear relaxation: options, loop and its end."""
+"""Base class of subgradient methods for the dual of the linear relaxation."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -16,10 +16,10 @@ from sklearn_crf.inference.relaxations._best_labels import BestLabels
 
 
 class AnnealedSteps:
-    """Steps that shrink by a little while the bound falls and by more where it does not; in the end ``least / k``.
+    """Step sizes that shrink slowly while the bound falls and faster otherwise, and at the end are ``least / k``.
 
-    The sum of all steps is then infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001), and
-    those before ``least`` are what makes it fall fast.
+    The sum of all steps is therefore infinite, so that the bound converges to its minimum (Nedic and Bertsekas 2001).
+    The steps above ``least`` make it fall fast.
     """
 
     def __init__(self, start: float, least: float, decay: float, backoff: float) -> None:
@@ -27,7 +27,7 @@ class AnnealedSteps:
         self.n_harmonic = int(start <= least)
 
     def advance(self, fell: bool) -> None:
-        """Set the next step; ``fell`` says whether the last one lowered the bound."""
+        """Compute the next step, given whether the last step lowered the bound."""
         if self.n_harmonic:
             self.n_harmonic += 1
             self.step = self.least / self.n_harmonic
@@ -38,22 +38,22 @@ class AnnealedSteps:
 
 
 def first_step(change_of_gap, unit, least):
-    """First step of a warm start, relative to that of a cold one: between ``least`` and 1.
+    """Return the first step of a warm start relative to a cold start, between ``least`` and 1.
 
-    A start that is off by some amount needs steps of that amount; larger ones would lose what it knows.
+    A start with some error needs steps of the size of the error. Larger steps would lose the information in the start.
     """
-    # change_of_gap: what the gap has changed by since the former result
-    # unit: what the bound can change by in an iteration with a step of 1
+    # change_of_gap: change of the gap since the earlier result
+    # unit: largest change of the bound in an iteration with step 1
     if not np.isfinite(change_of_gap):
         return 1.0
     return float(np.clip(abs(change_of_gap) / unit, min(least, 1.0), 1.0))
 
 
 class Run(ABC):
-    """Current dual variables, the bound that they give, and labels."""
+    """Current dual variables, the bound that they give, and the best labels."""
 
     # model: in double precision and arc consistent; spread: standard deviation of its scores
-    # present, bound: the dual now, and the least of all so far
+    # present, bound: current value of the dual, and its lowest value so far
 
     def __init__(self, model, climb, init):
         self.model = _relaxed_problem.consistent(_relaxed_problem.in_double_precision(model))
@@ -66,12 +66,12 @@ class Run(ABC):
 
     @property
     def gap(self) -> float:
-        """Difference of the bound and the best score."""
+        """Difference between the bound and the best score."""
         return self.bound - self.best.score
 
     @abstractmethod
     def first_step(self, least):
-        """The step to begin with, of at least ``least``, relative to what is usual for the method."""
+        """Return the first step, at least ``least``, relative to the usual step of the method."""
 
     @abstractmethod
     def iterate(self, step):
@@ -79,40 +79,40 @@ class Run(ABC):
 
     @abstractmethod
     def state(self):
-        """For a warm start."""
+        """Return the state for a warm start."""
 
     def note(self, value: float) -> None:
-        """The dual has a new value."""
+        """Record a new value of the dual."""
         if np.isneginf(value):
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         self.present, self.bound = value, min(self.bound, value)
         _relaxed_problem.check_not_below(self.bound, self.least)
 
     def is_certain(self) -> bool:
-        """The score meets the bound up to rounding."""
+        """Return whether the score meets the bound up to rounding."""
         return self.proof.meets(self.best.score, self.bound)
 
 
 @options
 class SubgradientMap(Inference):
-    """Base of :class:`IncMP` and :class:`DualDecomposition`, which have the same options and loop.
+    """Base class of :class:`IncMP` and :class:`DualDecomposition`, with their common options and loop.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-5
-        Factor of the step at which it ends.
+        Iterations stop when the factor of the step is at most this.
     decay : float, default=0.995
-        Factor of the step after an iteration in which the bound fell.
+        Multiplies the step after an iteration in which the bound decreased.
     backoff : float, default=0.95
-        Factor of the step after an iteration in which it did not.
+        Multiplies the step after any other iteration.
     least_step : float, default=1e-3
-        Factor from which on steps are ``least_step / k``.
+        Factor after which steps are ``least_step / k``.
     climb : bool, default=True
-        Change each candidate one node at a time as long as that gains, before looking at its score.
+        Whether to improve each candidate by changing one node at a time while that gains, before comparing its score.
     random_state : int, RandomState instance or None, default=0
-        Draws labels of candidates.
+        Determines the labels of candidates.
     """
 
     tasks = frozenset({"map"})
@@ -127,7 +127,7 @@ class SubgradientMap(Inference):
     random_state: int | np.random.RandomState | None = 0
 
     def _minimised(self, model, run):
-        """The result of iterating until steps are small, labels are certain, or ``max_iter`` is reached."""
+        """Iterate until steps are small, labels are proven optimal, or ``max_iter`` is reached; return the result."""
         steps = AnnealedSteps(run.first_step(self.least_step), self.least_step, self.decay, self.backoff)
         n_iter, converged = 0, False
         while n_iter < self.max_iter and not converged:
@@ -146,5 +146,5 @@ class SubgradientMap(Inference):
 
 
 def relative_first_step(run, unit, least):
-    """1, or after a warm start the change of the gap in multiples of ``unit``."""
+    """Return 1 or, for a warm start, the change of the gap in multiples of ``unit``."""
     return 1.0 if run.former_gap is None else first_step(run.gap - run.former_gap, unit, least)

@@ -1,56 +1,56 @@
-"""Constants of relaxations that were tuned, and what each trades.
+"""Tuned constants of relaxations, with the trade-off behind each constant.
 
-``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what they prove, and in what time.
+``benchmarks/quality/map_solvers.py`` and ``benchmarks/peers/certificates.py`` show what they prove, and how fast.
 """
 
-# The penalty is looked at after so many iterations, and changed by this factor if one residual is so much the larger;
-# after each change it is left alone for longer, as convergence is certain only if changes come to an end.
+# Iterations before the penalty is first reviewed, growth of the interval after each change, factor of a change, and
+# ratio of the residuals above which it changes. Intervals grow because convergence requires that changes end.
 FIRST_REVIEW, LONGER, PENALTY_FACTOR, IMBALANCE = 5, 1.5, 2.0, 5.0
 
-# Factors that a thread takes at least: fewer cost more calls than threads save.
+# Minimum number of factors per thread: for fewer, calls cost more than threads save.
 SMALLEST_RANGE = 64
 
-# Branch and bound: joint states of one table and of all tables together, nodes of more states than one, and sweeps that
-# lower the bound before the search. Larger models would spend the budget without a proof.
+# Limits of branch and bound: joint states of one table and of all tables, nodes with more than one state, and sweeps
+# that lower the bound before the search. On larger models it would use up the budget without a proof.
 MOST_CELLS_OF_BRANCHES, MOST_ENTRIES_OF_BRANCHES, MOST_NODES, N_SWEEPS = 2.0**14, 2.0**24, 5000, 100
 
-# Share of the budget that the search for labels may take, and the most that it takes.
+# Share of the budget for the search for labels, and its maximum.
 SEARCH_SHARE, MOST_SEARCH = 0.25, 3e8
 
-# The relaxation over cycles comes first on models of two states, where nodes and edges together are at most as many as
-# the budget holds this number.
+# The relaxation over cycles comes first on two-state models, if the budget is at least this number per node and edge.
 WORK_OF_VARIABLE = 1e4
 
-# Entries of one table, of all tables before any cluster is added, and of a cluster: larger ones leave work for few
-# sweeps.
+# Maximum number of entries of a table, of all tables before clusters are added, and of a cluster. Larger tables would
+# leave work for few sweeps only.
 MOST_CELLS, MOST_ENTRIES, MOST_CELLS_OF_CLUSTER = 2**16, 2**24, 2**14
 
-# Sweeps end when one of them lowers the bound by less than this part of the gap, or after so many.
+# Sweeps end when a sweep lowers the bound by less than this share of the gap, or after this number of sweeps.
 SLOW, MOST_SWEEPS = 3e-4, 200
 
-# Clusters are no longer added when they and the sweeps after them lower the bound by less than this part of the gap.
+# Clusters are no longer added when they and the next sweeps lower the bound by less than this share of the gap.
 SLOW_ROUND = 3e-3
 
-# So few nodes are worth a plan of elimination at any time; of more, a fifth must have gone since the last plan.
+# Number of nodes up to which elimination is always planned. With more nodes, a fifth must be gone since the last plan.
 FEW_NODES = 30
 
-# Nodes from which distances to all others are held at once: more take memory, fewer cost calls.
+# Number of nodes whose distances to all others are in memory at once: more take more memory, fewer cost more calls.
 SOURCES = 200
 
-# Cycles of four edges are listed beforehand in graphs of so few pairs of neighbours a node: on grids they are nearly
-# all that is needed, where nodes have many neighbours most of them are not.
+# Cycles of four edges are listed in advance in graphs with at most this number of pairs of neighbours per node. On
+# grids these cycles nearly suffice; in graphs of higher degree most of them are not needed.
 MOST_PAIRS_OF_NODE = 40
 
-# Where nodes have more edges, programs are many and their ends seldom a proof; where cycles are long, they are slow
-# unless the model is small.
+# Edges per node above which there are many programs, which seldom end with a proof. Nodes and edges up to which cycles
+# may be long: in larger models long cycles make programs slow.
 MOST_EDGES_OF_NODE, FEW_EDGES = 3.0, 400
 
-# Linear programs of the automatic choices: of graphs with more than two edges a node, and of others.
+# Number of linear programs in automatic choices: on graphs with more than two edges per node, and on others.
 MOST_ROUNDS = (6, 30)
 
-# Larger linear programs take minutes each.
+# Maximum number of nodes and edges: larger linear programs take minutes each.
 MOST_EDGES = 10**5
 
-# Most clusters that are added at once, relative to the number of regions, nodes of their longest cycle, and states of a
-# node at which it is split in two to look for cycles. More of each add clusters that lower the bound by less.
+# Maximum number of clusters added at once, relative to the number of regions, maximum number of nodes of their longest
+# cycle, and maximum number of states at which a node is split to look for cycles. More clusters would lower the bound
+# by less.
 ADDED_SHARE, LONGEST_CYCLE, MOST_SPLITS = 0.5, 24, 3
