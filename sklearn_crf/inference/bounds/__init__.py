@@ -1,1 +1,1 @@
-"""Upper bounds on the log-partition, tightened over trees and edges."""
+"""Upper bounds on the log-partition, tightened over spanning trees and over edges."""

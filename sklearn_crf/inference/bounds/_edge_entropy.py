@@ -1,4 +1,4 @@
-"""The relaxation whose entropy is the sum of the entropies of all edges, and of nodes, by messages."""
+"""Message passing for the relaxation whose entropy is a sum of entropies of edges and nodes."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -16,7 +16,7 @@ from sklearn_crf.kernels.bounds.edge_entropy import renew_messages, shares_of_me
 
 @options(kw_only=False)
 class EdgeEntropyBP(Inference):
-    r"""Marginals of the trivial convex free energies of a pairwise model, whose entropies are those of edges, summed.
+    r"""Marginals of a pairwise model under the trivial convex free energies, which sum the entropies of edges.
 
     .. math::
         \log Z(\theta) \le \max_{\tau \in L} \; \langle \theta, \tau \rangle + \sum_e H(\tau_e) + c \sum_s H(\tau_s)
@@ -24,26 +24,26 @@ class EdgeEntropyBP(Inference):
                 \exp \bigl( \theta_e(a, b) + \lambda_{es}(a) + \lambda_{et}(b) \bigr)
                 + c \sum_s \log \sum_a \exp \frac{u_s(a) - \sum_{e \ni s} \lambda_{es}(a)}{c}
 
-    With :math:`c = 0` edges share the whole scores of nodes, :math:`\sum_{e \ni s} \lambda_{es} = u_s`; with
-    :math:`c = 1` nodes keep the rest. Shares are made the best ones for one node after the other, forwards and
-    backwards through the nodes,
+    With :math:`c = 0` the edges share the unary scores completely, :math:`\sum_{e \ni s} \lambda_{es} = u_s`; with
+    :math:`c = 1` nodes keep the rest. The shares of one node after the other are set to their optimum, forwards and
+    backwards through the nodes:
 
     .. math::
         \lambda_{es} = \frac{1}{d_s + c} \Bigl( u_s + \sum_{q \ni s} m_{qs} \Bigr) - m_{es}, \qquad
         m_{es}(a) = \log \sum_b \exp \bigl( \theta_e(a, b) + \lambda_{et}(b) \bigr).
 
-    Nodes without edges add their own entropy. ``log_z`` is the sum above, an upper bound on the log-partition after any
-    number of iterations.
+    Nodes without edges add their own entropy. ``log_z`` is the sum above, which is an upper bound on the log-partition
+    after any number of iterations.
 
     Parameters
     ----------
     max_iter : int, default=500
-        Most iterations, each of one pass forwards and one back.
+        Maximum number of iterations, each with a forward and a backward pass.
     tol : float, default=1e-6
-        Largest change of a message that counts as none: of its probabilities, or of a hundredth of their logarithms.
+        Iterations stop when no message changes by more than this, in probabilities or a hundredth of log-probabilities.
     entropy : {"trivial", "factors"}, default="trivial"
-        How often the entropy of a node with edges counts besides: ``"trivial"``, c = 0, those of edges alone;
-        ``"factors"``, c = 1, as in a graph with a factor at each node, which gives a looser bound.
+        Weight of the entropies of nodes with edges. ``"trivial"``: c = 0, only the entropies of edges count.
+        ``"factors"``: c = 1, as in a graph with a factor at each node, which gives a looser bound.
 
     See Also
     --------
@@ -84,7 +84,7 @@ class EdgeEntropyBP(Inference):
 
 
 def best_edge_shares(model, *, max_iter=100, tol=1e-3):
-    """Shares of the scores of nodes at which the bound of the trivial entropy is least."""
+    """Return the shares of the unary scores that minimise the bound of the trivial entropy."""
     # returns: (2 * E * K,)
     best = _EdgeEntropyBound(model, None)
     for _ in range(max_iter):
@@ -95,7 +95,7 @@ def best_edge_shares(model, *, max_iter=100, tol=1e-3):
 
 
 class _EdgeEntropyBound:
-    """Current messages, in double precision."""
+    """Current messages in double precision, and the bound that they give."""
 
     def __init__(self, model, init, entropy="trivial"):
         self.dtype, self.model, self.entropy = model.dtype, in_double_precision(model), entropy
@@ -103,19 +103,19 @@ class _EdgeEntropyBound:
         self.messages = _odds_messages(self.model, init, node_number) or _ScoreMessages(self.model, init, node_number)
 
     def iterate(self) -> float:
-        """A pass forwards and one back; the largest change of a probability."""
+        """Make a forward and a backward pass, and return the largest change of a probability."""
         changes = [self.messages.renew(direction) for direction in (1, -1)]
         if min(changes) < 0:
             raise _field.infeasible_at_node(int(-1 - min(changes)))
         return max(changes)
 
     def model_and_shares(self) -> tuple:
-        """The model without states that an edge forbids, and what its edges have beyond an even share."""
+        """Return the model without states that an edge forbids, and the deviations of edge shares from even shares."""
         graph, n_columns = self.model.graph, self.model.n_columns
         at_ends = np.empty((2 * graph.n_edges, n_columns))
         at_ends[graph.incidence.half_edge] = self.messages.shares()
         ends = graph.edges.ravel()
-        # All edges of a node agree on what one of them forbids.
+        # If one edge of a node forbids a state, all edges of the node do.
         unary = self.model.unary.copy()
         unary[ends] = np.where(np.isneginf(at_ends), -np.inf, unary[ends])
         even = even_shares(graph, unary, NODE_NUMBERS[self.entropy])[ends]
@@ -131,7 +131,7 @@ class _EdgeEntropyBound:
 
 
 class _ScoreMessages:
-    """Messages as scores of all states."""
+    """Messages stored as scores of all states."""
 
     def __init__(self, model, init, node_number):
         self.n_columns, self.node_number = model.n_columns, node_number
@@ -151,7 +151,7 @@ class _ScoreMessages:
 
 
 def _odds_messages(model, init, node_number):
-    """Messages of two states as log-odds; None where these cannot tell what is forbidden or there are more states."""
+    """Return messages of two-state models as log-odds, or None if they cannot represent the model."""
     if model.n_columns != 2 or model.n_states is not None or np.isneginf(model.unary).all(axis=1).any():
         return None
     field, _ = _field.make_field(model, maximum=False, appearance=np.ones(model.graph.n_edges))
@@ -159,7 +159,7 @@ def _odds_messages(model, init, node_number):
 
 
 class _OddsMessages:
-    """Messages as log-odds of the second of two states, several times as fast."""
+    """Messages stored as log-odds of the second of two states, which is several times as fast."""
 
     def __init__(self, graph, field, init, node_number):
         self.share = 1 / np.maximum(graph.degree + node_number, 1)
@@ -182,5 +182,5 @@ class _OddsMessages:
         values, unary = self._values(), self.field.unary
         total = unary + np.bincount(self.node, weights=values, minlength=len(unary))
         second = (self.share * total)[self.node] - values - self.field.offset
-        # A state that is forbidden has no share, whichever of the two it is.
+        # A forbidden state has share -inf, whichever of the two states it is.
         return np.stack((np.where(second == np.inf, -np.inf, 0.0), np.where(second == np.inf, 0.0, second)), axis=1)

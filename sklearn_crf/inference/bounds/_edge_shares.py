@@ -1,4 +1,4 @@
-"""The bound of the trivial entropy at one way of sharing the scores of nodes out among edges."""
+"""Bound of the trivial entropy for given shares of the unary scores among edges."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,22 +11,22 @@ from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
 
-# Marginals below are of a state that is not used.
+# States with smaller marginals count as unused.
 _UNUSED = 1e-9
 
-#: How often the entropy of a node with edges counts beside those of its edges.
+#: Weight of the entropy of a node with edges, in addition to the entropies of its edges.
 NODE_NUMBERS = {"trivial": 0.0, "factors": 1.0}
 
 
 def best_couplings(model, fractional):
-    r"""Joint marginals of the ends of every edge, of the highest score among those with given marginals of nodes.
+    r"""Return the joint marginals of edges with the highest score, for given marginals of nodes.
 
     .. math::
         \max_{\tau_{st} \ge 0} \; \langle \theta_{st}, \tau_{st} \rangle, \qquad
         \sum_b \tau_{st}(a, b) = \tau_s(a), \quad \sum_a \tau_{st}(a, b) = \tau_t(b)
 
-    An edge at a decided node has no choice, and one between nodes of two states has two extremes; the others are one
-    linear program.
+    Edges at a decided node have only one solution, and edges between nodes of two states have two extreme solutions.
+    All other edges are solved by one linear program.
     """
     # fractional: (N, K), float64; returns: (E, K, K), float64
     tail, head = fractional[model.graph.edges[:, 0]], fractional[model.graph.edges[:, 1]]
@@ -47,7 +47,7 @@ def _of_two_states(tables, tail, head):
 
 def _of_more_states(tables, tail, head):
     n_edges, n_columns = tail.shape
-    # The last row of each edge follows from the others: with it rounding could leave no solution.
+    # The last row of each edge is redundant; including it could make the program infeasible by rounding.
     cell = np.arange(n_edges * n_columns**2)
     edge, a, b = np.unravel_index(cell, tables.shape)
     kept = b < n_columns - 1
@@ -62,26 +62,26 @@ def _of_more_states(tables, tail, head):
 
 
 def nodes_of_edge_shares(model):
-    """Node of each unknown of :func:`edge_shared_bound` for a model."""
+    """Return the node to which each unknown of :func:`edge_shared_bound` belongs."""
     return np.repeat(model.graph.edges.ravel(), model.n_columns)
 
 
 def even_shares(graph, unary, node_number):
-    """Scores of nodes by their edges and themselves, which count ``node_number`` times, or once without edges."""
-    # unary, returned: (N, K)
+    """Return unary scores divided by the numbers of edges plus ``node_number``, which is one without edges."""
+    # unary: (N, K); returns: (N, K)
     return unary / _parts(graph, node_number)[1][:, None]
 
 
 def edge_shared_bound(model, shares, entropy="trivial"):
-    r"""The bound that gives every edge a share of the scores of its nodes and normalises it by itself.
+    r"""Compute the bound that gives every edge a share of its nodes' scores and normalises each edge separately.
 
     .. math::
         \sum_{e = (i, j)} \log \sum_{a, b} \exp \bigl( \theta_e(a, b) + \lambda_{e i}(a) + \lambda_{e j}(b) \bigr)
             + c \sum_i \log \sum_a \exp \frac{u_i(a) - \sum_{e \ni i} \lambda_{e i}(a)}{c}
 
-    With :math:`c = 0` edges have the whole scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`, with :math:`c = 1` nodes
-    keep the rest. Nodes without edges are normalised by themselves. For any shares it is an upper bound on the
-    log-partition, convex in model and shares together, whose minimum over the shares is that of :class:`EdgeEntropyBP`.
+    With :math:`c = 0` edges have all scores, :math:`\sum_{e \ni i} \lambda_{e i} = u_i`; with :math:`c = 1` nodes keep
+    the rest. Nodes without edges are normalised separately. For any shares it is an upper bound on the log-partition.
+    It is jointly convex in model and shares. Its minimum over the shares is the bound of :class:`EdgeEntropyBP`.
     """
     # shares: (2 * E * K,)
     check_choice(entropy, "entropy", NODE_NUMBERS)
@@ -116,15 +116,15 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _parts(graph, node_number):
-    """How often the entropy of each node counts, once without edges, and the same plus the number of its edges."""
+    """Return the weight of each node's entropy, one without edges, and this weight plus the number of its edges."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers
 
 
 def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, log_z_terms: np.ndarray) -> np.ndarray:
-    """Marginals of what nodes keep for themselves, zero where that is nothing; their terms are added."""
-    # even, given to edges beyond it, returned: (N, K); numbers, log_z_terms: (N,)
+    """Return marginals of the scores that nodes keep, zero for nodes that keep none, and add the log-partitions."""
+    # even: (N, K), even shares; given: (N, K), sums of the edges' deviations; numbers, log_z_terms: (N,)
     own = np.zeros_like(even)
     keeps = np.flatnonzero(numbers)
     scores = even[keeps] - given[keeps] / numbers[keeps, None]
@@ -135,5 +135,5 @@ def _normalise_nodes(even: np.ndarray, given: np.ndarray, numbers: np.ndarray, l
 
 
 def _sums_over_edges(ends, n_nodes):
-    """Matrix (N, 2E) that takes the sum of what the edges of each node have."""
+    """Return a matrix (N, 2E) that sums values over the edges of each node."""
     return sp.csr_matrix((np.ones(len(ends)), (ends, np.arange(len(ends)))), shape=(n_nodes, len(ends)))

@@ -1,4 +1,4 @@
-"""The tree-reweighted bound at one way of sharing the scores out among trees, for training that chooses it."""
+"""Tree-reweighted bound for given shares of the scores among trees, for training that optimises the shares."""
 
 from typing import NamedTuple
 
@@ -15,20 +15,20 @@ from sklearn_crf.inference.exact._tree import exact_messages
 from sklearn_crf.kernels.messages.beliefs import edge_log_normalisers
 from sklearn_crf.models import PairwiseModel
 
-# Logarithm of a message of 0, or almost: what a start holds must be finite.
+# Logarithm that replaces the logarithm of a zero message, because starts must be finite.
 _LEAST_LOG_MESSAGE = -50.0
 
 
 class TreeMarginals(NamedTuple):
-    """Marginals of every tree at one way of sharing out the scores."""
+    """Marginals of every tree, for given shares of the scores."""
 
     unary: np.ndarray  # (n_trees, N, K)
-    tables: np.ndarray  # (S, K, K) of the S edges of all trees, tree after tree
+    tables: np.ndarray  # (S, K, K), for the S edges of all trees, in the order of the trees
     log_z_terms: np.ndarray  # (n_trees, N)
 
 
 class _Group(NamedTuple):
-    """Trees whose nodes and edges are one model."""
+    """Trees whose nodes and edges form one model."""
 
     first: int
     last: int  # one past the last tree
@@ -40,22 +40,22 @@ class _Group(NamedTuple):
 class NodeShares:
     r"""Scores :math:`\theta(T)` of trees with :math:`\sum_T \rho(T) \theta(T) = \theta`.
 
-    Edges have an even share, :math:`\theta_e / \nu_e` in every tree that they are in. What trees differ by are the
-    scores of nodes, kept as differences to :math:`\theta_s` in one vector
+    Edges have an even share, :math:`\theta_e / \nu_e` in every tree that contains them. Trees only differ in the scores
+    of nodes, whose differences from :math:`\theta_s` are stored in one vector
 
     .. math::
         x_T = \sqrt{\rho(T)} \, (\theta_s(T) - \theta_s)
 
-    in which the Euclidean metric is the one weighted by :math:`\rho(T)`: every tree then moves by its own marginals,
-    whatever its probability, and projecting takes out weighted means.
+    Its Euclidean metric equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own marginals,
+    whatever its probability, and a projection subtracts weighted means.
 
-    That is no loss. Trees that agree on the marginals of nodes agree on those of edges too: of all joint
-    distributions with given ends only one is :math:`\exp(\theta_e / \nu_e)` times a function of each end. So the
-    minimum over scores of nodes is one over all scores, with a third of the unknowns for two states.
+    This loses nothing. Trees that agree on the marginals of nodes also agree on the marginals of edges, because only
+    one joint distribution with given ends has the form :math:`\exp(\theta_e / \nu_e)` times a function of each end. So
+    the minimum over scores of nodes equals the minimum over all scores. It has a third of the unknowns for two states.
     """
 
-    # trees: that cover all edges
-    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
+    # trees: must cover all edges
+    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
 
     def __init__(self, model, trees, mapped):
         self.graph, self.trees, self.mapped, self.weights = model.graph, trees, mapped, trees.weights
@@ -90,25 +90,25 @@ class NodeShares:
         return int(np.prod(self.shape))
 
     def value_grad(self, x: np.ndarray) -> tuple:
-        """The bound, sum_T rho(T) log_z(T), and its derivative by x within the vectors that :meth:`project` gives."""
+        """Return the bound, sum_T rho(T) log_z(T), and its derivative by x, projected as by :meth:`project`."""
         found = list(self.mapped(lambda group: self._sums_of(group, x), self.groups))
         log_z, gradient = (np.concatenate(values) for values in zip(*found, strict=True))
         return float(self.weights @ log_z), self._centred(gradient).ravel()
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
+        """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
         return self._centred(x.reshape(self.shape).copy()).ravel()
 
     def _centred(self, values: np.ndarray) -> np.ndarray:
-        """Take out, in place, what changes the means over trees of values that are scaled as x is."""
+        """Subtract weighted means over trees, in place, from values in the scaling of x."""
         mean = np.tensordot(self.scale, values, axes=1)
         for part, scale in zip(values, self.scale, strict=True):
             part -= scale * mean
         return values
 
     def from_messages(self, messages):
-        """The vector of tree-reweighted messages, of which a fixed point is the minimum."""
-        # messages: for the edge probabilities of these trees
+        """Convert tree-reweighted messages to a vector; a fixed point of the messages gives the minimum."""
+        # messages: sent with the edge probabilities of these trees
         scores = messages.values
         if not messages.as_scores:
             with np.errstate(divide="ignore"):
@@ -118,18 +118,18 @@ class NodeShares:
         edge_of_slot, slots = incidence.half_edge >> 1, np.arange(len(scores))
         start = np.empty(self.shape)
         for part, tree, scale in zip(start, self.trees.trees, self.scale, strict=True):
-            # All messages to a node are in its score; those along edges of the tree come by themselves there.
+            # Every message to a node is added to its score, except for the part that the tree itself will send.
             share = 1 - (tree / self.probabilities)[edge_of_slot]
             part[:] = scale * (sp.csr_matrix((share, slots, incidence.ptr), (len(self.unary), len(scores))) @ scores)
         return start.ravel()
 
     def marginals(self, x):
-        """Sum-product on all trees, :class:`TreeMarginals`."""
+        """Run sum-product on all trees and return :class:`TreeMarginals`."""
         parts = list(self.mapped(lambda group: self._marginals_of(group, x), self.groups))
         return TreeMarginals(*(np.concatenate(values) for values in zip(*parts, strict=True)))
 
     def _sums_of(self, group: _Group, x: np.ndarray) -> tuple:
-        """Log-partition of each tree, and its marginals of nodes times the square root of its probability."""
+        """Return the log-partition of each tree, and its node marginals times the square root of its probability."""
         _, _, unary, log_z_terms = self._passed(group, x)
         unary = unary.reshape(group.last - group.first, *self.shape[1:])
         return log_z_terms.sum(axis=1), unary * self.scale[group.first : group.last, None, None]
@@ -141,7 +141,7 @@ class NodeShares:
         return unary.reshape(-1, *self.shape[1:]), pairs, log_z_terms
 
     def _passed(self, group: _Group, x: np.ndarray) -> tuple:
-        """Sum-product on a group: field, messages, marginals of nodes, and their terms of the log-partition."""
+        """Run sum-product on a group; return its field, messages, node marginals and terms of the log-partition."""
         checkpoint()
         trees = slice(group.first, group.last)
         scores = x.reshape(self.shape)[trees] / self.scale[trees, None, None]
@@ -166,28 +166,28 @@ class NodeShares:
 
 
 def _infeasible():
-    """The error for trees without a labeling; their nodes have other numbers than those of the user's model."""
+    """Return the error for trees without a labeling; it names no node, because trees number nodes differently."""
     return ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.")
 
 
 class SharedBound(NamedTuple):
-    """A bound on the log-partition and its derivatives."""
+    """Bound on the log-partition with its derivatives."""
 
     marginals: Marginals
     gradient: np.ndarray  # (size,)
 
 
 def nodes_of_shares(model):
-    """Node of each unknown of :func:`shared_bound` for a model."""
+    """Return the node to which each unknown of :func:`shared_bound` belongs."""
     n_trees = spanning_trees_of(model.graph, "minimal", 0).n_trees
     return np.tile(np.repeat(np.arange(model.graph.n_nodes), model.unary.shape[1]), n_trees)
 
 
 def shared_bound(model, shares, mapped=map):
-    r"""The bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
+    r"""Compute the bound :math:`\sum_T \rho(T) \log Z(\theta(T))` for given scores of trees.
 
-    The trees are those of :class:`TightenBound`. For any shares it is an upper bound, convex in model and shares
-    together, whose minimum over the shares is that of :class:`TightenBound`.
+    The trees are chosen as in :class:`TightenBound`. For any shares the sum is an upper bound. It is jointly convex in
+    model and shares. Its minimum over the shares is the bound of :class:`TightenBound`.
     """
     # shares: (size,); mapped: callable, default=map
     scores = NodeShares(model, spanning_trees_of(model.graph, "minimal", 0), mapped)
@@ -199,5 +199,5 @@ def shared_bound(model, shares, mapped=map):
     log_z_terms = scores.weights @ at.log_z_terms
     unary = scores.means.over_nodes(at.unary).astype(model.dtype)
     marginals = Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, "upper")
-    # A projection is its own adjoint.
+    # The adjoint of a projection is the projection itself.
     return SharedBound(marginals, scores.project((at.unary * scores.scale[:, None, None]).ravel()))

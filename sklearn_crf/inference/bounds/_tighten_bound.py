@@ -24,16 +24,16 @@ SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(mi
 
 
 class Tight(NamedTuple):
-    """End of the minimisation for some trees."""
+    """Result of the minimisation for given trees."""
 
     scores: NodeShares
     x: np.ndarray
-    unary: np.ndarray  # (N, K) means over trees, as pairs are
-    pairs: np.ndarray  # (E, K, K)
+    unary: np.ndarray  # (N, K), mean over trees
+    pairs: np.ndarray  # (E, K, K), mean over trees
     log_z_terms: np.ndarray  # (N,)
     disagreement: float
     n_iter: int
-    trace: np.ndarray  # (n_iter + 1,) the bound at the start and after each iteration
+    trace: np.ndarray  # (n_iter + 1,), the bound at the start and after each iteration
 
     @property
     def bound(self) -> float:
@@ -41,10 +41,10 @@ class Tight(NamedTuple):
 
 
 class Tightening:
-    """Options of the minimisation for trees."""
+    """Minimisation of the bound for given trees, with its options."""
 
-    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
-    # start_sweeps, max_iter, tol: as :class:`TightenBound` takes them
+    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
+    # start_sweeps, max_iter, tol: as in :class:`TightenBound`
 
     def __init__(self, model, mapped, solver, start_sweeps, max_iter, tol, n_threads):
         self.model, self.mapped, self.solver, self.max_iter, self.tol = model, mapped, SOLVERS[solver], max_iter, tol
@@ -52,11 +52,11 @@ class Tightening:
         self.messages = None
 
     def scores(self, trees: SpanningTrees) -> NodeShares:
-        """The unknowns for some trees."""
+        """Return the unknowns for given trees."""
         return NodeShares(self.model, trees, self.mapped)
 
     def _better_start(self, scores: NodeShares, start: np.ndarray) -> np.ndarray:
-        """The end of messages that begin with those of other trees, if that is better than a known start."""
+        """Return the result of message passing, warm-started from earlier trees, if it is better than a known start."""
         if self.start_sweeps == 0:
             return start
         best, best_value = start, scores.value_grad(start)[0]
@@ -71,7 +71,7 @@ class Tightening:
             x = scores.project(scores.from_messages(messages))
             before, (value, gradient) = value, scores.value_grad(x)
             if value > before + 1e-12 * abs(value) and damping == 0:
-                # The messages before were better.
+                # The bound has risen: discard these messages and use damping.
                 damping, converged = _tuning.DAMPING, False
                 continue
             self.messages = messages
@@ -80,14 +80,15 @@ class Tightening:
         return best
 
     def tighten(self, scores: NodeShares, start: np.ndarray) -> Tight:
-        """Minimise from a start until the marginals of all trees agree."""
+        """Minimise the bound from a start until the marginals of all trees agree."""
         x, n_iter, trace = self._better_start(scores, scores.project(start)), 0, np.zeros(0)
         tol = self.tol * scores.scale.min()
         while True:
             found = self.solver(
                 scores.value_grad,
                 x,
-                # Gradients are projected, but combinations of them with large shares are so up to rounding alone.
+                # Projected again, because combinations of projected gradients with large coefficients accumulate
+                # rounding.
                 project=scores.project,
                 max_iter=self.max_iter - n_iter,
                 tol=tol,
@@ -96,17 +97,17 @@ class Tightening:
             x, n_iter = found.x, n_iter + found.nit
             trace = np.concatenate((trace[:-1], found.loss_curve))
             tight = _averaged(scores, x, n_iter, trace)
-            # Without a slope at all, no smaller tolerance leads anywhere.
+            # If the gradient is exactly zero, a smaller tolerance does not help.
             is_at_end = not found.success or n_iter >= self.max_iter or found.residual == 0
             if tight.disagreement <= self.tol or is_at_end:
                 return tight
-            # Nodes agree, but a pair still differs by more than its ends do.
+            # Nodes agree within the tolerance, but a pair of nodes still differs by more.
             tol *= 0.5 * self.tol / tight.disagreement
 
 
 def _averaged(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray) -> Tight:
-    """Means over trees; they are the derivatives of the bound whether or not the trees agree."""
-    # A sum of log-partitions is a bound only where the scores of the trees add up to the model's.
+    """Average over trees; the means are the derivatives of the bound whether or not the trees agree."""
+    # The sum of log-partitions is a bound only if the scores of the trees add up to the model's scores.
     x = scores.project(x)
     at = scores.marginals(x)
     unary, pairs = scores.means.over_nodes(at.unary), scores.means.over_edges(at.tables)
@@ -117,18 +118,18 @@ def _averaged(scores: NodeShares, x: np.ndarray, n_iter: int, trace: np.ndarray)
 
 
 class Chosen(NamedTuple):
-    """Result of the search for trees."""
+    """Result of the optimisation over trees."""
 
     best: Tight
-    n_iter: int  # of all minimisations
+    n_iter: int  # over all minimisations
     converged: bool
-    bounds: np.ndarray  # of each distribution that was accepted
-    gap: float  # what the best distribution over trees may lower the bound by, at most, as it was last known
+    bounds: np.ndarray  # bounds of the accepted distributions over trees
+    gap: float  # last upper bound on the decrease that the best distribution over trees could achieve
 
 
 def choose_trees(tightening, trees, start, outer_iter, outer_step):
-    """Conditional gradients over the spanning tree polytope (OPTIMALTREES)."""
-    # outer_iter: most trees to add
+    """Optimise the distribution over trees by conditional gradients over the spanning tree polytope (OPTIMALTREES)."""
+    # outer_iter: maximum number of trees to add
     current = best = tightening.tighten(tightening.scores(trees), start)
     n_trees, n_iter, bounds, step = trees.n_trees, current.n_iter, [current.bound], 1.0
     tree, gap = _steepest_tree(current)
@@ -157,7 +158,7 @@ def _harmonic(tightening, current, tree, step):
 
 
 def _armijo(tightening, current, tree, gap, step):
-    """The first of steps that are halved to lower the bound enough, or None; that step, and the iterations spent."""
+    """Halve the step until the bound decreases enough; return the result or None, the step, and iterations spent."""
     spent = 0
     for _ in range(_tuning.MOST_HALVINGS):
         tried = _harmonic(tightening, current, tree, step)
@@ -169,9 +170,9 @@ def _armijo(tightening, current, tree, gap, step):
 
 
 def _steepest_tree(tight):
-    """The tree towards which the bound falls fastest, and by how much the bound may be above the best, at most.
+    """Return the tree towards which the bound decreases fastest, and an upper bound on the bound's suboptimality.
 
-    Its derivative by the probability of an edge is the negative mutual information of the edge's ends.
+    The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
     """
     information = mutual_information(tight.pairs)
     tree = minimum_spanning_tree(tight.scores.graph, -information)
@@ -179,7 +180,7 @@ def _steepest_tree(tight):
 
 
 def mutual_information(pairs):
-    r"""Mutual information of the two ends of edges.
+    r"""Compute the mutual information of the two ends of each edge.
 
     .. math:: I(\tau_e) = \sum_{a, b} \tau_e(a, b) \log \frac{\tau_e(a, b)}{\tau_e(a) \, \tau_e(b)}
     """
@@ -192,9 +193,9 @@ def mutual_information(pairs):
 
 
 def stepped(tightening, tight, tree, step):
-    """The unknowns after a step towards one more tree, and a start for them: what is known, and an even share for it.
+    """Return the unknowns after a step towards a new tree, and a start in which the new tree has an even share.
 
-    By that the weighted means of the differences to an even share remain zero, whatever the step.
+    In this start the weighted means of the deviations from even shares remain zero for any step.
     """
     before = tight.scores
     trees = before.trees.stepped(tree, step).merged()
@@ -217,46 +218,47 @@ class TightenedBound(NamedTuple):
 
 @options(kw_only=False)
 class TightenBound(Inference):
-    r"""The tightest upper bound on the log-partition that spanning trees give, by direct minimisation.
+    r"""Tightest upper bound on the log-partition over spanning trees, by direct minimisation.
 
     .. math::
         \log Z(\theta) \le \min_{\theta(T)} \sum_T \rho(T) \log Z(\theta(T))
         \quad \text{subject to} \quad \sum_T \rho(T) \theta(T) = \theta,
 
-    :math:`\theta(T)` being scores that use the edges of tree T alone. The problem is convex and its minimum that of the
-    tree-reweighted free energy at the edge probabilities of the trees: what :class:`TRWMessagePassing` looks for, with
-    convergence certain and a bound at every iteration, also if ``max_iter`` ends it. One iteration is sum-product on
-    all trees, which threads share, and a step of a projected method. At the minimum all trees have
-    the same marginals; ``marginals`` gives their means, the derivatives of the bound at the scores that the trees have
-    come to. The ``state`` of a result says in ``disagreement`` how far trees are from that.
+    where :math:`\theta(T)` are scores that only use the edges of tree T. The problem is convex. Its minimum is the
+    optimum of the tree-reweighted free energy at the trees' edge probabilities, which :class:`TRWMessagePassing` seeks.
+    Unlike message passing, the method always converges and has a valid bound at every iteration, even if ``max_iter``
+    ends it. An iteration runs sum-product on all trees in parallel threads, and takes a step of a projected gradient
+    method. At the minimum all trees have equal marginals. ``marginals`` returns their means, which are the derivatives
+    of the bound at the final scores of the trees. ``disagreement`` in the ``state`` of a result tells how far the trees
+    are from equal marginals.
 
     Parameters
     ----------
     trees : {"minimal", "uniform", "snakes", "optimal"}, int, SpanningTrees or list of array-like, default="minimal"
-        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even;
-        tighter as a rule. ``"snakes"``: four paths to and fro, on lattices whose axis neighbours are joined.
-        ``"optimal"``: trees and their probabilities are chosen such that the bound becomes the tightest of all. A
-        number of trees. Or trees themselves; a list holds the numbers of the edges of each.
+        ``"minimal"``: few trees that cover all edges. ``"uniform"``: as many as make the edge probabilities even, which
+        usually gives a tighter bound. ``"snakes"``: four paths that run back and forth, on lattices with axis
+        neighbours. ``"optimal"``: the trees and probabilities that give the tightest bound. An int: this number of
+        trees. Or the trees themselves; a list has the indices of the edges of each tree.
     solver : {"spg", "pqn"}, default="spg"
-        Spectral projected gradient, or projected quasi-Newton, whose bound never rises on the way; it takes more time
-        between two sums over trees.
+        Spectral projected gradient, or projected quasi-Newton. The latter never raises the bound, but takes more time
+        between evaluations.
     start_sweeps : int, default=0
-        Most sweeps of tree-reweighted message passing that the start is made of, if that is better than an even share
-        (or than where ``init`` and former trees came to). They are damped once the bound no longer falls, and end when
-        the trees agree. A few hundred save most iterations.
+        Maximum number of sweeps of tree-reweighted message passing to compute the start. Their result is used if it is
+        better than even shares, ``init``, or the result for earlier trees. Sweeps are damped once the bound no longer
+        decreases, and end when the trees agree. A few hundred sweeps save most iterations.
     max_iter : int, default=500
-        Most iterations, for each distribution over trees.
+        Maximum number of iterations for each distribution over trees.
     tol : float, default=1e-4
-        Largest difference of a tree's marginal to the mean of all trees that counts as none (relative to
-        ``sqrt(min rho / rho(T))`` for nodes where trees differ in probability). For ``trees="optimal"`` also how far
-        the bound may be above the best, relative to it, by the gap of the conditional gradient method.
+        Iterations stop when the marginals of each tree differ from the mean of all trees by at most this (for nodes,
+        relative to ``sqrt(min rho / rho(T))``). For ``trees="optimal"`` it is also the relative tolerance of the bound,
+        measured by the gap of the conditional gradient method.
     outer_iter : int, default=50
-        Most trees that ``trees="optimal"`` adds to the few that it begins with.
+        Maximum number of trees that ``trees="optimal"`` adds to the initial trees.
     outer_step : {"harmonic", "armijo"}, default="harmonic"
-        Weight of an added tree. ``"harmonic"`` counts all trees alike: the bound may rise for a while, and the best
-        is what comes out. ``"armijo"`` halves it until the bound falls enough.
+        Weight of an added tree. ``"harmonic"`` weights all trees equally; the bound may rise temporarily, and the best
+        bound is returned. ``"armijo"`` halves the weight until the bound decreases enough.
     random_state : int, RandomState instance or None, default=0
-        Picks among trees that cover equally well.
+        Determines the choice among trees that cover equally well.
 
     See Also
     --------
@@ -264,16 +266,16 @@ class TightenBound(Inference):
 
     Notes
     -----
-    In every tree an edge e has the score :math:`\theta_e / \nu_e`, and only scores of nodes are moved: trees that agree
-    on the marginals of nodes agree on those of edges, so the minimum is the same. The metric of the steps is weighted
-    by :math:`\rho(T)`, in which the gradient for a tree is its plain marginals and Eq. 139 of the reference a
-    projection. Pairs or states that are forbidden by what follows from several trees together are ruled out in the
-    limit only, which takes more iterations.
+    Every tree gives an edge e the score :math:`\theta_e / \nu_e`; only scores of nodes are optimised. Trees that agree
+    on the marginals of nodes also agree on the marginals of edges, so the minimum is the same. The metric of the steps
+    is weighted by :math:`\rho(T)`. In this metric the gradient for a tree is its marginals, and Eq. 139 of the
+    reference is a projection. Pairs or states that are forbidden by several trees only in combination are ruled out
+    only in the limit, which takes more iterations.
 
-    The derivative of the bound by the probability of an edge is the negative mutual information of its ends. So a step
-    towards the tree of most information lowers the bound fastest, and an added tree begins at an even share.
+    The derivative of the bound by the probability of an edge is the negative mutual information of its ends. Hence a
+    step towards the tree with the most information lowers the bound fastest. An added tree begins with an even share.
 
-    ``trees`` that are chosen here depend on how nodes and edges are numbered, and so do bound and marginals.
+    ``trees`` that are chosen here depend on the numbering of nodes and edges. So do the bound and the marginals.
 
     References
     ----------
@@ -314,7 +316,7 @@ class TightenBound(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         if model.graph.is_forest:
             return TreeInference()._marginals(model, n_threads=n_threads)
-        # Inner products shared by threads of BLAS took ten times as long as sum-product on a busy machine.
+        # BLAS threads for inner products would take ten times as long as sum-product on a busy machine.
         with ordered_map(n_threads) as mapped, single_threaded_blas():
             tightening = Tightening(model, mapped, self.solver, self.start_sweeps, self.max_iter, self.tol, n_threads)
             if isinstance(self.trees, str) and self.trees == "optimal":
@@ -346,7 +348,7 @@ class TightenBound(Inference):
 
 
 def _start(scores, trees, init):
-    """Differences of the scores of trees to begin with."""
+    """Return the initial deviations of the scores of trees from even shares."""
     if init is None:
         return np.zeros(scores.size)
     former = init.trees

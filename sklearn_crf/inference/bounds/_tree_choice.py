@@ -1,17 +1,17 @@
-"""The spanning trees of a graph that an algorithm is told to use."""
+"""Spanning trees of a graph, chosen by the options of an algorithm."""
 
 import numpy as np
 
 from sklearn_crf.graphs import SpanningTrees, covering_trees, snakes, trusted_graph
 
-# Shares of trees that differ by less are the same up to rounding.
+# Cumulative weights of trees that agree in this number of digits count as equal.
 _DIGITS = 12
 
 
 def connected_parts(graph):
-    """The components of a graph that have edges, each as a graph."""
-    # returns the numbers of a component's edges in the whole graph, and the component: nodes and edges in the same
-    # order
+    """Return the components of a graph that have edges, each with its edge indices and as a graph."""
+    # returns: pairs of the indices of a component's edges in the whole graph, and the component, in which nodes and
+    # edges keep their order
     if not graph.n_edges:
         return []
     of_node = graph.component
@@ -30,8 +30,8 @@ def connected_parts(graph):
 
 
 def trees_of_components(graph, rule, random_state):
-    """Covering trees of each component that has edges, as if it were alone."""
-    # returns the numbers of a component's edges in the whole graph, and its trees, each once
+    """Return covering trees of each component with edges, computed for each component separately."""
+    # returns: pairs of the indices of a component's edges in the whole graph, and its distinct trees
     return [
         (edges, covering_trees(part, rule, random_state=random_state).merged())
         for edges, part in connected_parts(graph)
@@ -39,12 +39,12 @@ def trees_of_components(graph, rule, random_state):
 
 
 def side_by_side(graph, parts):
-    """Distributions over the spanning trees of all components as one over the spanning forests of their graph.
+    """Combine distributions over the spanning trees of components to a distribution over spanning forests.
 
-    Every edge keeps its probability. A forest takes from each component the tree at one and the same quantile, so that
-    there are few: where all components have two equally likely trees, two.
+    Every edge keeps its probability. A forest takes from each component the tree at a common quantile, so that there
+    are few forests: two if all components have two equally likely trees.
     """
-    # parts: of each component with edges, the numbers of its edges in the graph, and its trees
+    # parts: for each component with edges, the indices of its edges in the graph, and its trees
     ends = [np.cumsum(trees.weights)[:-1] for _, trees in parts]
     cuts = np.concatenate([[0.0, 1.0], *ends])
     cuts = cuts[np.unique(np.round(cuts, _DIGITS), return_index=True)[1]]
@@ -56,9 +56,9 @@ def side_by_side(graph, parts):
 
 
 def spanning_trees_of(graph, trees, random_state):
-    """The distribution over trees, each of them once, that covers every edge."""
-    # trees: a rule, a number of trees, or trees themselves; a list holds the numbers of the edges of each
-    # random_state: picks among trees that cover equally well
+    """Return a distribution over distinct trees that cover every edge."""
+    # trees: a rule, a number of trees, or trees; a list has the indices of the edges of each tree
+    # random_state: determines the choice among trees that cover equally well
     if isinstance(trees, SpanningTrees):
         if not np.array_equal(trees.graph.edges, graph.edges):
             raise ValueError("trees must be spanning trees of the model's graph.")
@@ -80,14 +80,14 @@ def _by_rule(graph, rule, random_state):
 
     def make():
         if rule == "minimal" and graph.n_components > 1:
-            # They must not depend on what else is in the graph: training packs small examples together.
+            # The trees must not depend on the rest of the graph: training packs small examples together.
             found = side_by_side(graph, trees_of_components(graph, rule, random_state)).merged()
         else:
             found = covering_trees(graph, rule, random_state=random_state).merged()
-        # The trees alone: kept by the graph, they must not hold it.
+        # Only arrays, because results cached in the graph must not reference the graph.
         return found.trees, found.weights
 
-    # Training asks for the trees of the same graphs hundreds of times.
+    # Cached, because training requests the trees of each graph hundreds of times.
     return SpanningTrees.trusted(graph, *graph.keep(("spanning trees", rule, random_state), make))
 
 

@@ -1,4 +1,4 @@
-"""The scores of a model shared out among spanning trees, and the bound on the best score that each way of it gives."""
+"""Shares of a model's scores among spanning trees, and the bound on the best score that they give."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from sklearn_crf.models import PairwiseModel, score_terms
 
 
 class TreeGroup(NamedTuple):
-    """Trees whose nodes and edges are worked on as those of one graph."""
+    """Trees that are processed together as one graph."""
 
     first: int
     last: int  # one past the last tree
-    edges: slice  # of the edges of all trees, tree after tree
+    edges: slice  # in the list of the edges of all trees, in the order of the trees
     graph: Graph
 
 
 def groups_of(trees):
-    """All trees, in groups of about as many nodes."""
+    """Yield all trees in groups with similar numbers of nodes."""
     n_nodes = trees.graph.n_nodes
     tree, edge = np.nonzero(trees.trees)
     step = max(1, _tuning.NODES_AT_ONCE // max(n_nodes, 1))
@@ -36,7 +36,7 @@ def groups_of(trees):
 
 
 class TreeMeans:
-    """Means over trees, weighted by their probabilities."""
+    """Weighted means over trees of values of nodes and edges."""
 
     def __init__(self, trees):
         self.weights = trees.weights
@@ -46,11 +46,11 @@ class TreeMeans:
         self._of_edges = sp.csr_matrix((self.weights[self.tree] / trees.edge_probabilities[self.edge], places), shape)
 
     def over_nodes(self, values: np.ndarray) -> np.ndarray:
-        """Mean of what each node has in each of the trees."""
+        """Return the mean over trees of the values of each node."""
         return np.tensordot(self.weights, values, axes=1)
 
     def over_edges(self, values: np.ndarray) -> np.ndarray:
-        """The same of edges, over the trees that an edge is in; values come tree after tree."""
+        """Return the mean over trees of the values of each edge; values are in the order of the trees."""
         means = self._of_edges @ values.reshape(len(values), int(np.prod(values.shape[1:])))
         return means.reshape(self._of_edges.shape[0], *values.shape[1:])
 
@@ -58,19 +58,19 @@ class TreeMeans:
 class TreeScores:
     r"""Scores :math:`\theta(T)` of trees with :math:`\sum_T \rho(T) \theta(T) = \theta`.
 
-    They are kept as differences to an even share, :math:`u_s` for nodes and :math:`\theta_e / \nu_e` for edges, in
-    one vector
+    They are stored as deviations from even shares, which are :math:`u_s` for nodes and :math:`\theta_e / \nu_e` for
+    edges, in one vector
 
     .. math::
         x_T = \sqrt{\rho(T)} \, (\theta(T) - \text{even share})
 
-    in which the Euclidean metric is the one weighted by :math:`\rho(T)`: every tree then moves by its own labels,
-    whatever its probability, and projecting takes out weighted means. What is forbidden in the model is so in every
-    tree.
+    Its Euclidean metric equals the metric weighted by :math:`\rho(T)`. Hence every tree moves by its own labels,
+    whatever its probability, and a projection subtracts weighted means. States and pairs that the model forbids are
+    forbidden in every tree.
     """
 
-    # trees: that cover all edges
-    # mapped: as :func:`~sklearn_crf._threads.ordered_map` gives it
+    # trees: must cover all edges
+    # mapped: a function from :func:`~sklearn_crf._threads.ordered_map`
 
     def __init__(self, model, trees, mapped):
         graph, n_columns = model.graph, model.n_columns
@@ -92,7 +92,7 @@ class TreeScores:
         return int(np.prod(self.shape_of_nodes)) + self.tables.size
 
     def project(self, x: np.ndarray) -> np.ndarray:
-        """The nearest vector whose weighted means over trees are zero: the scores then add up to the model's."""
+        """Project a vector so that weighted means over trees are zero: the scores then add up to the model's scores."""
         nodes, edges = self._parts(x)
         nodes, edges = nodes / self.scale_of_nodes, edges / self.scale_of_edges
         nodes -= self.means.over_nodes(nodes)
@@ -100,12 +100,12 @@ class TreeScores:
         return np.concatenate(((nodes * self.scale_of_nodes).ravel(), (edges * self.scale_of_edges).ravel()))
 
     def labelings(self, x: np.ndarray) -> tuple:
-        """Max-product on all trees: (n_trees, N) int32 labels, and the bound, sum_T rho(T) max score_T."""
+        """Run max-product on all trees; return labels (n_trees, N) int32 and the bound, sum_T rho(T) max score_T."""
         labels, terms = zip(*self._of_groups(x), strict=True)
         return np.concatenate(labels), float(self.weights @ np.concatenate(terms).sum(axis=1))
 
     def subtract_labelings(self, x: np.ndarray, labels: np.ndarray, step: float) -> None:
-        """Subtract, in place, ``step`` times the derivative of the bound by x, which counts the labels of each tree."""
+        """Subtract ``step`` times the derivative of the bound by x, in place; it counts the labels of each tree."""
         nodes, edges = self._parts(x)
         trees, kept = np.arange(len(labels)), np.arange(labels.shape[1])
         nodes[trees[:, None], kept, labels] -= step * self.scale_of_nodes[:, 0]
@@ -113,7 +113,7 @@ class TreeScores:
         edges[np.arange(len(edges)), ends[:, 0], ends[:, 1]] -= step * self.scale_of_edges[:, 0, 0]
 
     def _of_groups(self, x: np.ndarray) -> list:
-        """Best labels of each group of trees, and what nodes add to the scores, shaped ``(n_trees, N)``."""
+        """Return the best labels of each group of trees, and the nodes' contributions to scores, ``(n_trees, N)``."""
         nodes, edges = self._parts(x)
         unary = self.unary + nodes / self.scale_of_nodes
         tables = self.tables + edges / self.scale_of_edges
@@ -130,7 +130,7 @@ class TreeScores:
         try:
             labels = labeling_as_found(TreeInference(), model).labels
         except ValueError as error:
-            # Nodes have other numbers there than in the user's model.
+            # The original error would name nodes by their numbers in the group.
             raise ValueError("model is infeasible: a spanning tree of its graph has no allowed labeling.") from error
         shape = last - first, unary.shape[1]
         return labels.reshape(shape), score_terms(model, labels).reshape(shape)

@@ -1,19 +1,18 @@
-"""Constants of bounds on the log-partition that were tuned, and what each trades.
+"""Tuned constants of bounds on the log-partition, with the trade-off behind each constant.
 
-``benchmarks/papers/trw_convergence.py`` shows how fast the bounds fall.
+``benchmarks/papers/trw_convergence.py`` shows how fast the bounds decrease.
 """
 
-# Sweeps of messages after which the bound that they give is looked at. More of them go on longer than needed, fewer
-# look more often.
+# Number of message sweeps between two evaluations of the bound. A larger number may make unnecessary sweeps, a smaller
+# number evaluates the bound more often.
 SWEEPS_AT_ONCE = 50
 
-# Part of old messages that is kept from where the bound does not fall. Plain sweeps come to their end in a fifth of the
-# time, but may not come to it.
+# Damping once the bound no longer decreases. Undamped sweeps converge five times as fast, but may not converge at all.
 DAMPING = 0.5
 
-# Share of the linear decrease that a step of conditional gradients must reach, and how often the step is halved at most
-# to reach it.
+# Share of the predicted linear decrease that a conditional gradient step must achieve, and maximum number of halvings
+# of the step.
 SUFFICIENT_DECREASE, MOST_HALVINGS = 0.1, 6
 
-# Nodes of trees that are done in one go: many small trees at once save calls, few large ones can be shared by threads.
+# Number of nodes per group of trees: larger groups save calls on small trees, smaller groups can be shared by threads.
 NODES_AT_ONCE = 20_000

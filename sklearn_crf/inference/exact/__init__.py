@@ -1,1 +1,1 @@
-"""Exact inference: trees, elimination, enumeration, the best labelings, and the linear program of the relaxation."""
+"""Exact inference: trees, elimination, enumeration, the m best labelings, and the linear relaxation."""

@@ -11,33 +11,33 @@ from sklearn_crf.inference._results import Infeasible, scored_labeling
 
 
 class BestLabelings(NamedTuple):
-    """Labelings in the order of their scores."""
+    """Labelings in descending order of their scores."""
 
     labels: np.ndarray  # (m, N), int32
     scores: np.ndarray  # (m,), float64
 
 
 class _Step(NamedTuple):
-    """A child joined to its parent: what each entry of the parent's list is made of."""
+    """Merge of a child's list into the list of its parent, for tracing back the entries."""
 
     child: int
-    of_parent: np.ndarray  # (K, m) place in the parent's list before
-    of_child: np.ndarray  # (K, m) place in the flat list (K * m) of the child
+    of_parent: np.ndarray  # (K, m) position in the parent's list before the merge
+    of_child: np.ndarray  # (K, m) position in the flat list (K * m) of the child
 
 
 @options(kw_only=False)
 class TreeBestLabelings(Inference):
-    r"""The m best labelings of a forest, exactly: max-product with lists of the m best instead of maxima.
+    r"""Exact m best labelings of a forest, by max-product with lists of the m best scores in place of maxima.
 
     .. math:: L_s(a) = u_s(a) + \operatorname{top}_m \sum_{c} \operatorname{top}_m \{\theta_{sc}(a, b) + L_c(b)\}_b
 
-    Every node keeps, for each of its states, the scores of the m best labelings of its subtree and where they came
-    from. Takes O(N K^2 m) time. On a chain this is the list Viterbi algorithm.
+    Every node stores, for each of its states, the scores of the m best labelings of its subtree and their origin. The
+    time is O(N K^2 m). On a chain this is the list Viterbi algorithm.
 
     Parameters
     ----------
     m : int, default=5
-        Labelings wanted.
+        Number of labelings to find.
 
     References
     ----------
@@ -64,7 +64,7 @@ class TreeBestLabelings(Inference):
     m: int = 5
 
     def best(self, model: Any) -> BestLabelings:
-        """The m best labelings.
+        """Find the m best labelings.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class TreeBestLabelings(Inference):
         return result._replace(bound=result.score)
 
     def _collect(self, model):
-        """Lists (K, m) of all nodes, the steps that made them, the roots."""
+        """Return the lists (K, m) of all nodes, the merges that produced them, and the roots."""
         graph = model.graph
         order, parent_slot, _ = graph.forest
         incidence = graph.incidence
@@ -118,7 +118,7 @@ class TreeBestLabelings(Inference):
                 continue
             parent, half_edge = incidence.neighbor[slot], incidence.half_edge[slot]
             table = model.edge_tables(slice(half_edge >> 1, (half_edge >> 1) + 1))[0]
-            # Side 0 says that the child is the first node of the edge, whose states are the rows of its table.
+            # Side 0 means that the child is the first node of the edge, whose states are the rows of the table.
             table = table if half_edge & 1 else table.T
             reached, of_child = _largest((table[:, :, None] + lists[s]).reshape(len(table), -1), self.m)
             joined, place = _largest((lists[parent][:, :, None] + reached[:, None, :]).reshape(len(table), -1), self.m)
@@ -129,7 +129,7 @@ class TreeBestLabelings(Inference):
 
 
 def _largest(values: np.ndarray, m: int) -> tuple:
-    """The m largest of each row, falling, and their places; -inf past the end of a row."""
+    """Return the m largest values of each row in descending order, and their positions; short rows end with -inf."""
     if values.shape[1] < m:
         values = np.pad(values, ((0, 0), (0, m - values.shape[1])), constant_values=-np.inf)
     places = np.argsort(-values, axis=1, kind="stable")[:, :m]
@@ -137,7 +137,7 @@ def _largest(values: np.ndarray, m: int) -> tuple:
 
 
 def _join_roots(lists, m):
-    """Scores of the best labelings of all trees together, and for each the places in the flat lists of the roots."""
+    """Return the scores of the best combinations of all trees, and the positions in the roots' flat lists."""
     scores, places = np.zeros(1), np.zeros((1, 0), dtype=np.intp)
     for values in lists:
         flat, own = _largest(values.reshape(1, -1), m)
@@ -149,7 +149,7 @@ def _join_roots(lists, m):
 
 
 def _read_back(steps, roots, places, m, n_nodes):
-    """Labels of all nodes from the places of the roots in their flat lists."""
+    """Return the labels of all nodes, given the positions in the roots' flat lists."""
     labels = np.empty(n_nodes, dtype=np.int32)
     waiting = list(zip(roots, places.tolist(), strict=True))
     while waiting:

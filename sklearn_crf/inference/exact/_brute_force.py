@@ -1,4 +1,4 @@
-"""Enumeration of all labelings: the reference for everything else."""
+"""Enumeration of all labelings, the reference for all other algorithms."""
 
 from typing import ClassVar, NamedTuple
 
@@ -31,7 +31,7 @@ class BruteForce(Inference):
     Parameters
     ----------
     max_labelings : int, default=2**20
-        Most labelings of one component; a larger model is an error.
+        Maximum number of labelings of a component; a larger component raises an error.
 
     Examples
     --------
@@ -111,15 +111,15 @@ class BruteForce(Inference):
 
 
 def scored_labelings(model):
-    """All labelings of a model, and the score of each."""
-    # returns: labelings : (n_labelings, N), int32, scores : (n_labelings,), float64
+    """Return all labelings of a model and the score of each."""
+    # returns: labelings: (n_labelings, N), int32, scores: (n_labelings,), float64
     graph = factor_graph_of(model)
     labelings = _enumerated(graph.n_states)
     return labelings, _scores(graph, range(graph.n_factors), dict(enumerate(labelings.T)), len(labelings))
 
 
 def _enumerated(n_states: np.ndarray) -> np.ndarray:
-    # np.indices stops at 64 axes, which nodes of one state reach.
+    # np.indices is limited to 64 axes, which many nodes with one state can exceed.
     labelings = np.empty((int(n_joint_states(n_states)), len(n_states)), dtype=np.int32)
     number = np.arange(len(labelings))
     for k in range(len(n_states) - 1, -1, -1):
@@ -128,7 +128,7 @@ def _enumerated(n_states: np.ndarray) -> np.ndarray:
 
 
 def n_labelings(n_nodes: int, n_states: int) -> float:
-    """Number of labelings of a graph."""
+    """Return the number of labelings of a graph, inf if it overflows."""
     try:
         return float(n_states) ** int(n_nodes)
     except OverflowError:
@@ -136,7 +136,7 @@ def n_labelings(n_nodes: int, n_states: int) -> float:
 
 
 def _components_of_factors(graph):
-    """Return the component of each factor; constants, factors without nodes, count for the first node."""
+    """Return the component of each factor; factors without nodes (constants) belong to the first node's component."""
     first = np.zeros(graph.n_factors, dtype=np.int64)
     first[graph.arity > 0] = graph.scope[graph.scope_ptr[:-1][graph.arity > 0]]
     return graph.component[first]
@@ -148,7 +148,7 @@ def _scope(graph, factor):
 
 
 def _scores(graph, factors, column, n_labelings):
-    """Return the sums of the scores of factors in each labeling."""
+    """Return the sum of the scores of factors in each labeling."""
     # column: node -> its state in each labeling
     scores = np.zeros(n_labelings)
     for f in factors:

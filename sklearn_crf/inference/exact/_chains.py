@@ -1,4 +1,4 @@
-"""Chains that share one table of scores of neighbours, marginals of which one kernel gives without messages."""
+"""Marginals of chains that share one table of pairwise scores, computed by one kernel without messages."""
 
 from typing import NamedTuple
 
@@ -8,29 +8,29 @@ from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.chains.inference import chain_marginals
 
-# Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with some to spare for their products.
+# Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with a reserve for their products.
 WIDEST_RANGE = 600.0
 
-# Where pairs are forbidden sums are checked to be above this: their products are above exp(-600) then.
+# If pairs are forbidden, sums must be above this: their products are then above exp(-600).
 _LEAST_SUM = np.exp(-300.0)
 
-# Numbers in the longest vector of any processor.
+# Number of float64 values in the widest vector of any supported processor.
 _LANES = 4
 
 
 class Transitions(NamedTuple):
-    """A table of scores of neighbours in the forms that the kernel reads."""
+    """A table of pairwise scores of neighbours, in the forms that the kernel reads."""
 
     scores: np.ndarray  # (K, K)
-    factor: np.ndarray  # (K, W): their exp below the best one, padded by zeros
-    transposed: np.ndarray  # (K, W): the same of the table from right to left
+    factor: np.ndarray  # (K, W): exp of the scores minus the best score, padded with zeros
+    transposed: np.ndarray  # (K, W): the factors for the direction from right to left
     best: float
-    widest: float  # range of scores of a node up to which no probability underflows
-    least: float  # sums above it do not underflow either where pairs are forbidden; 0 where none are
+    widest: float  # largest range of the scores of a node for which no probability underflows
+    least: float  # if pairs are forbidden, sums above this do not underflow; otherwise 0
 
     @classmethod
     def of(cls, table):
-        """Of a table (K, K) float64; None where its scores range too widely."""
+        """Convert a table (K, K) float64, or return None if its scores have too wide a range."""
         best, least, least_sum = table.max(), table.min(), 0.0
         if least == -np.inf:
             least, least_sum = np.min(table, where=table > -np.inf, initial=best), _LEAST_SUM
@@ -44,21 +44,21 @@ class Transitions(NamedTuple):
         return cls(table, factor, transposed, best, 0.5 * widest if least_sum else widest, least_sum)
 
     def statistics(self, unary: np.ndarray, ptr: np.ndarray, posterior: np.ndarray) -> tuple | None:
-        """Marginals of the table, and terms of log Z of nodes; None where scores range too widely."""
-        # posterior: (N, K), written to, which may be unary
+        """Return statistics of the table and terms of log Z of nodes, or None if scores have too wide a range."""
+        # posterior: (N, K), output, which may be unary itself
         pairs, terms = np.zeros_like(self.factor), np.empty(len(unary))
         predicted = self._pass_over(unary, ptr, posterior, pairs, terms)
         return None if predicted is None else ((pairs * self.factor)[:, : len(self.scores)], terms)
 
     def node_marginals(self, unary, ptr):
-        """Marginals of nodes alone, (N, K); None where scores range too widely."""
+        """Return the marginals of nodes, (N, K), or None if scores have too wide a range."""
         posterior = np.empty_like(unary)
         predicted = self._pass_over(unary, ptr, posterior, self.factor[:0].copy(), np.empty(0))
         return None if predicted is None else posterior
 
     def _pass_over(self, unary, ptr, posterior, pairs, terms):
-        """Return likeliest states of nodes, (N,) int32; None where scores range too widely."""
-        # posterior, pairs, terms: written to, without rows where they are not asked for
+        """Return the most probable states of nodes, (N,) int32, or None if scores have too wide a range."""
+        # posterior, pairs, terms: outputs; pairs and terms have no rows if they are not needed
         predicted = np.empty(len(unary), dtype=np.int32)
         with out_of_turn():
             fits = chain_marginals(unary, ptr, *self, posterior, pairs, terms, predicted)
@@ -66,14 +66,14 @@ class Transitions(NamedTuple):
 
 
 class BestTransitions(NamedTuple):
-    """A table of scores of neighbours in the forms that the kernel of best labels reads."""
+    """A table of pairwise scores of neighbours, in the forms that the kernel for best labels reads."""
 
     scores: np.ndarray  # (K, K)
-    factor: np.ndarray  # (K, W): the same from right to left below the best one, padded by -inf
+    factor: np.ndarray  # (K, W): scores minus the best score from right to left, padded with -inf
 
     @classmethod
     def of(cls, table):
-        """Of a table (K, K) in the precision of nodes; None where it forbids every pair."""
+        """Convert a table (K, K) in the precision of nodes, or return None if it forbids every pair."""
         best, n_states = table.max(), len(table)
         if not np.isfinite(best):
             return None
@@ -83,12 +83,12 @@ class BestTransitions(NamedTuple):
 
 
 def padded(n_states):
-    """Return the least number of entries of whole vectors."""
+    """Return the number of states, rounded up to whole vectors."""
     return -(-n_states // _LANES) * _LANES
 
 
 def chains_of(model):
-    """Bounds of the chains of a pairwise model and their table; None and None where it is anything else."""
+    """Return the bounds of a model's chains and its transitions, or None and None if it is not made of such chains."""
     if not _shares_a_table(model):
         return None, None
     ptr = model.graph.chain_ptr
@@ -96,7 +96,7 @@ def chains_of(model):
 
 
 def transitions_of(model, rule):
-    """Return the forms of the table of a model that the kernel of a rule reads, or None if it has no single table."""
+    """Return the table of a model in the form for a decoding rule, or None if the model has no single table."""
     if not _shares_a_table(model):
         return None
     table = model.tables[0, 0]
@@ -108,13 +108,13 @@ def _shares_a_table(model):
 
 
 def node_marginals_of_chains(model):
-    """The same for nodes alone, without a pass over the pairs of states."""
+    """Return the marginals of nodes only, without a pass over pairs of states, or None if not applicable."""
     ptr, transitions = chains_of(model)
     return None if transitions is None else transitions.node_marginals(model.unary, ptr)
 
 
 def marginals_of_chains(model):
-    """Exact marginals of chains that share one table, or None of anything else and where scores range too widely."""
+    """Return exact marginals of chains that share one table, or None for other models or too wide ranges of scores."""
     ptr, transitions = chains_of(model)
     if transitions is None:
         return None

@@ -1,4 +1,4 @@
-"""Exact marginals of many copies of one graph under the same tables, such as the labels of each row."""
+"""Exact marginals of many copies of one graph with equal tables, such as the labels of each row in multi-label data."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, margi
 
 
 def _tables_of_copies(model):
-    """The graph that a model has copies of, the types of its edges, and their tables; None of anything else."""
+    """Return the graph of which a model has copies, its edge types and tables, or None for other models."""
     # tables: (E, K, K) float64, finite
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
@@ -24,14 +24,14 @@ def _tables_of_copies(model):
 
 
 class _Forest:
-    """A forest of two states of which a model holds copies, as the kernel takes it."""
+    """A two-state forest of which a model has copies, in the form that the kernel expects."""
 
     def __init__(self, graph, tables):
-        # tables: (E, 2, 2) float64, those of each edge of the forest
+        # tables: (E, 2, 2) float64, of the edges of the forest
         self.graph = graph
         self.parent, to_parent = graph.parents
         self.child = np.flatnonzero(self.parent >= 0)
-        #: Edge of each child to its parent, and whether the child is its head.
+        #: Edge from each child to its parent, and whether the child is the head of the edge.
         self.edge, self.turned = np.divmod(to_parent[self.child], 2)
         towards = np.where(self.turned[:, None, None] == 1, tables[self.edge].swapaxes(1, 2), tables[self.edge])
         self.best, self.factors = np.zeros(graph.n_nodes), np.ones((graph.n_nodes, 4))
@@ -41,7 +41,7 @@ class _Forest:
         self.widest = WIDEST_RANGE - (graph.largest_degree + 1) * spread
 
     def marginals(self, unary, with_pairs):
-        """Marginals of nodes, of each child and its parent, and terms of log-partitions; None if out of range."""
+        """Return marginals of nodes and of child-parent pairs, and log-partition terms, or None if out of range."""
         n_nodes = self.graph.n_nodes
         posterior = np.empty_like(unary)
         pairs, terms = np.empty((n_nodes * with_pairs, 4)), np.empty(len(unary) * with_pairs)
@@ -54,7 +54,7 @@ class _Forest:
         return (posterior, pairs, terms) if fits else None
 
     def by_edge(self, pairs):
-        """Marginals (E, 2, 2) of the ends of each edge, from those of children and parents."""
+        """Convert marginals of child-parent pairs to marginals (E, 2, 2) of the ends of each edge."""
         sums = np.empty((self.graph.n_edges, 2, 2))
         towards = pairs[self.child].reshape(-1, 2, 2)
         sums[self.edge] = np.where(self.turned[:, None, None] == 1, towards.swapaxes(1, 2), towards)
@@ -62,14 +62,14 @@ class _Forest:
 
 
 def node_marginals_of_forests(model):
-    """Marginals of the nodes of copies of a forest; None of anything else and where scores range too widely."""
+    """Return node marginals of copies of a forest, or None for other models or too wide ranges of scores."""
     copied = _tables_of_copies(model) if model.n_columns == 2 else None
     found = None if copied is None else _Forest(copied[0], copied[2]).marginals(model.unary, False)
     return None if found is None else found[0]
 
 
 def marginals_of_forests(model):
-    """The same with those of edges and the log-partition."""
+    """Return marginals of nodes and edges and the log-partition of copies of a forest, or None if not applicable."""
     copied = _tables_of_copies(model) if model.n_columns == 2 else None
     if copied is None:
         return None
@@ -83,21 +83,21 @@ def marginals_of_forests(model):
 
 
 def _as_marginals(model, unary, kind, pairs, terms):
-    # kind: (E,) types of the edges of one copy; pairs: (E, K, K), sums over copies
+    # kind: (E,), edge types of one copy; pairs: (E, K, K), sums over copies
     tables = np.zeros(model.tables.shape)
     np.add.at(tables[:, 0], kind, pairs)
     return Marginals(unary, tables, float(terms.sum()), terms, bound="exact", n_iter=1)
 
 
 def marginals_by_enumeration(model, n_cells_of):
-    r"""Return marginals of copies of a small dense graph, or None where elimination takes less or sums may vanish.
+    r"""Return marginals of copies of a small dense graph, or None if elimination is cheaper or sums may underflow.
 
-    All copies share the scores S of edges, so that the joint states (a, b) of the first and the second half of the
-    nodes are summed by products of matrices. With w and v the exponentials of the scores of the nodes of each half,
+    All copies share the scores S of edges. The nodes are split in two halves, and matrix products sum over the joint
+    states (a, b) of the halves. With w and v the exponentials of the unary scores of each half,
 
     .. math:: Z_r = w_r^\top e^S v_r, \qquad \sum_r P_r(a, b) = e^{S(a, b)} \sum_r \frac{w_r(a) v_r(b)}{Z_r}.
     """
-    # n_cells_of: gives the table cells that elimination takes for a graph
+    # n_cells_of: returns the number of table cells that elimination needs for a graph
     copied = _tables_of_copies(model)
     if copied is None:
         return None
@@ -115,7 +115,7 @@ def marginals_by_enumeration(model, n_cells_of):
 
 
 class _Enumeration:
-    """Joint states of the nodes of a graph in two halves, and what its edges score in each of them."""
+    """Joint states of the two halves of a graph's nodes, and the scores of edges in each pair of them."""
 
     def __init__(self, graph, tables):
         # tables: (E, K, K)
@@ -125,7 +125,7 @@ class _Enumeration:
         of_edges[graph.edges[:, 0], :, graph.edges[:, 1]] = tables
         of_edges = of_edges.reshape(n_nodes * n_states, -1)
         of_edges = np.triu(of_edges + of_edges.T)
-        #: Which states (n_joint, nodes * K) each joint state of a half has.
+        #: Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half.
         self.halves = [_states_of_joint(n, n_states) for n in (self.middle, n_nodes - self.middle)]
         first, second = self.halves
         cut = self.middle * n_states
@@ -136,7 +136,7 @@ class _Enumeration:
         self.factor = np.exp(scores - self.best)
 
     def marginals(self, unary):
-        """Marginals (copies * N, K) of nodes, terms of log-partitions, and sums (E, K, K) of those of edges."""
+        """Return marginals (copies * N, K) of nodes, log-partition terms, and sums (E, K, K) of edge marginals."""
         # unary: (copies, N, K)
         n_copies, n_nodes, _ = unary.shape
         found, terms, both = np.empty(unary.shape), np.zeros((n_copies, n_nodes)), np.zeros(self.factor.shape)
@@ -161,7 +161,7 @@ class _Enumeration:
         return found.reshape(-1, self.n_states), terms.ravel(), self._of_edges(both)
 
     def _of_edges(self, both):
-        """Sums (E, K, K) over joint states by the states of each edge."""
+        """Return sums (E, K, K) over joint states, by the states of each edge's ends."""
         first, second = self.halves
         across = first.T @ both @ second
         in_first, in_second = (
@@ -175,7 +175,7 @@ class _Enumeration:
 
 
 def _products(shares):
-    """Products (copies, K^n) of the shares (copies, n, K) of the nodes of each joint state, the last node fastest."""
+    """Return products (copies, K^n) of node values (copies, n, K) for each joint state, the last node fastest."""
     found = np.ones((len(shares), 1))
     for node in range(shares.shape[1]):
         found = (found[:, :, None] * shares[:, node, None, :]).reshape(len(shares), -1)
@@ -183,6 +183,6 @@ def _products(shares):
 
 
 def _states_of_joint(n_nodes, n_states):
-    """Which states nodes have in each of their joint states, (K^n, n * K) of zeros and ones."""
+    """Return indicators (K^n, n * K), zeros and ones, of the states of nodes in each of their joint states."""
     states = np.indices((n_states,) * n_nodes).reshape(n_nodes, -1).T
     return (states[:, :, None] == np.arange(n_states)).reshape(len(states), -1).astype(np.float64)

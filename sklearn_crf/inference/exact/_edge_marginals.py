@@ -1,4 +1,4 @@
-"""Joint marginals of the two ends of edges, by the messages of a field."""
+"""Joint marginals of the two ends of edges, computed from messages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,33 +11,33 @@ from sklearn_crf.models import PairwiseModel
 
 
 class EdgeMarginals:
-    """Adds ``edge_marginals`` to an inference that writes ``_edge_marginals(model, edges, init, n_threads)``."""
+    """Mixin that adds ``edge_marginals`` to inference with ``_edge_marginals(model, edges, init, n_threads)``."""
 
-    _require: Callable[..., None]  # of the inference
+    _require: Callable[..., None]  # provided by the inference
     _edge_marginals: Callable[..., np.ndarray]
 
     def edge_marginals(self, model: Any, edges: Any = None, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
-        """Joint marginals of the two ends of edges, of what ``marginals`` gives for single nodes.
+        """Compute the joint marginals of the two ends of edges, consistent with ``marginals`` for nodes.
 
         Parameters
         ----------
         model : PairwiseModel
         edges : array-like of int, optional
-            Numbers of the edges wanted; all by default, which takes E x K x K numbers.
+            Indices of the requested edges; all by default, which takes E x K x K numbers.
         init : object, optional
-            ``state`` of a former result.
+            ``state`` of an earlier result.
         n_threads : int, default=1
 
         Returns
         -------
         ndarray of shape (n_edges, K, K)
-            Entry (a, b) belongs to state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
+            Entry (a, b) is the probability of state a at ``graph.edges[e, 0]`` and b at ``graph.edges[e, 1]``.
 
         Raises
         ------
         ValueError
-            If there is no edge of such a number, or if :class:`TRWMessagePassing` takes edge probabilities for
-            ``schedule="convergent"`` that are not those of chains.
+            If an edge does not exist, or if :class:`TRWMessagePassing` with ``schedule="convergent"`` has edge
+            probabilities that do not belong to chains.
         """
         self._require("marginals", model)
         if not isinstance(model, PairwiseModel):
@@ -49,8 +49,8 @@ class EdgeMarginals:
 
 
 def edge_numbers(graph, edges):
-    """Numbers of edges that are asked for, all if None; ValueError where there is no such edge."""
-    # returns (n,)
+    """Return the requested edge indices, all if None, or raise ValueError if an edge does not exist."""
+    # returns: (n,)
     if edges is None:
         return np.arange(graph.n_edges)
     edges = np.asarray(edges)
@@ -62,8 +62,8 @@ def edge_numbers(graph, edges):
 
 
 def edge_marginals_of(field, model, messages, edges, run):
-    """Pairwise beliefs of single edges."""
-    # messages: (2E, width); edges: numbers of edges; None is all; returns (n_edges, K, K)
+    """Return the pairwise beliefs of edges."""
+    # messages: (2E, width); edges: edge indices, None for all; returns: (n_edges, K, K)
     graph = model.graph
     edges = edge_numbers(graph, edges)
     n_columns = field.tables.shape[3]

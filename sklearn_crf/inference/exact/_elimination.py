@@ -1,4 +1,4 @@
-"""Plans of elimination on factor graphs, made once for each structure."""
+"""Plans for elimination on factor graphs, made once for each structure."""
 
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -13,28 +13,28 @@ from sklearn_crf.kernels.exact.elimination import ROWS_PADDED_TO
 
 
 class Structure(NamedTuple):
-    """A graph of nodes to eliminate."""
+    """Graph of the nodes to eliminate."""
 
     ptr: np.ndarray  # (n_nodes + 1,) int64
     neighbors: np.ndarray  # int32, ascending for each node
-    log_states: np.ndarray  # (n_nodes,) logarithms of the numbers of states
+    log_states: np.ndarray  # (n_nodes,), logarithms of the numbers of states
 
     @classmethod
     def of(cls, scope_ptr, scope, n_states):
-        """Join the nodes of each scope."""
+        """Build the graph that joins all nodes of each scope."""
         ptr, neighbors = plans.neighbors_of_scopes(scope_ptr, scope, len(n_states))
         return cls(ptr, neighbors, np.log(n_states))
 
     def log_cells(self, order: np.ndarray) -> float:
-        """Return the logarithm of the number of joint states of all cliques of an order."""
+        """Return the logarithm of the total number of joint states of the cliques of an elimination order."""
         ptr, separators = plans.separators_of(self.ptr, self.neighbors, order)
         rows = np.repeat(np.arange(len(order)), np.diff(ptr))
         of_separators = np.bincount(rows, self.log_states[separators], len(order))
         return np.logaddexp.reduce(self.log_states[order] + of_separators)
 
     def renamed(self, new_name):
-        """Return the same graph with other names of nodes."""
-        # new_name: (n_nodes,) a permutation
+        """Return the graph with its nodes renumbered."""
+        # new_name: (n_nodes,), a permutation
         old_name = np.argsort(new_name)
         rows = np.repeat(new_name, np.diff(self.ptr))
         columns = new_name[self.neighbors]
@@ -43,13 +43,13 @@ class Structure(NamedTuple):
         return Structure(ptr, columns[sorted_by_both].astype(np.int32), self.log_states[old_name])
 
     def components(self, nodes: np.ndarray) -> tuple:
-        """Return nodes component by component, where each begins, and a function for the structure of each."""
-        # nodes: those that count, ascending
+        """Return nodes sorted by component, the start of each component, and a function that returns its structure."""
+        # nodes: the nodes to include, ascending
         n_nodes = len(self.log_states)
         ones = np.ones(len(self.neighbors), dtype=np.int8)
         joined = sp.csr_matrix((ones, self.neighbors, self.ptr), (n_nodes, n_nodes))
         label = connected_components(joined, directed=False)[1][nodes]
-        # Components in the order of their first nodes, each ascending.
+        # Components are in the order of their first nodes; nodes ascend in each component.
         first = np.unique(label, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first[1]))[first[2]]
         listed = nodes[np.argsort(rank, kind="stable")]
@@ -69,11 +69,11 @@ class Structure(NamedTuple):
 
 
 def best_order(structure: Structure, most_cells: float = np.inf, most_steps: float = np.inf) -> tuple:
-    """Return the cheapest of several elimination orders of a connected graph, and the number of its table cells.
+    """Return the cheapest of several elimination orders of a connected graph, and its number of table cells.
 
-    Candidates are the min-fill order, the same with its ties broken at random (from a fixed seed, so that the result is
-    deterministic), and the order of smallest bandwidth, which is the better one on some lattices. The order is None
-    where the first of them has more than ``most_cells``, or takes more than ``most_steps`` to find.
+    Candidates are the min-fill order, min-fill orders with ties broken at random (from a fixed seed, so that the result
+    is deterministic), and the order of smallest bandwidth, which is better on some lattices. The order is None if the
+    first candidate has more than ``most_cells`` or takes more than ``most_steps`` to find.
     """
     most_log_cells = np.log(most_cells)
     if (plans.least_width(structure.ptr, structure.neighbors) + 1) * np.log(2) > most_log_cells:
@@ -102,18 +102,18 @@ def _other_orders(structure):
         yield np.argsort(new_name)[order].astype(np.int32)
 
 
-# Sizes beyond are as good as infinite, and fit into a float; and the logarithm of such a size.
+# Larger sizes are treated as this size, which fits in a float; and the logarithm of such a size.
 _MOST_CELLS, _ENDLESS = 1e300, 600.0
 
 
 class Limits(NamedTuple):
-    """Bounds of what is tried."""
+    """Limits on the width and the memory of elimination."""
 
     max_width: float
     max_memory: float
 
     def require(self, width, memory, *, at_least=False, because=""):
-        """Raise ValueError if a model takes more."""
+        """Raise ValueError if a width or a size exceeds the limits."""
         if width > self.max_width or memory > self.max_memory:
             least = "at least " if at_least else ""
             raise ValueError(
@@ -123,8 +123,8 @@ class Limits(NamedTuple):
 
 
 def planned_order(problem, order, limits):
-    """Return the order of elimination of the free nodes, (n_free,) int32, and the graph that they form."""
-    # order: order of all nodes; None looks for a good one
+    """Return the elimination order of the free nodes, (n_free,) int32, and their graph."""
+    # order: of all nodes; None searches for a good order
     _refuse_wide_factors(problem, limits)
     scope_ptr, scope = problem.free_scopes
     structure = Structure.of(scope_ptr, scope, problem.n_states)
@@ -138,11 +138,11 @@ def planned_order(problem, order, limits):
 
 
 def orders_of_components(structure, nodes, most_cells=None, most_steps=None):
-    """Yield the nodes of each connected component and their best order, or None beyond the limits."""
-    # nodes: those that count, ascending
-    # most_cells, most_steps: (N,) limits of the component of each node
-    # Every component has names of its own: its order does not depend on the others, and is that of all components of
-    # its structure, such as images of one shape side by side.
+    """Yield the nodes of each connected component and their best order, or None if it exceeds the limits."""
+    # nodes: the nodes to include, ascending
+    # most_cells, most_steps: (N,), limits for the component of each node
+    # Nodes are renumbered in each component. The order of a component therefore does not depend on other components,
+    # and is shared by all components of equal structure, such as images of one shape in one graph.
     listed, starts, part = structure.components(nodes)
     known = {}
     for k, (start, stop) in enumerate(pairwise(starts.tolist())):
@@ -174,7 +174,7 @@ def _checked_order(order, problem):
 
 
 class BucketSizes(NamedTuple):
-    """Joint states of the tables of each bucket, (n_buckets,) float64."""
+    """Numbers of joint states of the tables of each bucket, (n_buckets,) float64."""
 
     own: np.ndarray
     left: np.ndarray
@@ -182,7 +182,7 @@ class BucketSizes(NamedTuple):
 
     @classmethod
     def of(cls, n_states, nodes, side_ptr, side_nodes):
-        """Count those of the nodes of buckets and of both sides of their separators."""
+        """Compute the sizes from the nodes of buckets and the nodes on both sides of their separators."""
         side = np.repeat(np.arange(len(side_ptr) - 1), np.diff(side_ptr))
         sizes = np.ones(len(side_ptr) - 1)
         with np.errstate(over="ignore"):
@@ -192,48 +192,48 @@ class BucketSizes(NamedTuple):
 
     @property
     def tables(self) -> np.ndarray:
-        """Cells of both tables."""
+        """Number of cells of both tables."""
         return self.left * _padded(self.own) + self.own * _padded(self.right)
 
     @property
     def messages(self) -> np.ndarray:
-        """Cells of the message."""
+        """Number of cells of the message."""
         return self.left * _padded(self.right)
 
     @property
     def workspace(self) -> np.ndarray:
-        """Cells of both tables, and of what is multiplied on the way back."""
+        """Number of cells of both tables and of the products in the backward pass."""
         return self.tables + np.maximum(self.right * _padded(self.own), self.own * self.left)
 
     @property
     def work(self) -> np.ndarray:
-        """Cells, and the multiplications of the products of tables in cells that take as long."""
+        """Number of cells, plus the multiplications in products of tables converted to cells of equal time."""
         return self.tables + self.messages + self.left * self.own * self.right / _tuning.PRODUCTS_OF_A_CELL
 
 
 class EliminationPlan:
-    """One bucket for each free node, in the order of elimination, as arrays that kernels walk along.
+    """Buckets of all free nodes in elimination order, as arrays for the kernels.
 
-    A bucket takes its node out of a table over that and its separator. The parts of the table are factors and messages
-    of earlier buckets. Parts that have nodes of the separator in common are summed in the same one of two tables, which
-    kernels join to a message without ever making the whole. A message has the nodes of the left table first, then
-    those of the right one.
+    A bucket eliminates its node from a table over the node and its separator. The table is a sum of factors and of
+    messages from earlier buckets. These terms are distributed over two tables so that terms that share nodes of the
+    separator are in the same table. Kernels compute the message from the two tables without forming the whole table.
+    The nodes of a message are the nodes of the left table, then the nodes of the right table.
     """
 
-    # order: order of elimination of all nodes; None looks for a good one
-    # keep: what is kept of the tables, for ``limits``
+    # order: elimination order of all nodes; None searches for a good order
+    # keep: which tables are kept, for ``limits``
 
     def __init__(self, problem, order, limits, keep):
         self.structure = problem.structure
         self.nodes, graph = planned_order(problem, order, limits)
         self.n_states = problem.n_states.astype(np.int64)
         separators = plans.separators_of(graph.ptr, graph.neighbors, self.nodes)
-        # Nodes of the largest clique, less one.
+        # The width is the number of nodes of the largest clique minus one.
         self.width = int(np.diff(separators[0]).max(initial=0))
         fixed = np.flatnonzero(~problem.is_free)
         self.order = np.concatenate([self.nodes, fixed.astype(np.int32)])
         elimination = plans.Elimination(*problem.free_scopes, self.n_states, self.nodes, *separators)
-        # Nodes of left and right tables of buckets, in turn.
+        # Nodes of the left and the right table of each bucket, alternating.
         self.side_ptr, self.side_nodes = elimination.sides()
         self._measure()
         self.require(limits, keep)
@@ -242,11 +242,11 @@ class EliminationPlan:
         self._find_ends(problem, np.flatnonzero(np.diff(separators[0]) == 0))
 
     def require(self, limits, keep):
-        """Raise ValueError if the plan takes more than the limits."""
+        """Raise ValueError if the plan exceeds the limits."""
         limits.require(self.width, self.memory[keep])
 
     def _measure(self) -> None:
-        """Sizes of tables and messages, and the bytes that they take together."""
+        """Compute the sizes of tables and messages, and their total memory."""
         sizes = BucketSizes.of(self.n_states, self.nodes, self.side_ptr, self.side_nodes)
         tables, messages = sizes.tables, sizes.messages
         self.workspace = {"best": tables.max(initial=0), "conditional": sizes.workspace.max(initial=0)}
@@ -259,7 +259,7 @@ class EliminationPlan:
         self._sizes = *sizes, tables, messages
 
     def _lay_out(self, elimination: plans.Elimination) -> None:
-        """Arrays of buckets, parts and axes, as the kernels have them."""
+        """Build the arrays of buckets, parts and axes for the kernels."""
         own, left, right, tables, messages = (sizes.astype(np.int64) for sizes in self._sizes)
         del self._sizes
         shifts = left + _padded(right)
@@ -270,7 +270,7 @@ class EliminationPlan:
         self.parts, self.axes = elimination.parts(self.side_ptr, self.side_nodes, self.value_start, self.buckets)
 
     def _find_ends(self, problem, roots):
-        """Places of last messages and fixed factors, by the first node of a component, and of marginals."""
+        """Find the positions of root messages, fixed factors and marginals, and the first node of their component."""
         component = problem.model.component
         first = np.unique(component, return_index=True)[1]
         self.root_message = self.buckets[roots, 4]
@@ -290,13 +290,13 @@ class EliminationPlan:
         )
 
     def values(self, model):
-        """Scores of the factors of a model of this structure, one behind the other, float64."""
+        """Return the factor scores of a model with this structure as a flat float64 array."""
         if self.cells is None:
             return model.log_table.astype(np.float64)
         return np.concatenate((model.log_table, model.table_default)).astype(np.float64, copy=False)[self.cells]
 
     def stored(self, model, values):
-        """Sums of numbers that belong to :meth:`values`, by the stored scores and by the defaults of tables."""
+        """Sum numbers in the layout of :meth:`values`, by stored score and by default score of tables."""
         if self.cells is None:
             return values, np.zeros(model.n_tables)
         n_cells = model.log_table.size
@@ -304,7 +304,7 @@ class EliminationPlan:
         return sums[:n_cells], sums[n_cells:]
 
     def tables(self, k, tables):
-        """Both tables of bucket k, (left, own) and (own, right), out of those of all."""
+        """Return both tables of bucket k, (left, own) and (own, right), from the array of all tables."""
         own, left, right, start = self.buckets[k, :4].tolist()
         middle = start + left * _padded(own)
         of_left = tables[start:middle].reshape(left, -1)[:, :own]
@@ -317,7 +317,7 @@ class EliminationPlan:
 
 
 def index_type(n_states: float) -> np.dtype:
-    """Smallest type that numbers states."""
+    """Return the smallest integer type for state indices."""
     return np.dtype(np.uint8 if n_states <= 256 else np.int32)
 
 

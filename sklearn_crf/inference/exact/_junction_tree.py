@@ -1,4 +1,4 @@
-"""Exact inference on graphs of low tree width."""
+"""Exact inference on graphs of small tree width."""
 
 import os
 from collections import OrderedDict
@@ -29,14 +29,14 @@ def _renew_lock() -> None:
     _lock = Lock()
 
 
-# A process that is forked while another thread holds the lock would wait for it forever.
+# Without this, a process forked while another thread holds the lock would wait for it forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
 
 def plan_of(problem, init, limits, keep):
-    """The plan for a problem: that of a former result, or of another problem of its structure, or a new one."""
-    # init: state of a former result, or an order of elimination
+    """Return a plan for a problem: from an earlier result, from the cache for its structure, or a new one."""
+    # init: state of an earlier result, or an elimination order
     if isinstance(init, EliminationPlan):
         if init.structure == problem.structure:
             init.require(limits, keep)
@@ -60,7 +60,7 @@ def plan_of(problem, init, limits, keep):
 
 
 class Buckets:
-    """The buckets of one model."""
+    """Elimination with the scores of one model."""
 
     def __init__(self, problem: Reduction, plan: EliminationPlan) -> None:
         self.problem = problem
@@ -69,8 +69,8 @@ class Buckets:
         self._messages = np.empty(plan.n_messages)
 
     def best(self) -> np.ndarray:
-        """Labels of the highest score."""
-        # returns (N,) int32
+        """Return the labels with the highest score."""
+        # returns: (N,) int32
         plan = self.plan
         workspace = np.empty(int(plan.workspace["best"]))
         best = np.empty(plan.n_messages, dtype=index_type(plan.buckets[:, 0].max(initial=1)))
@@ -79,22 +79,22 @@ class Buckets:
         return self._traced(best)
 
     def _traced(self, best: np.ndarray) -> np.ndarray:
-        """Labels that maxima lead to, roots first."""
-        # best: states of the nodes of buckets, by the cells of their messages
+        """Return the labels by tracing back the maxima from the roots."""
+        # best: states of the buckets' nodes, by the cells of their messages
         plan, problem = self.plan, self.problem
         place = np.zeros(len(plan.n_states), dtype=np.int32)
         trace_maxima(plan.buckets, plan.nodes, plan.side_ptr, plan.side_nodes, plan.n_states, best, place)
         return problem.state_table[np.arange(len(place)), place]
 
     def _joint_states(self, place, nodes, first):
-        """Numbers of the joint states that nodes have, counting from the first."""
+        """Return the indices of the joint states of nodes, continuing from ``first``."""
         for node in nodes:
             first = first * int(self.plan.n_states[node]) + place[node]
         return first
 
     def sum_out(self) -> np.ndarray:
-        """Send the messages of sums."""
-        # returns terms: (N,) float64
+        """Send the sum messages and return the terms of the log-partition."""
+        # returns: (N,) float64
         plan = self.plan
         self._tables, self._products = np.empty(plan.n_tables), np.empty(plan.n_messages)
         self.is_log = np.zeros(len(plan.buckets), dtype=np.uint8)
@@ -112,8 +112,8 @@ class Buckets:
         return self.terms()
 
     def terms(self) -> np.ndarray:
-        """Message of the root of each component and scores of what is decided, at the component's first node."""
-        # returns (N,) float64
+        """Return the root message of each component plus scores of fixed nodes, at the component's first node."""
+        # returns: (N,) float64
         plan, problem = self.plan, self.problem
         terms = np.zeros(problem.model.n_nodes)
         np.add.at(terms, plan.fixed_node, self._values[plan.fixed_start])
@@ -125,8 +125,8 @@ class Buckets:
         return terms
 
     def marginals(self) -> tuple:
-        """Marginals of nodes and of stored scores, after :meth:`sum_out`, whose tables are used up."""
-        # returns unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
+        """Return marginals of nodes and of stored scores; must follow :meth:`sum_out`, whose tables it overwrites."""
+        # returns: unary: (N, K) float64, log_table: (n_cells,) float64, table_default: (T,) float64
         plan, problem = self.plan, self.problem
         nodes = np.empty(plan.n_own)
         values = np.bincount(plan.fixed_start, minlength=len(self._values)).astype(np.float64)
@@ -148,8 +148,8 @@ class Buckets:
         return unary, *plan.stored(problem.model, values)
 
     def draw(self, n_samples, rng):
-        """Labelings from the distribution, after :meth:`sum_out`."""
-        # returns (n_samples, N) int32
+        """Draw labelings from the distribution; must follow :meth:`sum_out`."""
+        # returns: (n_samples, N) int32
         plan = self.plan
         place = np.zeros((len(plan.n_states), n_samples), dtype=np.int64)
         for k in range(len(plan.nodes) - 1, -1, -1):
@@ -163,7 +163,7 @@ class Buckets:
             else:
                 weights = rows * columns
             cumulated = np.cumsum(weights, axis=0)
-            # The last sum may fall short of one by rounding: the draw must still be a state of positive probability.
+            # By rounding, the last sum may be below one; the draw must still be a state with positive probability.
             place[plan.nodes[k]] = (rng.uniform(size=n_samples) * cumulated[-1] >= cumulated).sum(axis=0)
         labels = np.empty((n_samples, len(place)), dtype=np.int32)
         for node, states in enumerate(self.problem.states):
@@ -175,34 +175,34 @@ class Buckets:
 class JunctionTree(EdgeMarginals, Inference):
     r"""Exact inference by eliminating one node after the other, in the order of least fill.
 
-    Eliminating a node v whose neighbours, at its turn, are S sums a table over v and S,
+    Let S be the neighbours of a node v when it is eliminated. The elimination sums a table over v and S,
 
     .. math::
         \psi_v(y_v, y_S) = \sum_{f} \theta_f(y) + \sum_{c} m_c(y), \qquad
         m_v(y_S) = \log \sum_{y_v} \exp \psi_v(y_v, y_S),
 
-    of the factors f and messages c not yet used that contain v. The message of the last node of a component is its
-    log-partition. Marginals follow backwards, :math:`P(y_v, y_S) = \exp(\psi_v - m_v) P(y_S)`; so do samples, and with
-    maxima for sums the best labeling. These tables are the cliques of a junction tree (Lauritzen and Spiegelhalter
-    1988). They are not made where f and c fall into two groups that share no node but v: sums over :math:`y_v` are then
-    products of matrices.
+    of the factors f and messages c that contain v and were not used before. The message of the last node of a component
+    is its log-partition. Marginals follow in a backward pass, :math:`P(y_v, y_S) = \exp(\psi_v - m_v) P(y_S)`. So do
+    samples and, with maxima in place of sums, the best labeling. The tables are the cliques of a junction tree
+    (Lauritzen and Spiegelhalter 1988). A table is not formed if f and c fall into two groups that only share the node
+    v: sums over :math:`y_v` are then matrix products.
 
-    Time and memory grow with the joint states of the largest clique. Nodes of which one state only is allowed (observed
-    ones) cost nothing: they are left out before the order is chosen. ``state`` of a result is the order of elimination
-    and what else depends on the structure alone; ``init`` takes it over, or the order as an array.
+    Time and memory grow with the number of joint states of the largest clique. Nodes with only one allowed state
+    (observed nodes) cost nothing: they are removed before the order is chosen. ``state`` of a result is the elimination
+    order with all data that depend on the structure only. It can be passed as ``init``, as can an order (an array).
 
     Parameters
     ----------
     max_width : int, default=30
-        Largest width (nodes of a clique, less one) that is tried.
+        Largest width (nodes of a clique minus one) that is accepted.
     max_memory : float, default=2**31
-        Most bytes that the tables may take.
+        Maximum size of the tables in bytes.
 
     Raises
     ------
     ValueError
-        By ``map``, ``marginals`` and ``sample`` for a model that is wider or takes more memory, saying how much; and
-        for a model without any allowed labeling.
+        If ``map``, ``marginals`` or ``sample`` gets a model that exceeds the width or the memory; the error states the
+        required values. Also if a model has no allowed labeling.
 
     Examples
     --------
@@ -234,7 +234,7 @@ class JunctionTree(EdgeMarginals, Inference):
         edges = edge_numbers(model.graph, edges)
         if edges.size == 0:
             return np.zeros((0, model.n_columns, model.n_columns), dtype=model.dtype)
-        # The derivative by the table of an edge is its marginals where no other edge shares the table.
+        # If no other edge shares an edge's table, the derivative by the table is the edge's marginals.
         own = np.arange(model.graph.n_edges)
         alone = replace(model, tables=model.edge_tables(), edge_type=own, edge_weight=None)
         return self._marginals(alone, init=init).tables[edges, 0].astype(model.dtype)
@@ -244,7 +244,7 @@ class JunctionTree(EdgeMarginals, Inference):
         return Buckets(problem, plan_of(problem, init, Limits(self.max_width, self.max_memory), keep))
 
     def _cells_of(self, graph, n_states):
-        """Table cells that elimination takes for a graph."""
+        """Return the number of table cells that elimination needs for a graph."""
         tables = np.zeros((1, n_states, n_states))
         buckets = self._buckets(PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), tables), None, "conditional")
         return buckets.plan.n_cells.sum()

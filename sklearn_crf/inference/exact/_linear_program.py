@@ -1,4 +1,4 @@
-"""The linear relaxation of the MAP problem, solved exactly."""
+"""Exact solution of the linear relaxation of the MAP problem."""
 
 from typing import ClassVar
 
@@ -26,28 +26,28 @@ class LinearProgram(Inference):
         \sum_{y_s} \tau_s(y_s) = 1, \;
         \sum_{y_f \sim y_s} \tau_f(y_f) = \tau_s(y_s), \; \tau \ge 0
 
-    (Jancsary 2012, Eq. 145 and its dual; for factors of any arity). It is what IncMP, dual decomposition, TRW-S, MPLP
-    and AD3 approach: the reference for them, and for small problems. Count tables are not written out: the
-    constraints on the number of nodes in a state are the convex hull of what the table allows, so that "at most one"
-    takes one inequality.
+    (Jancsary 2012, Eq. 145 and its dual; for factors of any arity). IncMP, dual decomposition, TRW-S, MPLP and AD3
+    approximate this solution. It is suitable as a reference and for small problems. Count tables are not written out in
+    full: their constraints on the number of nodes in a state are the convex hull of the allowed counts, so that "at
+    most one" takes one inequality.
 
-    The bound is recomputed from the dual variables, so that it holds whatever the tolerances of the solver. Where
-    the relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Where it is
-    not, labels are rounded node by node, the surest first, and then changed one at a time as long as that gains.
+    The bound is recomputed from the dual variables, so that it is valid whatever the solver's tolerances. If the
+    relaxation is tight, the labels are optimal and the gap is zero up to rounding (``certified``). Otherwise nodes are
+    rounded one by one, the most certain first, and labels are then improved by changing one node at a time.
 
-    ``fractional`` of the result is the solution :math:`\tau_s` of the nodes.
+    ``fractional`` of the result is the solution :math:`\tau_s` for the nodes.
 
     Parameters
     ----------
     method : {"highs", "highs-ds", "highs-ipm"}, default="highs"
         Method of :func:`scipy.optimize.linprog`.
     max_variables : int, default=2_000_000
-        A model that needs more variables is an error.
+        Maximum number of variables; a model that needs more raises an error.
 
     Raises
     ------
     ValueError
-        By ``map`` for a model that needs more variables, or that has no allowed labeling as far as the relaxation sees.
+        If ``map`` gets a model that needs more variables, or whose relaxation has no solution.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class LinearProgram(Inference):
     def _check_model(self, model):
         super()._check_model(model)
         if isinstance(model, PairwiseModel):
-            # Building it would take ten seconds and 0.7 GB for 200,000 nodes of two states.
+            # Checked in advance, because building the program takes 10 s and 0.7 GB for 200,000 nodes with two states.
             self._check_size(_n_variables(model))
 
     def _check_size(self, n_variables: int) -> None:
@@ -95,7 +95,7 @@ class LinearProgram(Inference):
         return Labeling(labels, score(model, labels), bound=polytope.bound(messages), n_iter=n_iter, fractional=padded)
 
     def _relax(self, graph):
-        """The relaxation, its dual variables, the marginals of nodes, and iterations of the solver."""
+        """Solve the relaxation; return it with its dual variables, node marginals and the solver's iterations."""
         polytope = LocalPolytope(graph)
         program = _Program(polytope)
         self._check_size(program.n_variables)
@@ -116,7 +116,7 @@ class LinearProgram(Inference):
 
 
 def _n_variables(model):
-    """Allowed states of the nodes that have several, and allowed pairs of these."""
+    """Return the number of allowed states of nodes with several states, plus allowed pairs of these."""
     allowed = ~np.isneginf(model.unary)
     n_states = allowed.sum(axis=1)
     total = int(n_states[n_states > 1].sum())
@@ -128,7 +128,7 @@ def _n_variables(model):
 
 
 class _Program:
-    """Columns and rows of the linear program: first the nodes', then each piece's."""
+    """Linear program with columns and rows of the nodes, followed by columns and rows of each piece."""
 
     def __init__(self, polytope: LocalPolytope) -> None:
         self.polytope = polytope
@@ -148,7 +148,7 @@ class _Program:
         return self.n_variables - n
 
     def solve(self, method):
-        """Marginals of the free nodes, messages of the pieces, iterations."""
+        """Return the marginals of the free nodes, the messages of the pieces, and the number of iterations."""
         polytope = self.polytope
         if not self.start:
             return {}, [[] for _ in polytope.pieces], 0
@@ -165,7 +165,7 @@ class _Program:
         matrices = self.equal.arrays("eq", self.n_variables) | self.below.arrays("ub", self.n_variables)
         bounds = np.stack((np.zeros(self.n_variables), upper), axis=1)
         for bits in _tuning.COST_BITS:
-            # Powers of two change no digit.
+            # Scaling by a power of two changes no digit.
             scale = 2.0 ** max(np.ceil(np.log2(np.abs(self.cost).max(initial=1.0))) - bits, 0.0)
             result = linprog(self.cost / scale, **matrices, bounds=bounds, method=method)
             if result.status in (0, 2):
@@ -194,7 +194,7 @@ class _Program:
         return piece, rows
 
     def _add_count(self, piece, first):
-        """Convex hull of the runs of counts: run r has probability z_r, and mu_ir with node i counted."""
+        """Add the convex hull of the runs of counts; run r has probability z_r, and mu_ir if it includes node i."""
         n_nodes, n_runs = len(piece.nodes), len(piece.runs)
         z = first + np.arange(n_runs)
         mu = first + n_runs + np.arange(n_nodes * n_runs).reshape(n_nodes, n_runs)
@@ -221,14 +221,14 @@ class _Program:
 
 
 class _Rows:
-    """Rows of a sparse matrix, collected block by block."""
+    """Rows of a sparse matrix, collected in blocks."""
 
     def __init__(self):
         self.n = 0
         self.rows, self.columns, self.values, self.right = [], [], [], []
 
     def add(self, blocks, n_rows, right=0.0):
-        """Add rows from blocks of (row, column, value); number of the first."""
+        """Add rows given as blocks of (row, column, value), and return the index of the first row."""
         for rows, columns, values in blocks:
             self.rows.append(self.n + np.asarray(rows))
             self.columns.append(columns)
@@ -238,7 +238,7 @@ class _Rows:
         return self.n - n_rows
 
     def arrays(self, kind, n_columns):
-        """The arguments of linprog."""
+        """Return the rows as arguments of linprog."""
         if not self.n:
             return {}
         entries = (np.concatenate(self.values), (np.concatenate(self.rows), np.concatenate(self.columns)))

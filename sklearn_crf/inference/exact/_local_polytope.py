@@ -1,4 +1,4 @@
-"""The local polytope of a factor graph: pieces that agree on the marginals of single nodes."""
+"""Local polytope of a factor graph: factors that must agree on the marginals of single nodes."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ class TablePiece:
     """A factor as a list of its allowed joint states."""
 
     # scores: (n_cells,), finite
-    # places: (n_cells, n_nodes), joint states, each as the place among the allowed states of its node
+    # places: (n_cells, n_nodes), joint states, as positions among the allowed states of each node
 
     def __init__(self, nodes, places, scores):
         self.nodes, self.places, self.scores = nodes, places, scores
 
     def best(self, messages):
-        """Largest score plus messages, ``messages[j][k]`` for place k of the j-th node."""
+        """Return the largest score plus messages, where ``messages[j][k]`` belongs to position k of the j-th node."""
         return self._total(messages, np.ones(len(self.scores), dtype=bool)).max()
 
     def best_given(self, messages, labels, j):
-        """The same for each place of the j-th node, given the places of other nodes (-1 for those that are open)."""
+        """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
         given = labels[self.nodes]
         given[j] = -1
         fits = ((given < 0) | (self.places == given)).all(axis=1)
@@ -39,21 +39,21 @@ class TablePiece:
 
 
 class CountPiece:
-    """A count table over many nodes: runs of counts with the same finite score."""
+    """A count table over many nodes, as runs of counts with equal finite scores."""
 
-    # nodes: its free nodes that may be in the counted state
-    # place: place of the counted state among the allowed states of each
-    # runs: counts among these nodes, both ends included
+    # nodes: the free nodes of the factor that may be in the counted state
+    # place: position of the counted state among the allowed states of each node
+    # runs: first and last count among these nodes, and the score
 
     def __init__(self, nodes, place, runs):
         self.nodes, self.place, self.runs = nodes, place, runs
 
     def best(self, messages):
-        """Largest score plus messages of the nodes that are counted."""
+        """Return the largest score plus messages of the counted nodes."""
         return self._best([message[k] for message, k in zip(messages, self.place, strict=True)], 0)
 
     def best_given(self, messages, labels, j):
-        """The same for each place of the j-th node, given the places of other nodes (-1 for those that are open)."""
+        """Return the best value for each position of the j-th node, given positions of other nodes (-1 if open)."""
         gains = [message[k] for message, k in zip(messages, self.place, strict=True)]
         given = labels[self.nodes]
         given[j] = -2
@@ -66,7 +66,7 @@ class CountPiece:
         return best
 
     def _best(self, gains, n_counted):
-        """Best over the number of further nodes that are counted, those with the largest gains first."""
+        """Return the best value over the number of further counted nodes, which are chosen by largest gain."""
         gained = np.concatenate(([0.0], np.cumsum(np.sort(gains)[::-1])))
         best = -np.inf
         for first, last, score in self.runs:
@@ -77,7 +77,7 @@ class CountPiece:
 
 
 class LocalPolytope:
-    """Scores of free nodes, pieces that join them, and a constant."""
+    """Scores of the free nodes, pieces that join them, and a constant."""
 
     def __init__(self, model):
         self.problem = problem = Reduction(model)
@@ -112,7 +112,7 @@ class LocalPolytope:
         return TablePiece(scope, places, scores)
 
     def _listed(self, f, table):
-        """Joint states that a sparse table lists and the nodes allow."""
+        """Return the joint states that a sparse table lists and the nodes allow, and their scores."""
         problem = self.problem
         model = problem.model
         nodes = model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]]
@@ -157,25 +157,25 @@ class LocalPolytope:
             self.constant += runs[0][2]
 
     def bound(self, messages):
-        """Upper bound on the score of every labeling, whatever the messages."""
-        # messages: for each piece and each of its nodes, what is moved from the node's scores into the piece
+        """Return an upper bound on the score of every labeling, valid for any messages."""
+        # messages: for each piece and each of its nodes, the scores moved from the node to the piece
         nodes = self.reparameterised(messages)
         best = sum(scores.max() for scores in nodes.values())
         pieces = sum(piece.best(message) for piece, message in zip(self.pieces, messages, strict=True))
         return float(self.constant + best + pieces)
 
     def reparameterised(self, messages):
-        """Scores of the nodes after the messages were taken out of them."""
+        """Return the scores of the nodes minus the messages that were moved to pieces."""
         scores = {node: own.copy() for node, own in self.unary.items()}
         for piece, message in zip(self.pieces, messages, strict=True):
             for node, moved in zip(piece.nodes, message, strict=True):
-                # A state that is forbidden moves -inf, and its own score stays -inf.
+                # For forbidden states the message is -inf, and the node's score must remain -inf.
                 scores[node] -= np.where(moved > -np.inf, moved, 0.0)
         return scores
 
     def rounded(self, messages, confidence):
-        """Labels node by node, the surest first: best own score plus what the pieces can still get."""
-        # confidence: (N,); returns (N,) int32
+        """Label node by node, the most certain first, by the node's score plus the best value of its pieces."""
+        # confidence: (N,); returns: (N,) int32
         around: dict[int, list] = {node: [] for node in self.free_nodes}
         for piece, message in zip(self.pieces, messages, strict=True):
             for j, node in enumerate(piece.nodes):
@@ -188,5 +188,5 @@ class LocalPolytope:
         return self.labels(places)
 
     def labels(self, places: np.ndarray) -> np.ndarray:
-        """States of all nodes from the places of the free ones."""
+        """Return the states of all nodes, given positions among allowed states."""
         return np.array([known[k] for known, k in zip(self.problem.states, places, strict=True)], dtype=np.int32)

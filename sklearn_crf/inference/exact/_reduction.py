@@ -1,4 +1,4 @@
-"""A factor graph less what is already decided: forbidden states, and nodes with one state left."""
+"""Reduction of a factor graph by forbidden states and by nodes with only one allowed state."""
 
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from sklearn_crf.models import DENSE
 
 
 class Reduction:
-    """The factors of a model over the nodes that are free: those with more than one allowed state."""
+    """Factors of a model over its free nodes, which have more than one allowed state."""
 
     def __init__(self, model):
         self.model = model
@@ -23,12 +23,12 @@ class Reduction:
 
     @property
     def free_nodes(self) -> list:
-        """Those with more than one allowed state, ascending."""
+        """Nodes with more than one allowed state, ascending."""
         return np.flatnonzero(self.is_free).tolist()
 
     @cached_property
     def states(self):
-        """States that are allowed, a list of arrays, one for each node."""
+        """States that are allowed at each node, a list of arrays."""
         if self._has_all_states:
             known = {n: np.arange(n) for n in np.unique(self.n_states).tolist()}
             return [known[n] for n in self.n_states.tolist()]
@@ -36,7 +36,7 @@ class Reduction:
 
     @property
     def state_table(self) -> np.ndarray:
-        """States that are allowed, ascending, (N, K) int32; what is beyond their number means nothing."""
+        """Allowed states, ascending, (N, K) int32; entries beyond a node's number of allowed states are meaningless."""
         return np.argsort(~self._mask, axis=1, kind="stable").astype(np.int32)
 
     @cached_property
@@ -57,7 +57,7 @@ class Reduction:
 
     @cached_property
     def structure(self) -> tuple:
-        """Key of models that differ in their scores alone."""
+        """Key that is equal for models that differ only in their scores."""
         model = self.model
         fields = (model.n_states, model.scope, model.scope_ptr, model.table_id, model.table_ptr, model.table_kind)
         sparse = b"" if model.table_cell is None else model.table_cell.tobytes()
@@ -69,10 +69,10 @@ class Reduction:
         return bool(np.all(self.n_states == self.model.n_states))
 
     def storage(self) -> tuple:
-        """Places of the scores of :meth:`table`."""
-        # returns start: for each factor, where its scores start among those that are needed; factors of one table
-        # share them where their nodes allow the same states; cells: of each of these its place in ``log_table`` with
-        # ``table_default`` behind it; None if they are all of ``log_table`` as it stands
+        """Return where the scores of :meth:`table` are stored."""
+        # returns: start: for each factor, the start of its scores among the needed scores; factors share scores if they
+        # share a table and their nodes have equal allowed states; cells: position of each needed score in ``log_table``
+        # followed by ``table_default``, or None if the needed scores are exactly ``log_table``
         model = self.model
         if self._has_all_states and np.all(model.table_kind == DENSE):
             return model.table_ptr[model.table_id], None
@@ -90,7 +90,7 @@ class Reduction:
         return np.array(start, dtype=np.int64), np.concatenate([*cells, np.zeros(0, dtype=np.int64)])
 
     def table(self, factor):
-        """Scores of the joint allowed states of a factor's nodes, float64, nodes with one state without an axis."""
+        """Return the scores of a factor's allowed joint states, float64, without axes for nodes with one state."""
         nodes = self.nodes(factor)
         model = self.model
         shape = [int(self.n_states[s]) for s in self.scopes[factor]]
@@ -101,7 +101,7 @@ class Reduction:
         return model.factor_scores(np.full(len(states), factor), states).reshape(shape)
 
     def cells(self, factor):
-        """Places of the scores of :meth:`table`, (n_joint_states,) int64; -1 is the table's default."""
+        """Return the positions of the scores of :meth:`table`, (n_joint_states,) int64; -1 for the table's default."""
         nodes = self.nodes(factor)
         model = self.model
         table = model.table_id[factor]
@@ -114,7 +114,7 @@ class Reduction:
         return model.cells(np.full(len(states), factor), states)
 
     def nodes(self, factor):
-        """Nodes of a factor, free or not."""
+        """Return the nodes of a factor, free or not."""
         return self.model.scope[self.model.scope_ptr[factor] : self.model.scope_ptr[factor + 1]].tolist()
 
     def _joint_states(self, nodes):
@@ -128,7 +128,7 @@ class Reduction:
 
 
 def _allowed(model):
-    """(N, K) bool: the states that no factor of one node forbids."""
+    """Return a mask (N, K) of the states that no single-node factor forbids."""
     mask = np.arange(model.n_columns) < model.n_states[:, None]
     scores = (model.log_table, model.table_default[model.table_kind != DENSE])
     if all(part.min(initial=0.0) > -np.inf for part in scores):

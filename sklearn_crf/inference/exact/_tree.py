@@ -23,14 +23,14 @@ _NO_OLD_MESSAGES = -1.0
 class TreeInference(EdgeMarginals, Inference):
     r"""Exact inference on forests: chains, trees and disjoint unions of them.
 
-    One message goes along every edge in both directions, from the leaves to the roots and back,
+    A message is sent along every edge in both directions, from the leaves to the roots and back,
 
     .. math::
         m_{s \to t}(b) = \sum_a \exp(u_s(a) + \theta_{st}(a, b)) \prod_{q \ne t} m_{q \to s}(a),
 
-    with a maximum in place of the sum for the best labeling: forward-backward and Viterbi on a chain. Messages are
-    kept as normalised probabilities where the range of the model's scores permits it, otherwise as scores, so
-    that no score is too large. A call takes O(E K^2) time, O(E K) on Potts tables.
+    with a maximum in place of the sum for the best labeling. On a chain these are forward-backward and Viterbi.
+    Messages are stored as normalised probabilities if the range of the model's scores permits it, otherwise as scores,
+    so that scores of any size can be handled. A call takes O(E K^2) time, or O(E K) for Potts tables.
 
     References
     ----------
@@ -99,7 +99,7 @@ class TreeInference(EdgeMarginals, Inference):
         for found in (quick(model) for quick in (_chains.marginals_of_chains, marginals_of_forests)):
             if found is not None:
                 return found
-        # Where a message is 0, the rest of what a node knows cannot be told from its belief.
+        # If a message is 0, the belief of a node does not determine the product of its other messages.
         options = {"exact": not _forbids_pairs(model), "bound": "exact", "n_iter": 1}
         with range_runner(n_threads) as run:
             return _from_messages(
@@ -132,46 +132,46 @@ class TreeInference(EdgeMarginals, Inference):
 
 
 def _closing_edge(graph):
-    """Number of an edge that a spanning forest leaves out."""
+    """Return the index of an edge that is not in a spanning forest."""
     _, to_parent = graph.parents
     return int(np.setdiff1d(np.arange(graph.n_edges), to_parent[to_parent >= 0] >> 1)[0])
 
 
 def _collect(graph, field):
-    """Messages from the leaves to the roots; the others are not set."""
-    # One block larger than all other arrays of a call: the C library then keeps the memory for the next call. In
-    # training, where calls on a few thousand nodes follow each other, page faults else take as long as the rest.
+    """Return the messages from the leaves to the roots; all other messages are uninitialised."""
+    # One block that is larger than all other arrays of a call: the C library then reuses its memory in the next call.
+    # Otherwise, in training with many calls on a few thousand nodes, page faults take as long as everything else.
     n_slots = len(field.neighbor)
     messages = np.empty((n_slots + len(field.unary), field.width), dtype=field.unary.dtype)[:n_slots]
     if graph.largest_degree > READS_ALL_ABOVE:
         _set_neutral(field, messages, graph.forest.parent_slot[graph.degree > READS_ALL_ABOVE])
-    # From the last node back, each sends to lower ranks: to its parent alone.
+    # In reverse order each node sends to lower ranks, which is only its parent.
     _send(field, messages, graph.forest, -1)
     return messages
 
 
 def exact_messages(graph, field):
-    """Messages of sums on a forest, to the roots and back."""
+    """Return the sum messages on a forest, to the roots and back."""
     messages = _collect(graph, field)
     _send(field, messages, graph.forest, 1)
     return messages
 
 
 def _set_neutral(field, messages, slots):
-    """Set messages to the neutral element of their product or sum; slots below 0 are none."""
+    """Set messages to the neutral element of their product or sum; negative slots are ignored."""
     messages[slots[slots >= 0]] = 1.0 if field.semiring == _field.SUM_PROBABILITY else 0.0
 
 
 def _from_messages(model, use, both_ways=True):
-    """Return what ``use`` makes of a field, the shift of its unary rows, and its messages of sums.
+    """Call ``use`` with a field, the shift of its unary rows, and its sum messages, and return the result.
 
-    Messages go to the roots and back, or are neutral on the way back. They are probabilities if none can underflow.
-    Forbidden pairs let messages range without a bound that is known beforehand, so that probabilities are tried and
-    looked at. Otherwise messages are scores: then only a model without any labeling leaves a node without a state.
+    Messages are sent to the roots and back, or are neutral on the way back. They are probabilities if these cannot
+    underflow. With forbidden pairs the range of messages is not known in advance, so that probabilities are tried and
+    checked. Otherwise messages are scores, with which only a model without any labeling leaves a node without a state.
     """
     if _forbids_pairs(model):
         field, unary_shift = _field.make_field(model, maximum=False, unbounded=True)
-        # A node that seems to have no state left may have lost them all by underflow.
+        # A node that seems to have no state left may have lost its states by underflow.
         with suppress(ValueError):
             if field.semiring == _field.SUM_PROBABILITY:
                 messages = _messages(model.graph, field, both_ways)
@@ -194,9 +194,10 @@ def _forbids_pairs(model):
 
 
 def _may_have_underflowed(model, field, messages):
-    """Whether a product of what a node received and a factor may have been too small for a probability.
+    """Return whether a product of messages and factors at a node may have underflowed.
 
-    If every message has been large enough for the next not to underflow, then, by induction along the tree, none has.
+    If every message was large enough to keep the next from underflow, then, by induction along the tree, none
+    underflowed.
     """
     below_best = model.unary - model.unary.max(axis=1, keepdims=True)
     range_unary = -np.min(below_best, where=below_best > -np.inf, initial=0.0)
@@ -214,7 +215,7 @@ def _send(field, messages, forest, direction):
 
 
 def _subtree_scores(field, messages, run):
-    """Scores of the states of each node with its subtree summed out, from messages to the roots alone."""
+    """Return scores of the states of each node with its subtree summed out, given messages to the roots only."""
     beliefs, _ = _field.beliefs_of(field, messages, run)
     if field.semiring != _field.SUM_PROBABILITY:
         return beliefs
