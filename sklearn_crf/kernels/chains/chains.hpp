@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "core/types.hpp"
 #include "rows.h"
@@ -36,24 +37,24 @@ struct Chains {
     const i64* ptr;  // (n_chains + 1,) first node of each
     i64 stride;  // numbers from a node to the next one in unary and posterior
     const Real* unary;  // (N, K), of node ptr[0] and those after it, and so are all others
-    const i32* labels = nullptr;  // (N,)
+    const i32* labels = nullptr;  // (N,) below 0 where they are missing
     const double* weight = nullptr;  // (n_chains,) of the pairs of each; null for ones
-    Real* posterior = nullptr;  // (N, K) probabilities, less one at the label
-    double* pairs = nullptr;  // (K, W) probabilities of neighbours over factor, added to
-    double* counts = nullptr;  // (K, K) pairs of labels, added to
-    double* terms = nullptr;  // (N,) negative log-likelihood of labels given those before; without labels, terms of log Z
+    Real* posterior = nullptr;  // (N, K) probabilities, less those given the labels; may be unary itself
+    double* pairs = nullptr;  // (K, W) probabilities of neighbours over factor, added to; less those given missing labels
+    double* counts = nullptr;  // (K, K) pairs of labels of chains where none is missing, added to
+    double* terms = nullptr;  // (N,) their sum is the negative log-likelihood of the labels; without labels, it is log Z
     i32* predicted;  // (N,) most probable state
 };
 
 // Numbers of workspace for chains of up to so many nodes.
-inline i64 pass_workspace(i64 longest, i64 width) { return (3 * longest + 2) * width; }
+inline i64 pass_workspace(i64 longest, i64 width) { return (3 * longest + 2) * width + longest; }
 
 template <class Real>
 class ChainPass {
 public:
     ChainPass(const Transitions& transitions, const Chains<Real>& chains, i64 longest, double* work)
-        : t(transitions), c(chains), K(t.n_states), W(t.width), forward(work), own(work + longest * W),
-          backwards(own + longest * W), product(backwards + longest * W) {}
+        : t(transitions), c(chains), K(t.n_states), W(t.width), longest(longest), forward(work), own(work + longest * W),
+          backwards(own + longest * W), product(backwards + longest * W), terms(product + 2 * W) {}
 
     // False, and nothing of use, where scores range too widely. Where pairs are forbidden scores may range as they like,
     // and false says that labels or all labelings are forbidden.
@@ -61,19 +62,10 @@ public:
         for (i64 i = 0; i < c.n_chains; ++i) {
             const i64 first = c.ptr[i] - c.ptr[0], n = c.ptr[i + 1] - c.ptr[i];
             const double weight = c.weight ? c.weight[i] : 1.0;
-            bool fits = true;
-            for (i64 s = 0; s < n; ++s) {
-                double best;
-                fits &= below_best(c.unary + (first + s) * c.stride, own + s * W, &best);
-                if (c.terms && !add_label(first, s, best, weight)) return false;
-            }
-            if (fits && n == 1 && !c.terms && !c.posterior && !c.pairs) {
-                c.predicted[first] = first_of_best(own);
-                continue;
-            }
-            fits = fits && forwards(first, n) && backward(n);
-            if (fits) statistics(first, n, weight);
-            else if (!(t.least > 0) || !in_scores(first, n, weight)) return false;
+            scores = c.unary + first * c.stride;
+            labels = c.labels ? c.labels + first : nullptr;
+            const bool is_complete = !labels || std::all_of(labels, labels + n, [](i32 label) { return label >= 0; });
+            if (is_complete ? !run_chain(first, n, weight) : !run_known(first, n, weight)) return false;
         }
         return true;
     }
@@ -81,35 +73,74 @@ public:
 private:
     const Transitions& t;
     const Chains<Real>& c;
-    const i64 K, W;
-    double *const forward, *const own, *const backwards, *const product;
+    const i64 K, W, longest;
+    double *const forward, *const own, *const backwards, *const product, *const terms;
+    const Real* scores = nullptr;  // of the first node of a chain, and so are the labels
+    const i32* labels = nullptr;  // all of them, or null
+    const i32* known = nullptr;  // labels that sums are restricted to, where these are not below 0; or null
+    std::unique_ptr<Real[]> kept;
+
+    bool run_chain(i64 first, i64 n, double weight) const {
+        bool fits = true;
+        for (i64 s = 0; s < n; ++s) {
+            double best;
+            fits &= below_best(s, own + s * W, &best);
+            if (c.terms && !add_label(s, best, weight)) return false;
+        }
+        if (fits && n == 1 && !c.terms && !c.posterior && !c.pairs) {
+            c.predicted[first] = first_of_best(own);
+            return true;
+        }
+        fits = fits && forwards(n) && backward(n);
+        if (fits) statistics(first, n, weight);
+        else if (!(t.least > 0) || !in_scores(first, n, weight)) return false;
+        for (i64 s = 0; s < n && c.terms; ++s) c.terms[first + s] = known ? c.terms[first + s] - terms[s] : terms[s];
+        return true;
+    }
+
+    // Sums over all labelings, less those over labelings that have the known labels.
+    bool run_known(i64 first, i64 n, double weight) {
+        if (!kept) kept.reset(new Real[longest * c.stride]);
+        std::copy_n(scores, n * c.stride, kept.get());
+        scores = kept.get();
+        const i32* given = labels;
+        labels = nullptr;
+        bool fits = run_chain(first, n, weight);
+        known = given;
+        fits = fits && run_chain(first, n, -weight);
+        known = nullptr;
+        return fits;
+    }
+
+    bool is_known_otherwise(i64 s, i64 a) const { return known && known[s] >= 0 && known[s] != a; }
 
     // Scores below the best one of a node, -inf in the padding; false where they range too widely.
-    bool below_best(const Real* scores, double* row, double* best) const {
-        Real top = scores[0], least = scores[0];
+    bool below_best(i64 s, double* row, double* best) const {
+        const Real* here = scores + s * c.stride;
+        Real top = here[0], least = here[0];
         for (i64 a = 1; a < K; ++a) {
-            top = scores[a] > top ? scores[a] : top;
-            least = scores[a] < least ? scores[a] : least;
+            top = here[a] > top ? here[a] : top;
+            least = here[a] < least ? here[a] : least;
         }
         if (t.least > 0 && double(least) == -kInfinity) {
             // Sums of zero are expected.
             least = top;
             for (i64 a = 0; a < K; ++a)
-                if (scores[a] < least && double(scores[a]) > -kInfinity) least = scores[a];
+                if (here[a] < least && double(here[a]) > -kInfinity) least = here[a];
         }
-        for (i64 a = 0; a < K; ++a) row[a] = double(scores[a]) - double(top);
+        for (i64 a = 0; a < K; ++a) row[a] = is_known_otherwise(s, a) ? -kInfinity : double(here[a]) - double(top);
         for (i64 a = K; a < W; ++a) row[a] = -kInfinity;
         *best = top;
         return double(top) - double(least) <= t.widest;  // false for NaN and infinity too
     }
 
     // The scores of a label and its pair; false where they are forbidden.
-    bool add_label(i64 first, i64 s, double best, double weight) const {
-        double& term = c.terms[first + s];
+    bool add_label(i64 s, double best, double weight) const {
+        double& term = terms[s];
         term = s ? best + t.best : best;
-        if (!c.labels) return true;
-        const i32* label = c.labels + first + s;
-        term -= c.unary[(first + s) * c.stride + *label];
+        if (!labels) return true;
+        const i32* label = labels + s;
+        term -= scores[s * c.stride + *label];
         if (s) {
             term -= t.table[label[-1] * K + *label];
             c.counts[label[-1] * K + *label] += weight;
@@ -131,7 +162,7 @@ private:
         return sound;
     }
 
-    bool forwards(i64 first, i64 n) const {
+    bool forwards(i64 n) const {
         bool fits = true;
         exponentiate_all_double(own, n * W);
         for (i64 s = 0; s < n; ++s) {
@@ -142,7 +173,7 @@ private:
             row_scale_double(alpha, 1 / total, W);
             row_scale_double(here, 1 / total, W);
             if (t.least > 0) fits &= are_sound(alpha);
-            if (c.terms) c.terms[first + s] += std::log(total);
+            if (c.terms) terms[s] += std::log(total);
         }
         return fits;
     }
@@ -163,17 +194,19 @@ private:
         for (i64 s = n - 1; s >= 0; --s) {
             const double *alpha = forward + s * W, *row = backwards + s * W;
             for (i64 a = 0; a < W; ++a) product[a] = alpha[a] * row[a];
-            c.predicted[first + s] = first_of_best(product);
-            if (c.posterior) {
-                Real* out = c.posterior + (first + s) * c.stride;
-                for (i64 a = 0; a < K; ++a) out[a] = Real(product[a]);
-                if (c.labels) out[c.labels[first + s]] -= 1;
-            }
+            if (!known) c.predicted[first + s] = first_of_best(product);
+            if (c.posterior) set_posterior(first, s, product);
             if (s && c.pairs) {
                 for (i64 a = 0; a < W; ++a) product[a] = own[s * W + a] * row[a];
                 add_outer_double(alpha - W, weight, product, K, W, c.pairs);
             }
         }
+    }
+
+    void set_posterior(i64 first, i64 s, const double* probability) const {
+        Real* out = c.posterior + (first + s) * c.stride;
+        for (i64 a = 0; a < K; ++a) out[a] = known ? Real(out[a] - probability[a]) : Real(probability[a]);
+        if (labels) out[labels[s]] -= 1;
     }
 
     // log sum exp of scores, -inf of nothing but -inf
@@ -188,10 +221,9 @@ private:
     // The same of one chain by sums of scores, which cannot underflow; false where no labeling is allowed.
     bool in_scores(i64 first, i64 n, double weight) const {
         const double largest = sizeof(Real) == 4 ? 1e18 : 1e100;  // models hold no larger scores
-        const Real* unary = c.unary + first * c.stride;
         for (i64 s = 0; s < n; ++s) {
             for (i64 b = 0; b < K; ++b) {
-                const double score = unary[s * c.stride + b];
+                const double score = is_known_otherwise(s, b) ? -kInfinity : double(scores[s * c.stride + b]);
                 if (!(std::fabs(score) <= largest || score == -kInfinity)) return false;
                 own[s * W + b] = forward[s * W + b] = score;
                 for (i64 a = 0; a < K && s; ++a) product[a] = forward[(s - 1) * W + a] + t.table[a * K + b];
@@ -204,11 +236,11 @@ private:
                 own[s * W + b] -= total;
             }
             if (!c.terms) continue;
-            double& term = c.terms[first + s];
+            double& term = terms[s];
             term = total;
-            if (c.labels) {
-                const i32* label = c.labels + first + s;
-                term -= unary[s * c.stride + *label];
+            if (labels) {
+                const i32* label = labels + s;
+                term -= scores[s * c.stride + *label];
                 if (s) term -= t.table[label[-1] * K + *label];
             }
         }
@@ -225,17 +257,17 @@ private:
 
     void statistics_of_scores(i64 first, i64 s, double weight) const {
         double top = -kInfinity;
-        i32& winner = c.predicted[first + s] = 0;
-        Real* out = c.posterior ? c.posterior + (first + s) * c.stride : nullptr;
+        i32 winner = 0;
         for (i64 a = 0; a < K; ++a) {
             const double score = forward[s * W + a] + backwards[s * W + a];
             if (score > top) {
                 top = score;
                 winner = i32(a);
             }
-            if (out) out[a] = Real(std::exp(score));
+            product[a] = std::exp(score);
         }
-        if (out && c.labels) out[c.labels[first + s]] -= 1;
+        if (!known) c.predicted[first + s] = winner;
+        if (c.posterior) set_posterior(first, s, product);
         if (!s || !c.pairs) return;
         for (i64 a = 0; a < K; ++a)
             for (i64 b = 0; b < K; ++b)

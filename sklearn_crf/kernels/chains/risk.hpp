@@ -146,7 +146,7 @@ struct ChainRisk {
     const double* intercept;  // (C,)
     const double* ends = nullptr;  // (2, K) added to the scores of the first and the last node of each chain, or null
     const i64* ptr;  // first node of each chain
-    const i32* labels;  // (N,)
+    const i32* labels;  // (N,) below 0 where they are missing
     const double* weight = nullptr;  // of each chain, or null
     const DenseFeatures<Real>* dense = nullptr;  // or else sparse
     const SparseWeights<Real>* sparse = nullptr;
@@ -290,7 +290,7 @@ private:
             const double factor = own_weight ? own_weight[i] : 1.0;
             for (i64 s = starts[i] - starts[0]; s < starts[i + 1] - starts[0]; ++s) {
                 sums[0] += factor * terms[s];
-                sums[1] += factor * (predicted[s] != own_labels[s]);
+                sums[1] += factor * (own_labels[s] >= 0 && predicted[s] != own_labels[s]);
                 if (C < K) own[s] = 0.5 * (scores[2 * s + 1] - scores[2 * s]);
                 for (i64 k = 0; k < C; ++k) {
                     own[s * S + k] *= factor;

@@ -226,7 +226,7 @@ class _Columns(_InPlace):
 def _are_labelled_chains(batch, by_columns):
     """Return whether a batch holds chains of labelled nodes without features of edges."""
     example = batch.example
-    if example.has_factors or example.n_states is not None or np.min(batch.labels, initial=0) < 0:
+    if example.has_factors or example.n_states is not None:
         return False
     if not isinstance(example.node_features, np.ndarray) and not by_columns:
         return False

@@ -82,6 +82,56 @@ def test_forbidden_pairs_leave_scores_their_range(scale):
     assert found.value < free.value
 
 
+def with_missing(batches, share=0.4):
+    rng = np.random.default_rng(5)
+    return [
+        replace(batch, labels=np.where(rng.random(len(batch.labels)) < share, np.int32(-1), batch.labels))
+        for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_missing_labels_are_summed_over(is_sparse, dtype, share):
+    batches, potentials = chains(40, is_sparse, dtype)
+    batches = with_missing(batches, share)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    found, expected = both_ways(potentials, batches, coef)
+    assert_equal_risks(found, expected, tol=1e-12 if dtype == np.float64 else 2e-5)
+    risks = [FastRisk(Likelihood(TreeInference()), potentials, batches, n_jobs=n) for n in (1, 3)]
+    first, other = (risk.value_grad(coef) for risk in risks)
+    assert first.value == other.value
+    assert_array_equal(first.gradient, other.gradient)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_missing_labels_go_with_forbidden_pairs(weighted, scale):
+    batches = with_missing(batches_of(3, weighted=weighted, repeats=False))
+    potentials = potentials_of(3, forbidden=NOT_TWICE)
+    coef = np.random.default_rng(0).normal(size=potentials.n_coef)
+    potentials.unpack(coef).coef[...] *= scale
+    risk = FastRisk(Likelihood(TreeInference()), potentials, batches)
+    assert by_path_alone(risk, coef) is not None
+    assert_equal_risks(*both_ways(potentials, batches, coef), tol=1e-9)
+
+
+def test_missing_labels_go_with_a_column_of_two_classes():
+    batches = with_missing(batches_of(2))
+    potentials = SparsePotentials(FeaturePairs.all(N_FEATURES, 1), N_FEATURES, 2, pairwise_form("full", 2))
+    assert_equal_risks(*both_ways(potentials, batches, np.random.default_rng(0).normal(size=potentials.n_coef)))
+
+
+def test_missing_labels_have_the_slope_of_the_risk():
+    batches, potentials = chains(12, False)
+    risk = FastRisk(Likelihood(TreeInference()), potentials, with_missing(batches))
+    rng = np.random.default_rng(0)
+    coef, direction = rng.normal(size=(2, potentials.n_coef))
+    up, down = (risk.value_grad(coef + step * direction).value for step in (1e-5, -1e-5))
+    assert_allclose((up - down) / 2e-5, risk.value_grad(coef).gradient @ direction, rtol=1e-7)
+
+
 def test_labels_that_are_forbidden_are_left_to_models():
     batches = batches_of(3)
     potentials = potentials_of(3, forbidden=NOT_TWICE)
@@ -214,13 +264,9 @@ def test_wide_ranges_of_scores_are_left_to_messages(part):
 
 def test_anything_else_has_no_pass():
     batches = batches_of(3)
-    some_unlabelled = [
-        replace(batch, labels=np.where(np.arange(len(batch.labels)), batch.labels, -1)) for batch in batches
-    ]
     graph = batches[0].example.graph
     featured = batches[0].example._with(edge_features=np.full((graph.n_edges, 1), 0.5))
     cases = {
-        "labels": (potentials_of(3), some_unlabelled),
         "edge features": (potentials_of(3), [replace(batches[0], example=featured)]),
         "node types": (
             SparsePotentials(FeaturePairs.all(60, 3), 30, 3, pairwise_form("full", 3), n_node_types=2),
