@@ -32,7 +32,7 @@ reveal_type(LoopyBP().marginals(factors))
 reveal_type(read_uai("model.uai"))
 """
 
-EXPECTED = ["Graph", "ndarray", "int", "ndarray", "Labeling", "float", "float | None", "FactorGraph", "FactorMarginals"]
+EXPECTED = ["Graph", "ndarray", "int", "ndarray", "Labeling", "float", "float | None", "FactorGraph", "Marginals"]
 EXPECTED += ["FactorGraph"]
 
 

@@ -1,7 +1,7 @@
 """Inference: scores in, labels, marginals or samples out."""
 
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
-from sklearn_crf.inference._results import FactorMarginals, Labeling, Marginals
+from sklearn_crf.inference._results import Labeling, Marginals
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.automatic._map import AutoMap
 from sklearn_crf.inference.automatic._marginals import AutoMarginals
@@ -29,7 +29,7 @@ from sklearn_crf.inference.gaussian._belief_propagation import GaussianBP, Gauss
 from sklearn_crf.inference.gaussian._conjugate_gradient import ConjugateGradient
 from sklearn_crf.inference.gaussian._direct import GaussianDirect
 from sklearn_crf.inference.gaussian._gibbs import GaussianGibbs
-from sklearn_crf.inference.local._dense_mean_field import DenseMarginals, DenseMeanField
+from sklearn_crf.inference.local._dense_mean_field import DenseMeanField
 from sklearn_crf.inference.local._gibbs import GibbsSampler, gibbs_sweeps
 from sklearn_crf.inference.local._icm import ICM, conditional_scores
 from sklearn_crf.inference.local._mean_field import MeanField

@@ -15,7 +15,7 @@ from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.inference._allowed_labels import nearest_allowed
 from sklearn_crf.inference._local_search import climbed
 from sklearn_crf.inference._proofs import Proof, moved, near_zero
-from sklearn_crf.inference._results import CHECKS, FactorMarginals, Infeasible, Labeling, Marginals, Refuted
+from sklearn_crf.inference._results import CHECKS, Infeasible, Labeling, Marginals, Refuted
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
 
@@ -192,10 +192,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._ended(model, found, getattr(self, "climb", self._climbs))
 
     @overload
-    def marginals(self, model: PairwiseModel, *, init: Any = None, n_threads: int = 1) -> Marginals: ...
-
-    @overload
-    def marginals(self, model: FactorGraph, *, init: Any = None, n_threads: int = 1) -> FactorMarginals: ...
+    def marginals(self, model: PairwiseModel | FactorGraph, *, init: Any = None, n_threads: int = 1) -> Marginals: ...
 
     @overload
     def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any: ...

@@ -27,7 +27,7 @@ from sklearn_crf.kernels.messages.odds import (
     renew_odds,
     send_odds,
 )
-from sklearn_crf.models import kept_with_layout
+from sklearn_crf.models import Statistics, kept_with_layout
 
 # How messages add up, the numbers that the kernels know.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
@@ -466,7 +466,8 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
     beliefs, log_z_terms = beliefs_of(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
-    return Marginals(_probabilities(field, beliefs, dtype), tables, float(log_z_terms.sum()), log_z_terms, **fields)
+    unary = _probabilities(field, beliefs, dtype)
+    return Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, **fields)
 
 
 def node_marginals_of(field, dtype, messages, run):

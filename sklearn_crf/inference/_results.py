@@ -18,7 +18,7 @@ from sklearn_crf.models import (
 
 
 class Marginals(NamedTuple):
-    """Marginals of a model: each array is the derivative of ``log_z`` by the model's field of that name.
+    """Marginals of a pairwise model or a factor graph, and the derivatives of ``log_z`` by the scores of the model.
 
     ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
     log-partition of that component, so that examples joined into one model can be weighted apart.
@@ -27,8 +27,9 @@ class Marginals(NamedTuple):
     ----------
     unary : ndarray of shape (N, K), float32 or float64
         In the precision of the model; rows sum to one.
-    tables : ndarray of shape (T, R, K, K), float64
-        Sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
+    statistics : Statistics or FactorStatistics
+        Expected sufficient statistics: each array is the derivative of ``log_z`` by the model's field of that name. For
+        a pairwise model, ``statistics.tables`` holds sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
     log_z : float or None
         Log-partition; None where the algorithm has none.
     log_z_terms : ndarray of shape (N,), float64, or None
@@ -63,7 +64,7 @@ class Marginals(NamedTuple):
     """
 
     unary: np.ndarray
-    tables: np.ndarray
+    statistics: Any
     log_z: float | None
     log_z_terms: np.ndarray | None
     bound: str | None
@@ -74,30 +75,17 @@ class Marginals(NamedTuple):
     error: float | None = None
 
     @property
-    def statistics(self) -> Statistics:
-        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.Statistics`."""
-        return Statistics(self.unary, self.tables)
+    def tables(self) -> np.ndarray:
+        """``statistics.tables`` of a pairwise model."""
+        return self.statistics.tables
 
-
-class FactorMarginals(NamedTuple):
-    """Marginals of a factor graph: each array is the derivative of ``log_z`` by the model's field of that name."""
-
-    unary: np.ndarray  # (N, K), float32 or float64
-    log_table: np.ndarray  # (n_cells,), float64
-    table_default: np.ndarray  # (T,), float64
-    log_z: float | None
-    log_z_terms: np.ndarray | None  # (N,), float64, or None
-    bound: str | None
-    n_iter: int = 0
-    converged: bool = True
-    state: object = None
-    method: str | None = None
-    error: float | None = None
-
-    @property
-    def statistics(self):
-        """The expected sufficient statistics alone, as :class:`~sklearn_crf.models.FactorStatistics`."""
-        return FactorStatistics(self.log_table, self.table_default)
+    def with_values(self, unary: np.ndarray, **values: Any) -> "Marginals":
+        """Return these marginals with other values of nodes and other statistics or fields of those names."""
+        names = self.statistics._fields
+        statistics = {name: values.pop(name) for name in names if name in values}
+        if "unary" in names:
+            statistics["unary"] = unary
+        return self._replace(unary=unary, statistics=self.statistics._replace(**statistics), **values)
 
 
 class Labeling(NamedTuple):
@@ -165,15 +153,15 @@ def marginals_by_factors(
     log_table: np.ndarray,
     table_default: np.ndarray,
     **fields: Any,
-) -> Any:
-    """Return marginals of a model's own type from those of its factor graph."""
+) -> Marginals:
+    """Return the marginals of a model from those of its factor graph."""
     # terms: (N,); unary: (N, K) with no more states than the model; log_table: (n_cells,); fields: the others
     fields = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
     if isinstance(model, FactorGraph):
-        return FactorMarginals(unary.astype(model.dtype), log_table, table_default, **fields)
+        return Marginals(unary.astype(model.dtype), FactorStatistics(log_table, table_default), **fields)
     padded = np.zeros(model.unary.shape, dtype=model.dtype)
     padded[:, : unary.shape[1]] = unary
-    return Marginals(padded, pairwise_statistics(model, log_table), **fields)
+    return Marginals(padded, Statistics(padded, pairwise_statistics(model, log_table)), **fields)
 
 
 class LogLikelihood(NamedTuple):
@@ -234,14 +222,6 @@ class Refuted(Infeasible):
 # Of the sums of the marginals of a node, in either precision.
 _ROUNDING = 1e-3
 
-# Fields of marginals beside those of nodes, and the field of the model whose shape they have.
-_SHAPE_OF = {
-    "tables": "tables",
-    "compatibility": "tables",
-    "log_table": "log_table",
-    "table_default": "table_default",
-}
-
 
 def as_finite(values: Any, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     """A contiguous array of finite numbers of one shape."""
@@ -256,7 +236,7 @@ def as_finite(values: Any, name: str, shape: tuple[int, ...], dtype: Any = np.fl
 
 def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
     """A labeling of a model, its labels in int32."""
-    _require_fields(found, "a Labeling", ("labels", "score", "bound"))
+    _require_type(found, "a labeling", Labeling)
     for name in ("score", "bound"):
         _check_number(getattr(found, name), name)
     fractional = getattr(found, "fractional", None)
@@ -267,11 +247,16 @@ def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) ->
 
 def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
     """Marginals of a model, those of nodes in its precision."""
-    _require_fields(found, "Marginals", ("unary", "log_z"))
-    changed = {"unary": checked_node_marginals(found.unary, model)}
-    for name in found._fields:
-        if name in _SHAPE_OF:
-            changed[name] = as_finite(getattr(found, name), name, getattr(model, _SHAPE_OF[name]).shape)
+    _require_type(found, "marginals", Marginals)
+    _require_type(
+        found.statistics, "Marginals.statistics", FactorStatistics if isinstance(model, FactorGraph) else Statistics
+    )
+    unary = checked_node_marginals(found.unary, model)
+    changed = {
+        name: as_finite(value, name, getattr(model, name).shape)
+        for name, value in found.statistics._asdict().items()
+        if name != "unary"
+    }
     if found.log_z is not None:
         _check_number(found.log_z, "log_z", may_be_infinite=False)
     terms = getattr(found, "log_z_terms", None)
@@ -279,7 +264,7 @@ def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -
         changed["log_z_terms"] = as_finite(terms, "log_z_terms", (len(found.unary),))
     if found.bound not in (None, "exact", "upper", "lower"):
         raise ValueError(f"bound must be 'exact', 'upper', 'lower' or None, got {found.bound!r}.")
-    return found._replace(**changed)
+    return found.with_values(unary, **changed)
 
 
 def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> np.ndarray:
@@ -313,10 +298,9 @@ CHECKS = {
 }
 
 
-def _require_fields(found, kind, names):
-    missing = [name for name in (*names, "_replace") if not hasattr(found, name)]
-    if missing:
-        raise TypeError(f"{kind} is needed, got {type(found).__name__}.")
+def _require_type(value, name, kind):
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}.")
 
 
 def _check_number(value, name, may_be_infinite=True):

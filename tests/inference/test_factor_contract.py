@@ -50,14 +50,14 @@ def test_marginals_and_bounds(cls):
         assert found.unary.shape == exact.unary.shape
         assert_allclose(found.unary.sum(axis=1), 1, atol=1e-9)
         assert np.all(found.unary >= 0)
-        assert np.all(found.log_table[np.isneginf(model.log_table)] == 0)
-        assert found.log_table.sum() + found.table_default.sum() == pytest.approx(model.n_factors)
+        assert np.all(found.statistics.log_table[np.isneginf(model.log_table)] == 0)
+        assert found.statistics.log_table.sum() + found.statistics.table_default.sum() == pytest.approx(model.n_factors)
         assert found.log_z == pytest.approx(found.log_z_terms.sum(), abs=1e-9)
         tol = 1e-9 * (1 + abs(exact.log_z))
         if found.bound == "exact":
             assert found.log_z == pytest.approx(exact.log_z, abs=tol)
             assert_allclose(found.unary, exact.unary, atol=1e-9)
-            assert_allclose(found.log_table, exact.log_table, atol=1e-9)
+            assert_allclose(found.statistics.log_table, exact.statistics.log_table, atol=1e-9)
         if found.bound == "upper":
             assert found.log_z >= exact.log_z - tol
 

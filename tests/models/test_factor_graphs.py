@@ -84,7 +84,7 @@ def test_brute_force_marginals_are_gradients(model):
         return BruteForce().marginals(moved).log_z
 
     slope = (log_z(h) - log_z(-h)) / (2 * h)
-    np.testing.assert_allclose(exact.log_table @ up + exact.table_default @ up_default, slope, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(exact.statistics.log_table @ up + exact.statistics.table_default @ up_default, slope, rtol=1e-6, atol=1e-7)
 
 
 @few
@@ -159,7 +159,7 @@ def test_the_same_table_object_is_stored_once():
     model = FactorGraph.from_factors([2, 2, 2], [((0, 1), table), ((1, 2), table), ((0, 2), table.copy())])
     assert model.n_tables == 2
     assert model.table_id.tolist() == [0, 0, 1]
-    np.testing.assert_allclose(BruteForce().marginals(model).log_table, [0.5] * 4 + [0.25] * 4)
+    np.testing.assert_allclose(BruteForce().marginals(model).statistics.log_table, [0.5] * 4 + [0.25] * 4)
 
 
 def test_float32_stays_float32():

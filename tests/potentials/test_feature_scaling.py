@@ -113,7 +113,7 @@ def test_scores_are_the_same(n_types, factors):
     for before, after in zip(batches, scaling.scaled(batches), strict=True):
         expected, found = potentials.model(coef, before.example), potentials.model(inner, after.example)
         if factors:
-            np.testing.assert_allclose(found.log_table, expected.log_table, atol=1e-8)
+            np.testing.assert_allclose(found.statistics.log_table, expected.log_table, atol=1e-8)
             continue
         np.testing.assert_allclose(found.unary, expected.unary, atol=1e-8)
         weight, other = found.edge_weight, expected.edge_weight

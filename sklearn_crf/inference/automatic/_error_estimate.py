@@ -5,7 +5,7 @@ from itertools import count
 import numpy as np
 
 from sklearn_crf.inference._base import convergence_left_to_caller, marginals_as_found
-from sklearn_crf.inference._results import FactorMarginals, Infeasible, Marginals
+from sklearn_crf.inference._results import Infeasible, Marginals
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.automatic._cost import exact_inference
 from sklearn_crf.inference.exact._junction_tree import JunctionTree
@@ -13,9 +13,7 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, model_of_nodes
 
 
-def estimated_error(
-    model: PairwiseModel | FactorGraph, found: Marginals | FactorMarginals, inference: LoopyBP
-) -> float | None:
+def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, inference: LoopyBP) -> float | None:
     r"""Return an estimate of the mean error of the marginals of nodes, or None where that would take long.
 
     At a fixed point of belief propagation the model is the product of its beliefs,
@@ -84,7 +82,7 @@ class _Beliefs:
             found = marginals_as_found(inference, own)
         self.n_states, self.scopes = graph.n_states, [scope for scope, _ in factors]
         self.nodes = [found.unary[s, :n].astype(np.float64) for s, n in enumerate(graph.n_states.tolist())]
-        parts = np.split(found.log_table, own.table_ptr[1:-1])
+        parts = np.split(found.statistics.log_table, own.table_ptr[1:-1])
         self.joint = [parts[t].reshape(graph.n_states[list(s)]) for t, s in zip(own.table_id, self.scopes, strict=True)]
         self.factors_of: list[list[int]] = [[] for _ in self.nodes]
         for f, scope in enumerate(self.scopes):

@@ -17,7 +17,7 @@ from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.local._gibbs import GibbsSampler
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP
 from sklearn_crf.inference.messages._factor_layers import is_forest_of_factors
-from sklearn_crf.models import FactorGraph, PairwiseModel
+from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel
 
 
 @options(kw_only=False)
@@ -124,8 +124,10 @@ class AutoMarginals(Automatic):
         """Marginals of messages, of all their fixed points where edges are strong."""
         if _phases.can_be_favoured(model):
             found = self._by_phases(_phases.with_node_factors(model), init, n_threads)
-            own = found.log_table[: len(model.log_table)], found.table_default[: model.n_tables]
-            return found._replace(log_table=own[0], table_default=own[1])
+            cells, defaults = found.statistics
+            return found._replace(
+                statistics=FactorStatistics(cells[: len(model.log_table)], defaults[: model.n_tables])
+            )
         return self._by_phases(model, init, n_threads)
 
     def _by_phases(self, model, init, n_threads):
@@ -173,15 +175,16 @@ def _joined(model, parts, places):
     for found, nodes in zip(parts, places, strict=True):
         unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
     names = [name for name in parts[0].statistics._fields if name != "unary"]
+    sums = {name: sum(getattr(found.statistics, name) for found in parts) for name in names}
     # Those of other parts are exact.
     error = parts[-1].error and parts[-1].error * len(places[-1]) / len(unary)
-    return parts[-1]._replace(
+    return parts[-1].with_values(
+        unary,
         error=0.0 if parts[-1].bound == "exact" else error,
-        unary=unary,
         log_z=sum(found.log_z for found in parts),
         log_z_terms=terms,
         **joined_parts(parts),
-        **{name: sum(getattr(found, name) for found in parts) for name in names},
+        **sums,
     )
 
 
@@ -191,7 +194,5 @@ def _averaged(inference, model, found, n_threads):
     for _ in range(_tuning.N_AVERAGED_PARTS):
         found = inference._marginals(model, init=found.state, n_threads=n_threads)
         parts.append(found)
-    names = [*found.statistics._fields, "log_z_terms"]
-    means = {name: sum(getattr(part, name) for part in parts) / len(parts) for name in dict.fromkeys(names)}
-    means["unary"] = (sum(part.unary.astype(np.float64) for part in parts) / len(parts)).astype(model.dtype)
-    return found._replace(log_z=float(means["log_z_terms"].sum()), converged=False, **means)
+    means = _phases.mean_values(parts, np.full(len(parts), 1 / len(parts)))
+    return found.with_values(**means, log_z=float(means["log_z_terms"].sum()), converged=False)

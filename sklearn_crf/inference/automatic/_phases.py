@@ -9,7 +9,7 @@ from scipy.special import logsumexp, softmax
 
 from sklearn_crf.inference._base import labeling_as_found, marginals_as_found
 from sklearn_crf.inference._local_search import random_labels
-from sklearn_crf.inference._results import FactorMarginals, Marginals
+from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.automatic import _tuning
 from sklearn_crf.inference.local._icm import ICM
 from sklearn_crf.inference.local._neighborhood_search import LargeNeighborhoodSearch
@@ -68,11 +68,11 @@ def with_node_factors(model: FactorGraph) -> FactorGraph:
 def mixture_of_phases(
     inference: LoopyBP,
     model: PairwiseModel | FactorGraph,
-    plain: Marginals | FactorMarginals,
+    plain: Marginals,
     init: PhaseState | None,
     search: bool,
     n_threads: int,
-) -> Marginals | FactorMarginals:
+) -> Marginals:
     r"""Marginals of all fixed points that are found, weighted by their Bethe log-partitions.
 
     .. math::
@@ -165,13 +165,19 @@ def _likeliest_states(model):
 def _mixed(runs):
     log_z = np.array([run.log_z for run in runs])
     weights = softmax(log_z)
-    names = {"unary", *runs[0].statistics._fields, "log_z_terms"}
-    means = {
-        name: sum(w * getattr(run, name).astype(np.float64) for w, run in zip(weights, runs, strict=True))
-        for name in names
-        if getattr(runs[0], name) is not None
-    }
-    means["unary"] = means["unary"].astype(runs[0].unary.dtype)
+    means = mean_values(runs, weights)
     total = float(logsumexp(log_z))
     means["log_z_terms"] += (total - means["log_z_terms"].sum()) / len(means["log_z_terms"])
-    return runs[0]._replace(log_z=total, bound=None, method=f"{runs[0].method}, {len(runs)} fixed points", **means)
+    method = f"{runs[0].method}, {len(runs)} fixed points"
+    return runs[0].with_values(**means, log_z=total, bound=None, method=method)
+
+
+def mean_values(runs: list[Marginals], weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Return weighted means of the marginals of nodes, the statistics and the terms of log_z of several results."""
+    values = [{"unary": run.unary, "log_z_terms": run.log_z_terms, **run.statistics._asdict()} for run in runs]
+    means = {
+        name: sum(w * value[name].astype(np.float64) for w, value in zip(weights, values, strict=True))
+        for name in values[0]
+    }
+    means["unary"] = means["unary"].astype(runs[0].unary.dtype)
+    return means

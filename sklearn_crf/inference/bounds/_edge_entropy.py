@@ -127,7 +127,7 @@ class _EdgeEntropyBound:
         model, shares = self.model_and_shares()
         found = edge_shared_bound(model, shares, self.entropy).marginals
         state = _field.Messages(self.messages.scores(), True)
-        return found._replace(unary=found.unary.astype(self.dtype), state=state, **fields)
+        return found.with_values(found.unary.astype(self.dtype), state=state, **fields)
 
 
 class _ScoreMessages:

@@ -10,6 +10,7 @@ from sklearn_crf.inference._relaxed_problem import in_double_precision
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.bounds._shared_bound import SharedBound
 from sklearn_crf.kernels.bounds.edge_entropy import normalise_edges
+from sklearn_crf.models import Statistics
 
 # States with smaller marginals count as unused.
 _UNUSED = 1e-9
@@ -111,7 +112,8 @@ def edge_shared_bound(model, shares, entropy="trivial"):
     at_ends = at_ends.reshape(shares.shape)
     own = _normalise_nodes(even, sums @ shares, numbers, log_z_terms)
     unary = (sums @ at_ends + numbers[:, None] * own) / parts[:, None]
-    marginals = Marginals(unary.astype(model.dtype), statistics, float(log_z_terms.sum()), log_z_terms, "upper")
+    nodes = unary.astype(model.dtype)
+    marginals = Marginals(nodes, Statistics(nodes, statistics), float(log_z_terms.sum()), log_z_terms, "upper")
     return SharedBound(marginals, (at_ends - (own if node_number else unary)[ends]).ravel())
 
 

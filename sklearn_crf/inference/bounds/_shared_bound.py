@@ -13,7 +13,7 @@ from sklearn_crf.inference.bounds._tree_scores import TreeMeans, groups_of
 from sklearn_crf.inference.exact._edge_marginals import edge_marginals_of
 from sklearn_crf.inference.exact._tree import exact_messages
 from sklearn_crf.kernels.messages.beliefs import edge_log_normalisers
-from sklearn_crf.models import PairwiseModel
+from sklearn_crf.models import PairwiseModel, Statistics
 
 # Logarithm that replaces the logarithm of a zero message, because starts must be finite.
 _LEAST_LOG_MESSAGE = -50.0
@@ -198,6 +198,6 @@ def shared_bound(model, shares, mapped=map):
     np.add.at(tables, model.edge_type, weight[:, :, None, None] * pairs[:, None])
     log_z_terms = scores.weights @ at.log_z_terms
     unary = scores.means.over_nodes(at.unary).astype(model.dtype)
-    marginals = Marginals(unary, tables, float(log_z_terms.sum()), log_z_terms, "upper")
+    marginals = Marginals(unary, Statistics(unary, tables), float(log_z_terms.sum()), log_z_terms, "upper")
     # The adjoint of a projection is the projection itself.
     return SharedBound(marginals, scores.project((at.unary * scores.scale[:, None, None]).ravel()))

@@ -18,6 +18,7 @@ from sklearn_crf.inference.bounds._shared_bound import NodeShares
 from sklearn_crf.inference.bounds._tree_choice import spanning_trees_of
 from sklearn_crf.inference.exact._tree import TreeInference
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing, sent_messages
+from sklearn_crf.models import Statistics
 from sklearn_crf.optimize import minimize_pqn, minimize_spg
 
 SOLVERS: dict[str, Callable[..., Any]] = {"spg": minimize_spg, "pqn": partial(minimize_pqn, memory=4)}
@@ -363,9 +364,10 @@ def _result(model, found):
     weight = np.ones((len(best.pairs), 1)) if model.edge_weight is None else model.edge_weight.astype(np.float64)
     tables = np.zeros(model.tables.shape)
     np.add.at(tables, model.edge_type, weight[:, :, None, None] * best.pairs[:, None])
+    unary = best.unary.astype(model.dtype)
     return Marginals(
-        best.unary.astype(model.dtype),
-        tables,
+        unary,
+        Statistics(unary, tables),
         best.bound,
         best.log_z_terms,
         "upper",

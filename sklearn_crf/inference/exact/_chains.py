@@ -7,6 +7,7 @@ import numpy as np
 from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.chains.inference import chain_marginals
+from sklearn_crf.models import Statistics
 
 # Probabilities above exp(-600) and odds up to exp(600) are normal numbers, with a reserve for their products.
 WIDEST_RANGE = 600.0
@@ -123,4 +124,5 @@ def marginals_of_chains(model):
     if found is None:
         return None
     tables, terms = found
-    return Marginals(posterior, tables[None, None], float(terms.sum()), terms, bound="exact", n_iter=1)
+    statistics = Statistics(posterior, tables[None, None])
+    return Marginals(posterior, statistics, float(terms.sum()), terms, bound="exact", n_iter=1)

@@ -8,6 +8,7 @@ from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import WIDEST_RANGE
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
+from sklearn_crf.models import Statistics
 
 
 def _tables_of_copies(model):
@@ -86,7 +87,7 @@ def _as_marginals(model, unary, kind, pairs, terms):
     # kind: (E,), edge types of one copy; pairs: (E, K, K), sums over copies
     tables = np.zeros(model.tables.shape)
     np.add.at(tables[:, 0], kind, pairs)
-    return Marginals(unary, tables, float(terms.sum()), terms, bound="exact", n_iter=1)
+    return Marginals(unary, Statistics(unary, tables), float(terms.sum()), terms, bound="exact", n_iter=1)
 
 
 def marginals_by_enumeration(model, n_cells_of):

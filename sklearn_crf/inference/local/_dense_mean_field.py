@@ -1,6 +1,6 @@
 """Mean field of a fully connected field: parallel updates of all nodes by Gaussian filters."""
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import entr
@@ -9,23 +9,11 @@ from sklearn_crf._options import options
 from sklearn_crf._reports import warn_unconverged
 from sklearn_crf._threads import single_threaded_blas
 from sklearn_crf.inference._base import Inference
-from sklearn_crf.inference._results import scored_labeling
+from sklearn_crf.inference._results import Marginals, scored_labeling
 from sklearn_crf.inference.local import _tuning
 from sklearn_crf.inference.local._mean_field import starting_marginals
 from sklearn_crf.kernels.dense.fields import update_fields
-from sklearn_crf.models import DenseModel, padded_rows
-
-
-class DenseMarginals(NamedTuple):
-    """Marginals of a dense model: each array is the derivative of ``log_z`` by the model's field of that name."""
-
-    unary: np.ndarray  # (N, K), float32 or float64
-    compatibility: np.ndarray  # (M, K, K), float64
-    log_z: float
-    bound: str
-    n_iter: int = 0
-    converged: bool = True
-    state: object = None  # (N, K)
+from sklearn_crf.models import DenseModel, Statistics, padded_rows
 
 
 @options(kw_only=False)
@@ -124,7 +112,8 @@ class DenseMeanField(Inference):
         q, n_iter, converged = self._ascend(model, init, n_threads)
         pairs = pair_statistics(model, q, n_threads=n_threads)
         log_z = negative_free_energy(model, q, pairs) - _own_pairs(model, q)
-        return DenseMarginals(q, pairs, log_z, bound="lower", n_iter=n_iter, converged=converged, state=q)
+        statistics = Statistics(q, pairs)
+        return Marginals(q, statistics, log_z, None, "lower", n_iter=n_iter, converged=converged, state=q)
 
     def _ascend(self, model, init, n_threads):
         """Marginals (N, K), number of updates, and whether they converged."""

@@ -19,7 +19,7 @@ from sklearn_crf.inference._local_search import (
 )
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.kernels.local.updates import gibbs_update, stream_key
-from sklearn_crf.models import check_labels
+from sklearn_crf.models import Statistics, check_labels
 
 
 @options(kw_only=False)
@@ -140,9 +140,10 @@ class GibbsSampler(GibbsChains):
                 for _ in range(self.n_sweeps):
                     chain.sweep(totals, buffers)
         n_drawn = self.n_sweeps * self.n_chains
+        unary = (totals / n_drawn).astype(model.dtype)
         return Marginals(
-            (totals / n_drawn).astype(model.dtype),
-            buffers.sum(axis=0) / n_drawn,
+            unary,
+            Statistics(unary, buffers.sum(axis=0) / n_drawn),
             log_z=None,
             log_z_terms=None,
             bound=None,

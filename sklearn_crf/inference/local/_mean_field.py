@@ -13,7 +13,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._local_search import SCHEDULES, local_arguments, sweep, table_buffers, visits
 from sklearn_crf.inference._results import Marginals, scored_labeling
 from sklearn_crf.kernels.local.updates import mean_field_bound, mean_field_update
-from sklearn_crf.models import check_labels
+from sklearn_crf.models import Statistics, check_labels
 
 
 @options(kw_only=False)
@@ -109,9 +109,10 @@ class MeanField(Inference):
                 "The bound of MeanField is -inf: its marginals give a forbidden pair of states a positive "
                 "probability, and no labeling without one was found. Give one by init.",
             )
+        unary = q.astype(model.dtype)
         return Marginals(
-            q.astype(model.dtype),
-            tables,
+            unary,
+            Statistics(unary, tables),
             log_z,
             terms,
             bound="lower" if is_bound else None,

@@ -79,10 +79,10 @@ def test_factor_graphs_of_pairs_are_as_pairwise_models(dtype):
     exact, found = JunctionTree().marginals(graph), by_messages(graph)
     assert "fixed points" in found.method
     assert found.unary.dtype == dtype
-    assert found.log_table.shape == exact.log_table.shape
-    assert found.table_default.shape == exact.table_default.shape
+    assert found.statistics.log_table.shape == exact.statistics.log_table.shape
+    assert found.statistics.table_default.shape == exact.statistics.table_default.shape
     assert error(found, exact) < 0.03
-    assert_allclose(found.log_table, exact.log_table, atol=0.1)
+    assert_allclose(found.statistics.log_table, exact.statistics.log_table, atol=0.1)
     assert found.log_z == pytest.approx(exact.log_z, rel=1e-2)
     again = by_messages(graph, found.state)
     assert again.n_iter < found.n_iter

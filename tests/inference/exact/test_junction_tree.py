@@ -119,7 +119,7 @@ def test_joined_chains_are_one_chain_of_pairs(scale, is_log):
     joint = expected.unary.reshape(n, *states)
     np.testing.assert_allclose(found.unary[::2], joint.sum(axis=2), atol=1e-9)
     np.testing.assert_allclose(found.unary[1::2, :3], joint.sum(axis=1), atol=1e-9)
-    np.testing.assert_allclose(found.log_table[-15:].reshape(states), joint.sum(axis=0), atol=1e-8)
+    np.testing.assert_allclose(found.statistics.log_table[-15:].reshape(states), joint.sum(axis=0), atol=1e-8)
     np.testing.assert_allclose(JunctionTree().map(ladder).score, TreeInference().map(pairs).score, rtol=1e-12)
 
 
@@ -245,7 +245,7 @@ def test_marginals_are_gradients():
     up, down = (
         JunctionTree().marginals(replace(model, log_table=model.log_table + step * direction)).log_z for step in (h, -h)
     )
-    np.testing.assert_allclose(found.log_table @ direction, (up - down) / (2 * h), rtol=1e-7)
+    np.testing.assert_allclose(found.statistics.log_table @ direction, (up - down) / (2 * h), rtol=1e-7)
 
 
 def adjacency_of(graph):

@@ -157,7 +157,7 @@ def test_stationary_marginals_are_derivatives_of_the_bound():
     direction = rng.normal(size=model.tables.shape)
     direction += direction.transpose(0, 2, 1)
     slope = (bound(0, step * direction) - bound(0, -step * direction)) / (2 * step)
-    assert slope == pytest.approx(np.sum(direction * found.compatibility), rel=1e-5)
+    assert slope == pytest.approx(np.sum(direction * found.tables), rel=1e-5)
 
 
 def test_labels_are_the_likeliest_and_have_their_score():

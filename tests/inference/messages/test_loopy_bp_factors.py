@@ -44,8 +44,8 @@ def test_forests_are_exact(seed, constraint):
     assert found.bound == "exact"
     assert found.log_z == pytest.approx(exact.log_z, abs=1e-10)
     assert_allclose(found.unary, exact.unary, atol=1e-10)
-    assert_allclose(found.log_table, exact.log_table, atol=1e-10)
-    assert_allclose(found.table_default, exact.table_default, atol=1e-10)
+    assert_allclose(found.statistics.log_table, exact.statistics.log_table, atol=1e-10)
+    assert_allclose(found.statistics.table_default, exact.statistics.table_default, atol=1e-10)
     assert labeling.score == labeling.bound == pytest.approx(best.score, abs=1e-10)
 
 
@@ -55,8 +55,8 @@ def test_results_are_distributions_and_labelings(model):
     with convergence_left_to_caller():
         found, labeling = LoopyBP(damping=0.3).marginals(model), LoopyBP().map(model)
     assert_allclose(found.unary.sum(axis=1), 1, atol=1e-9)
-    assert np.all(found.log_table >= 0)
-    assert found.log_table.sum() + found.table_default.sum() == pytest.approx(model.n_factors)
+    assert np.all(found.statistics.log_table >= 0)
+    assert found.statistics.log_table.sum() + found.statistics.table_default.sum() == pytest.approx(model.n_factors)
     assert found.log_z == pytest.approx(found.log_z_terms.sum(), abs=1e-9)
     assert labeling.score == pytest.approx(score(model, labeling.labels))
     assert labeling.score <= BruteForce().map(model).score + 1e-9
@@ -103,7 +103,7 @@ def test_marginals_are_derivatives_of_log_z():
 
         h = 1e-3
         numerical = (8 * (log_z(h) - log_z(-h)) - (log_z(2 * h) - log_z(-2 * h))) / (12 * h)
-        assert numerical == pytest.approx(found.log_table @ direction, abs=1e-8)
+        assert numerical == pytest.approx(found.statistics.log_table @ direction, abs=1e-8)
 
 
 def test_ties_do_not_mix_two_good_labelings():
@@ -132,7 +132,7 @@ def test_sparse_table_over_many_nodes():
         )
         found, labeling = LoopyBP().marginals(model), LoopyBP().map(model)
         assert found.log_z == pytest.approx(logsumexp(np.append(totals, rest)), abs=1e-9)
-        assert found.table_default[-1] == pytest.approx(np.exp(rest - found.log_z), abs=1e-12)
+        assert found.statistics.table_default[-1] == pytest.approx(np.exp(rest - found.log_z), abs=1e-12)
         assert labeling.score == pytest.approx(totals.max())
 
 
@@ -143,7 +143,7 @@ def test_count_table_over_many_nodes():
     pairs = n * (n - 1) / 2
     logs = np.array([0.0, 1 + np.log(n), -2 + np.log(pairs), 0.5 + n * np.log(2)])
     assert found.log_z == pytest.approx(logsumexp(logs), abs=1e-9)
-    assert_allclose(np.append(found.log_table, found.table_default), np.exp(logs - logsumexp(logs)), atol=1e-12)
+    assert_allclose(np.append(found.statistics.log_table, found.statistics.table_default), np.exp(logs - logsumexp(logs)), atol=1e-12)
     assert_allclose(found.unary, 0.5, atol=1e-9)
 
 

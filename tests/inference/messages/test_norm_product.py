@@ -147,7 +147,7 @@ def test_bethe_numbers_are_exact_on_forests():
         assert found.bound == "exact"
         assert found.log_z == pytest.approx(exact.log_z, abs=1e-8)
         assert_allclose(found.unary, exact.unary, atol=1e-7)
-        assert_allclose(found.log_table, exact.log_table, atol=1e-7)
+        assert_allclose(found.statistics.log_table, exact.statistics.log_table, atol=1e-7)
 
 
 def test_bound_on_labels_comes_to_the_relaxation_at_a_small_temperature():
@@ -211,8 +211,8 @@ def test_sparse_tables_over_many_nodes():
         found = NormProductBP("bethe", **TIGHT).marginals(model)
         expected = np.logaddexp.reduce(np.append(values, default + 60 * np.log(2)))
         assert found.log_z == pytest.approx(expected, abs=1e-8)
-        assert found.log_table.sum() + found.table_default.sum() == pytest.approx(1)
-        assert_allclose(found.log_table, np.exp(np.sort(values)[np.argsort(np.argsort(model.log_table))] - expected))
+        assert found.statistics.log_table.sum() + found.statistics.table_default.sum() == pytest.approx(1)
+        assert_allclose(found.statistics.log_table, np.exp(np.sort(values)[np.argsort(np.argsort(model.log_table))] - expected))
 
 
 def test_marginals_are_derivatives_of_log_z():
@@ -233,7 +233,7 @@ def test_marginals_are_derivatives_of_log_z():
 
         h = 1e-3
         numerical = (8 * (log_z(h) - log_z(-h)) - (log_z(2 * h) - log_z(-2 * h))) / (12 * h)
-        analytic = found.log_table @ direction[0] + found.table_default @ np.where(
+        analytic = found.statistics.log_table @ direction[0] + found.statistics.table_default @ np.where(
             np.isfinite(model.table_default), direction[1], 0
         )
         assert numerical == pytest.approx(analytic, abs=1e-8)
@@ -384,7 +384,7 @@ def test_empty_and_constant_factor_graphs():
     model = FactorGraph.from_factors([2, 3], [((), np.array(3.0)), ((), np.array(-1.0))])
     found, labeling = NormProductBP("trivial").marginals(model), NormProductBP("trivial").map(model)
     assert found.log_z == pytest.approx(2 + np.log(6))
-    assert_array_equal(found.log_table, [1, 1])
+    assert_array_equal(found.statistics.log_table, [1, 1])
     assert labeling.score == labeling.bound == 2
     assert labeling.converged
 
