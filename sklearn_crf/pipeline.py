@@ -10,6 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._versions import restore_options
 from sklearn_crf.encoding import missing_label_of_field
+from sklearn_crf.estimators._certificates import Certificates
+from sklearn_crf.inference._results import LogLikelihood
 
 __all__ = ["make_pipeline"]
 
@@ -54,8 +56,8 @@ class FieldPipeline(pipeline.Pipeline):
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
-    def log_likelihood(self, X: Any, y: Any, **params: Any) -> Any:
-        """Log-likelihood of the labels of each example."""
+    def log_likelihood(self, X: Any, y: Any, **params: Any) -> LogLikelihood:
+        """Return the log-likelihood of the labels of each example."""
         return self._ask("log_likelihood", X, y, **params)
 
     @available_if(_last_step_has("energy"))
@@ -70,8 +72,8 @@ class FieldPipeline(pipeline.Pipeline):
         return self._ask("sample", X, n_samples, **params)
 
     @available_if(_last_step_has("certify"))
-    def certify(self, X: Any, **params: Any) -> Any:
-        """Labelings with proof of how good they are."""
+    def certify(self, X: Any, **params: Any) -> Certificates:
+        """Return upper bounds on the scores of the best labelings, and how far the predicted ones are below."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))

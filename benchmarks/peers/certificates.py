@@ -7,8 +7,8 @@
 For each model: the gap between bound and score of TRWS (MPLP for factors of more than two nodes), and of
 ClusterTightening with a budget of ``--work`` table entries each, relative to the score, with seconds of the processor;
 and whether toulbar2, if it is installed, proves its labeling optimal within ``--peer`` seconds of the processor.
-``certify`` of the estimators does the one and then, where a gap is left, the other, by default with 1e8 entries. The
-last lines count what these two prove, and how many of toulbar2's proofs that has. ``--table`` writes the rows for the
+The last lines count what these two prove together, and how many of toulbar2's proofs that has. ``AutoMap`` with a
+``budget`` beyond the default, which ``certify`` of the estimators uses, ends with the second. ``--table`` writes the rows for the
 user guide.
 """
 

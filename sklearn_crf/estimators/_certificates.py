@@ -5,15 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_crf._threads import map_coarse
-from sklearn_crf.inference import (
-    MPLP,
-    TRWS,
-    ClusterTightening,
-    able_inference,
-    convergence_left_to_caller,
-)
+from sklearn_crf.inference import AutoMap, able_inference
 from sklearn_crf.inference._proofs import Proof
-from sklearn_crf.models import FactorGraph, clamped, score, score_terms
+from sklearn_crf.inference.automatic._cost import Budget
+from sklearn_crf.models import clamped, score, score_terms
 
 
 class Certificates(NamedTuple):
@@ -39,31 +34,21 @@ class Certificates(NamedTuple):
         return self.gaps <= 0
 
 
-def bounding_inference(inference, max_work):
-    """The inference that bounds best scores, of the parameters of ``certify``; None where its models choose it."""
-    if not max_work >= 0:
-        raise ValueError(f"max_work must not be negative, got {max_work!r}.")
-    return None if inference is None else able_inference(inference, "map", "certify()")
+def bounding_inference(inference, budget):
+    """The inference that bounds best scores, of the parameters of ``certify``."""
+    Budget.of(budget)
+    return able_inference("auto" if inference is None else inference, "map", "certify()", AutoMap(budget=budget))
 
 
-def certificates_of(models, labels, inference, max_work, named, n_jobs):
+def certificates_of(models, labels, inference, named, n_jobs):
     """Certificates of one labeling of each model; ``named[i]()`` is a context that names the example in errors."""
-    tightening = ClusterTightening(max_work) if inference is None and max_work else None
-    if inference is None:
-        inference = MPLP() if any(isinstance(model, FactorGraph) for model in models) else TRWS()
 
     def run(task, n_threads):
         model, labeling, name = task
         reached = score(model, labeling)
         with name():
-            proof = Proof(model)
-            bound = proof.bound(reached, max(inference.map(model, n_threads=n_threads).bound, reached))
-            if tightening is None or bound <= reached or not tightening.fits(model):
-                return reached, bound
-            # The budget is the user's choice: a gap that remains is the answer.
-            with convergence_left_to_caller():
-                tightened = tightening.map(model, init=labeling, n_threads=n_threads)
-        return reached, proof.bound(reached, max(min(bound, tightened.bound), reached))
+            bound = max(inference.map(model, n_threads=n_threads).bound, reached)
+            return reached, Proof(model).bound(reached, bound)
 
     found = map_coarse(run, zip(models, labels, named, strict=True), n_jobs)
     scores, bounds = np.array(found, dtype=np.float64).reshape(-1, 2).T

@@ -166,7 +166,7 @@ class FieldClassifier(TrainableField):
         return energies
 
     def certify(
-        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, max_work: float = 1e8
+        self, X: Any, evidence: Any = None, *, inference: str | Inference | None = None, budget: str | float = 1e8
     ) -> Certificates:
         """Duality gaps of predictions: upper bounds on how much higher the best labelings can score.
 
@@ -178,12 +178,11 @@ class FieldClassifier(TrainableField):
             Labels that are known, in the form of y, with ``missing_label`` for the others: bounds are of labelings
             that agree with them.
         inference : str or Inference, optional
-            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.TRWS`,
-            which is exact on examples without cycles, and :class:`~sklearn_crf.inference.MPLP` where examples have
-            factors, followed by :class:`~sklearn_crf.inference.ClusterTightening` where a gap remains.
-        max_work : float, default=1e8
-            Budget of the tightening for each example, in table entries that are read: about a second. 0 skips it;
-            examples whose tables are too large are skipped as well.
+            One that bounds the best score from above, or its name. None is :class:`~sklearn_crf.inference.AutoMap`
+            of this budget.
+        budget : {"step", "fast", "default", "long"} or float, default=1e8
+            Work for each example, as :class:`~sklearn_crf.inference.AutoMap` takes it: some four seconds where a gap
+            remains. Beyond "default", clusters tighten the bound.
 
         Returns
         -------
@@ -192,14 +191,14 @@ class FieldClassifier(TrainableField):
         Raises
         ------
         ValueError
-            If ``inference`` finds no best labelings, or ``max_work`` is negative.
+            If ``inference`` finds no best labelings, or there is no such ``budget``.
 
         Notes
         -----
         Where each node has its likeliest label (marginal decoding) the labeling need not be the best one, and a gap
         says how far it is from that.
         """
-        chosen = bounding_inference(inference, max_work)
+        chosen = bounding_inference(inference, budget)
         field = FittedField.of(self)
         _, batches, columns = field.columns(X, evidence)
         labels = [
@@ -212,7 +211,7 @@ class FieldClassifier(TrainableField):
         models = [given(potentials.model(weights, batch.example), batch.labels) for batch in single]
         with single_threaded_blas():
             named = [batch.named_in_errors for batch in single]
-            found = certificates_of(models, labels, chosen, max_work, named, self.n_jobs)
+            found = certificates_of(models, labels, chosen, named, self.n_jobs)
         return Certificates(*(for_each_example(encoded, single, part, lambda shape: 0.0) for part in found))
 
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:

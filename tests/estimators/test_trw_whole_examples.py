@@ -197,9 +197,9 @@ def test_certificates_enclose_the_best_scores(rule):
     if rule == "map":
         assert_allclose(found.gaps[::2], 0, atol=1e-9)
         assert found.optimal[::2].all()
-    assert np.all(found.bounds <= model.certify(X, max_work=0).bounds + 1e-9)
-    with pytest.raises(ValueError, match="max_work must not be negative, got -1"):
-        model.certify(X, max_work=-1)
+    assert np.all(found.bounds <= model.certify(X, budget=0).bounds + 1e-9)
+    with pytest.raises(ValueError, match=r"budget must be .* got -1"):
+        model.certify(X, budget=-1)
     with pytest.raises(ValueError, match="best labelings"):
         model.certify(X, inference=AutoMarginals())
 
