@@ -8,8 +8,8 @@ For each model: the gap between bound and score of TRWS (MPLP for factors of mor
 ClusterTightening with a budget of ``--work`` table entries each, relative to the score, with seconds of the processor;
 and whether toulbar2, if it is installed, proves its labeling optimal within ``--peer`` seconds of the processor.
 The last lines count what these two prove together, and how many of toulbar2's proofs that has. ``AutoMap`` with a
-``budget`` beyond the default, which ``certify`` of the estimators uses, ends with the second. ``--table`` writes the rows for the
-user guide.
+``budget`` beyond the default, which ``certify`` of the estimators uses, ends with the second. ``--table`` writes the
+rows for the user guide.
 """
 
 import argparse
