@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_crf._versions import restore_options
 from sklearn_crf.encoding import missing_label_of_field
 from sklearn_crf.estimators._certificates import Certificates
-from sklearn_crf.inference._results import LogLikelihood
 
 __all__ = ["make_pipeline"]
 
@@ -56,7 +55,7 @@ class FieldPipeline(pipeline.Pipeline):
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
-    def log_likelihood(self, X: Any, y: Any, **params: Any) -> LogLikelihood:
+    def log_likelihood(self, X: Any, y: Any, **params: Any) -> Any:
         """Return the log-likelihood of the labels of each example."""
         return self._ask("log_likelihood", X, y, **params)
 
