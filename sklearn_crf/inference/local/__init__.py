@@ -1,1 +1,1 @@
-"""Local methods: iterated conditional modes, mean field, Gibbs sampling, and search in large neighbourhoods."""
+"""Local methods: iterated conditional modes, mean field, Gibbs sampling, and large neighbourhood search."""

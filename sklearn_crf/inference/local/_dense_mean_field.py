@@ -1,4 +1,4 @@
-"""Mean field of a fully connected field: parallel updates of all nodes by Gaussian filters."""
+"""Mean field of fully connected fields, with parallel updates of all nodes by Gaussian filters."""
 
 from typing import Any, ClassVar
 
@@ -34,14 +34,14 @@ class DenseMeanField(Inference):
     Parameters
     ----------
     max_iter : int, default=10
-        Most updates.
+        Maximum number of updates.
     tol : float, default=0
-        Stop when no probability changes by more than this. By default the number of updates is fixed, as published.
+        Updates stop when no probability changes by more than this. By default their number is fixed, as published.
     updates : {"parallel", "convergent"}, default="parallel"
-        Parallel: as published by [1]_; it may oscillate. Convergent: F is convex where it is quadratic, as far as
-        the compatibilities are positive semi-definite (their energies negative), and concave in the entropy;
-        linearising the convex part gives the update above, of which F then never falls [2]_. Where they are not, new
-        scores are averaged with old ones, just as much as makes this hold. The filters need ``blur="symmetric"``.
+        Parallel: as published by [1]_; it may oscillate. Convergent: F is a convex quadratic function plus the concave
+        entropy if the compatibilities are positive semi-definite (their energies negative). Linearising the convex part
+        gives the update above, so that F never decreases [2]_. For other compatibilities new scores are averaged with
+        old scores, with the smallest weight that guarantees this. The filters need ``blur="symmetric"``.
 
     Raises
     ------
@@ -52,10 +52,10 @@ class DenseMeanField(Inference):
     Notes
     -----
     The start is the softmax of the unary scores, or ``init``: marginals of shape (N, K) or labels of shape (N,). The
-    labels of ``map`` are the likeliest of each node.
+    labels of ``map`` are the most probable state of each node.
 
-    ``log_z`` is F, less what the pairs of a node with itself may add to it where compatibilities are not positive
-    semi-definite: a lower bound on the log-partition at any iteration.
+    ``log_z`` is F minus the largest possible contribution of the pairs of a node with itself, which is zero for
+    positive semi-definite compatibilities. It is a lower bound on the log-partition at any iteration.
 
     References
     ----------
@@ -83,13 +83,13 @@ class DenseMeanField(Inference):
     updates: str = "parallel"
 
     def node_marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> np.ndarray:
-        """Marginals of the nodes alone, as ``marginals(model).unary``, without the filterings that the bound takes.
+        """Compute ``marginals(model).unary``, without the filtering that the bound would take.
 
         Parameters
         ----------
         model : DenseModel
         init : ndarray of shape (N, K) or (N,), optional
-            As for ``marginals``.
+            Start, as for ``marginals``.
         n_threads : int, default=1
 
         Returns
@@ -116,7 +116,7 @@ class DenseMeanField(Inference):
         return Marginals(q, statistics, log_z, None, "lower", n_iter=n_iter, converged=converged, state=q)
 
     def _ascend(self, model, init, n_threads):
-        """Marginals (N, K), number of updates, and whether they converged."""
+        """Return the marginals (N, K), the number of updates, and whether they have converged."""
         fields = DenseFields([model])
         q, n_iter, change = fields.updated(self, init, n_threads=n_threads)
         converged = bool(change[0] <= self.tol)
@@ -129,9 +129,9 @@ class DenseMeanField(Inference):
 
 
 class DenseFields:
-    """Models with the same compatibilities, one after the other in the arrays of kernels."""
+    """Models with equal compatibilities, concatenated in the arrays for the kernels."""
 
-    # Rows are padded to the width of kernels: states_of takes the states out of them.
+    # Rows are padded to the width that kernels need: states_of removes the padding.
 
     def __init__(self, models):
         first = models[0]
@@ -154,8 +154,8 @@ class DenseFields:
         return np.ascontiguousarray(rows[..., : self.n_states])
 
     def updated(self, inference, init=None, *, keeps_all=False, n_threads=1):
-        """Return padded marginals after the last update, or all, (n, N, width), numbers of updates, last changes."""
-        # init: (N, K) or (N,) or None, for one model
+        """Return padded marginals after the last update or all, (n, N, width), numbers of updates, and last changes."""
+        # init: (N, K) or (N,) or None; only for a single model
         model, dtype = self._models[0], self.unary.dtype
         marginals = np.zeros((1 + keeps_all * inference.max_iter, *self.unary.shape), dtype)
         inertia = _inertia(model) if inference.updates == "convergent" else 0.0
@@ -171,7 +171,7 @@ class DenseFields:
 
 
 def pair_statistics(model, q, *, n_threads=1):
-    """Derivatives of the pairwise part of the free energy by the compatibilities, (M, K, K) float64."""
+    """Return the derivatives of the pairwise part of the free energy by the compatibilities, (M, K, K) float64."""
     pairs = np.zeros(model.tables.shape)
     with single_threaded_blas():
         for pair, smooth in zip(pairs, model.filters, strict=True):
@@ -180,7 +180,7 @@ def pair_statistics(model, q, *, n_threads=1):
 
 
 def product_over_nodes(a, b):
-    """``a.T @ b`` of (N, K) arrays, added up in float64 block by block."""
+    """Return ``a.T @ b`` of (N, K) arrays, summed in float64 over blocks."""
     total = np.zeros((a.shape[1], b.shape[1]))
     for block in _blocks(len(a)):
         total += a[block].T @ b[block]
@@ -188,7 +188,7 @@ def product_over_nodes(a, b):
 
 
 def negative_free_energy(model, q, pairs):
-    """F(q), the sum of expected unary scores, entropies and pairwise scores."""
+    """Return F(q), the sum of expected unary scores, entropies and expected pairwise scores."""
     total = float(np.sum(model.tables * pairs))
     for block in _blocks(len(q)):
         part = q[block].astype(np.float64)
@@ -201,12 +201,12 @@ def _blocks(n_nodes):
 
 
 def _own_pairs(model, q):
-    """Largest excess of F over the bound from pairs of a node with itself, whose two ends F takes as independent."""
+    """Return the largest excess of F over the bound from pairs of a node with itself, which F treats as independent."""
     excess = 0.0
     for smooth, table in zip(model.filters, model.tables, strict=True):
         if _least_eigenvalue(table) >= 0:
             continue
-        # A row of non-negative numbers: its diagonal entry is no larger than the bound on its sum.
+        # Rows have non-negative entries, so a diagonal entry is at most the bound on the sum of its row.
         for block in _blocks(len(q)):
             part = q[block].astype(np.float64)
             independent = np.einsum("ik,kl,il->i", part, table, part)
@@ -215,7 +215,7 @@ def _own_pairs(model, q):
 
 
 def _least_eigenvalue(table):
-    """Least eigenvalue of a compatibility on vectors that sum to zero, or 0 if none is negative."""
+    """Return the smallest eigenvalue of a compatibility on vectors that sum to zero, or 0 if none is negative."""
     n_states = len(table)
     centred = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
     least = np.linalg.eigvalsh(centred)[0] if n_states > 1 else 0.0
@@ -223,8 +223,9 @@ def _least_eigenvalue(table):
 
 
 def _inertia(model):
-    # F curves down by no more than the least eigenvalue in the differences d of marginals; the divergence from the old
-    # marginals, of which rho is added, is at least |d|^2, as d sums to zero at each node. So rho is half of it.
+    # In the change d of the marginals, the curvature of F is at least the smallest eigenvalue. The added divergence
+    # from the old marginals, with weight rho, is at least |d|^2, because d sums to zero at each node. So rho is
+    # half of the eigenvalue's magnitude.
     rho = -0.5 * sum(
         smooth.largest_eigenvalue * _least_eigenvalue(table)
         for smooth, table in zip(model.filters, model.tables, strict=True)

@@ -1,4 +1,4 @@
-"""Gibbs sampling: labels drawn node by node from their conditionals."""
+"""Gibbs sampling, which draws labels node by node from their conditional distributions."""
 
 from typing import ClassVar
 
@@ -24,22 +24,22 @@ from sklearn_crf.models import Statistics, check_labels
 
 @options(kw_only=False)
 class GibbsChains(Inference):
-    """Base of the algorithms that redraw every node given its neighbours, sweep after sweep.
+    """Base class of algorithms that redraw every node given its neighbours in each sweep.
 
     A subclass makes chains: objects with ``values``, which ``sweep()`` redraws in place.
 
     Parameters
     ----------
     n_sweeps : int, default=200
-        Sweeps of each chain that are averaged for marginals.
+        Number of sweeps of each chain that are averaged for marginals.
     burn_in : int, default=50
-        Sweeps of each chain that are thrown away first.
+        Number of initial sweeps of each chain that are discarded.
     thin : int, default=10
-        Sweeps of a chain from one sample to its next.
+        Number of sweeps of a chain between two samples.
     n_chains : int, default=1
-        Independent chains; averages run over all, samples are taken from each in turn.
+        Number of independent chains. Averages run over all chains; samples are taken from each chain in turn.
     random_state : int, RandomState instance or None, default=None
-        Give an integer for reproducible results, the same for any number of threads.
+        An integer gives reproducible results for any number of threads.
     """
 
     tasks = frozenset({"marginals", "sample"})
@@ -56,7 +56,7 @@ class GibbsChains(Inference):
     random_state: int | np.random.RandomState | None = None
 
     def _chains(self, model, init, random_state, run):
-        """The chains after their burn-in."""
+        """Return the chains after their burn-in."""
         raise NotImplementedError(type(self).__name__)
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
@@ -73,7 +73,7 @@ class GibbsChains(Inference):
 
 
 def swept(chain, n_sweeps):
-    """Return a chain after some sweeps."""
+    """Run a number of sweeps of a chain and return the chain."""
     for _ in range(n_sweeps):
         chain.sweep()
     return chain
@@ -81,31 +81,32 @@ def swept(chain, n_sweeps):
 
 @options
 class GibbsSampler(GibbsChains):
-    r"""Gibbs sampling: every sweep redraws each node from its conditional given its neighbours.
+    r"""Gibbs sampling, in which every sweep redraws each node from its conditional distribution given its neighbours.
 
     .. math::
         y_s \sim p(y_s = k \mid y_{n(s)}) \propto
             \exp \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
 
-    Marginals are averages of these conditionals over the sweeps, which vary less than counts of the labels drawn
-    (Rao and Blackwell). Their error falls with the square root of the number of independent sweeps; sweeps
-    depend on each other the more, the stronger the edges are. There is no ``log_z``.
+    Marginals are averages of these conditional probabilities over the sweeps, which vary less than counts of the drawn
+    labels (Rao and Blackwell). Their error decreases with the square root of the number of independent sweeps. The
+    stronger the edges are, the more do sweeps depend on each other. There is no ``log_z``.
 
     Raises
     ------
     ValueError
-        If an option is out of its range, if ``init`` does not fit the model, or if after ``burn_in`` sweeps a chain
-        still holds a forbidden pair of states.
+        If an option is out of its range, ``init`` does not fit the model, or a chain still contains a forbidden pair of
+        states after ``burn_in`` sweeps.
 
     Notes
     -----
-    The first chain starts from the best state of each node alone, the others from random labels, or all from
-    ``init``: labels of shape (N,), or (n_chains, N) such as the ``state`` of a former result. Forbidden pairs are
-    removed from the start, on forests always and elsewhere where that is easy, and never drawn after. Where they cut
-    the labelings into parts that no change of one node connects, a chain stays in the part it starts in.
+    The first chain starts from the best state of each node alone, the other chains from random labels. With ``init``
+    all chains start from it: labels of shape (N,), or (n_chains, N) such as the ``state`` of an earlier result.
+    Forbidden pairs are removed from the start, on forests always and on other graphs if that is easy, and are never
+    drawn afterwards. If forbidden pairs disconnect the labelings under changes of single nodes, a chain stays in its
+    part.
 
-    Nodes of one colour of ``graph.colouring`` are drawn at once. Each draw has a random number of its own, made from
-    the seed, the chain, the sweep and the node alone.
+    Nodes of one colour of ``graph.colouring`` are drawn at once. The random number of each draw depends only on the
+    seed, the chain, the sweep and the node.
 
     References
     ----------
@@ -152,13 +153,13 @@ class GibbsSampler(GibbsChains):
         )
 
     def _chains(self, model, init, random_state, run):
-        """The chains after their burn-in."""
+        """Return the chains after their burn-in."""
         rng = check_random_state(random_state)
         seed = rng.randint(np.iinfo(np.int64).max, dtype=np.int64)
         chains = []
         for number, labels in enumerate(self._starts(model, init, rng)):
             chain = swept(_LabelChain(model, nearest_allowed(model, labels), seed, number, run), self.burn_in)
-            # Once allowed, labels remain so.
+            # Allowed labels remain allowed in later sweeps.
             if not is_feasible(model, chain.values):
                 raise ValueError(
                     f"GibbsSampler found no feasible labeling by a search, nor in burn_in={self.burn_in} sweeps from "
@@ -178,7 +179,7 @@ class GibbsSampler(GibbsChains):
 
 
 def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
-    """Labels after some Gibbs sweeps from given ones: the negative phase of contrastive divergence."""
+    """Return labels after some Gibbs sweeps from given labels: the negative phase of contrastive divergence."""
     # labels: (N,) of int; frozen: (N,) of bool; returns: (N,), int32
     labels = check_labels(model, labels).copy()
     if n_sweeps < 0:
@@ -192,7 +193,7 @@ def gibbs_sweeps(model, labels, n_sweeps, seed, n_threads=1, frozen=None):
 
 
 class _LabelChain:
-    """One Markov chain: its labels, in place, and where it is in its stream of random numbers."""
+    """A Markov chain: its labels, which change in place, and its position in the stream of random numbers."""
 
     def __init__(self, model, labels, seed, number, run, frozen=None):
         self.values = labels
@@ -204,7 +205,7 @@ class _LabelChain:
         self._no_totals = np.empty((0, 0)), np.empty((0, 0, 0, 0))
 
     def sweep(self, totals=None, buffers=None):
-        """Redraw every node; add its conditionals to ``totals``, and those of its edges to ``buffers``, if given."""
+        """Redraw every node; if given, add conditionals of nodes to ``totals`` and of edges to ``buffers``."""
         checkpoint()
         key = stream_key(*self._stream, self._n_drawn)
         self._n_drawn += 1

@@ -1,4 +1,4 @@
-"""Iterated conditional modes: the fastest way uphill to a labeling that no single change improves."""
+"""Iterated conditional modes: fast ascent to a labeling that no change of a single node improves."""
 
 from itertools import islice
 from typing import Any, ClassVar
@@ -18,11 +18,11 @@ from sklearn_crf.models import FactorGraph, check_labels, scores_given_others
 
 
 def conditional_scores(model, labels):
-    r"""Score of every state of every node, given a labeling of its neighbours.
+    r"""Compute the score of every state of every node, given a labeling of its neighbours.
 
     .. math:: f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
 
-    The log-potentials of :math:`p(y_s \mid y_{n(s)})`; a best labeling has a largest entry at every node.
+    These are the log-potentials of :math:`p(y_s \mid y_{n(s)})`. A best labeling has a largest entry at every node.
     """
     # labels: (N,) of int; returns: (N, K), float64
     labels = check_labels(model, labels)
@@ -50,21 +50,21 @@ class ICM(Inference):
     .. math::
         y_s \leftarrow \arg\max_k \Big( u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)}) \Big)
 
-    The score never falls, and a labeling at which it stops cannot be improved by changing one node. It is a local
-    maximum only: a start near a good labeling matters, restarts help a little, :class:`GraphCut` and
-    :class:`LoopyBP` are better where they apply.
+    The score never decreases, and the final labeling cannot be improved by changing a single node. It is only a local
+    maximum: a start near a good labeling matters, and restarts help a little. :class:`GraphCut` and :class:`LoopyBP`
+    are better where they apply.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Most sweeps over the nodes from one start.
+        Maximum number of sweeps over the nodes from one start.
     schedule : {"sequential", "checkerboard"}, default="sequential"
-        Order of the visits: as the nodes are numbered, or one colour of ``graph.colouring`` after the other. Nodes
-        of one colour have no edges among them and are shared by ``n_threads``.
+        Order of the nodes: by index, or by colours of ``graph.colouring``. Nodes of a colour have no edges among them
+        and are processed by ``n_threads`` in parallel.
     n_restarts : int, default=0
-        Further starts from random labels; the best labeling of all is returned.
+        Number of additional starts from random labels; the best labeling is returned.
     random_state : int, RandomState instance or None, default=None
-        Draws the labels of the restarts; without restarts nothing is random.
+        Determines the labels of the restarts; without restarts nothing is random.
 
     Raises
     ------
@@ -73,8 +73,8 @@ class ICM(Inference):
 
     Notes
     -----
-    The start is the best state of each node alone, or ``init``: labels of shape (N,), such as the ``state`` of a
-    former labeling. Ties keep the present label. Of forbidden pairs of states each sweep removes as many as it can.
+    The start is the best state of each node alone, or ``init``: labels of shape (N,), such as the ``state`` of an
+    earlier labeling. Ties keep the current label. Each sweep removes as many forbidden pairs of states as it can.
 
     References
     ----------
@@ -97,7 +97,7 @@ class ICM(Inference):
     tasks = frozenset({"map"})
     _choices: ClassVar[dict] = {"schedule": _local_search.SCHEDULES}
     _ranges: ClassVar[dict] = {"n_restarts": at_least(0)}
-    _climbs = False  # its sweeps are the climb, as many as max_iter allows
+    _climbs = False  # its sweeps are already the climb, limited by max_iter
     max_iter: int = 100
     schedule: str = "sequential"
     n_restarts: int = 0

@@ -1,4 +1,4 @@
-"""Naive mean field: the best distribution under which all nodes are independent."""
+"""Naive mean field: the best approximating distribution with independent nodes."""
 
 from typing import ClassVar
 
@@ -18,30 +18,30 @@ from sklearn_crf.models import Statistics, check_labels
 
 @options(kw_only=False)
 class MeanField(Inference):
-    r"""Naive mean field: marginals of the independent distribution nearest to the model's, and a lower bound.
+    r"""Naive mean field: marginals of the closest distribution with independent nodes, and a lower bound.
 
     .. math::
         \log Z \ge \max_q \; \sum_{s, k} q_s(k) \big(u_{s k} - \log q_s(k)\big)
             + \sum_{e = (i, j)} \sum_{k, l} q_i(k) \, q_j(l) \, \theta_e(k, l)
 
-    Each update sets the marginals of one node to their best given its neighbours',
-    :math:`q_s(k) \propto \exp(u_{s k} + \sum_{e \ni s} \mathrm{E}_q[\theta_e(k, \cdot)])`, so the bound never falls.
-    ``log_z`` is the bound at the marginals returned, whether they have converged or not; where they have, it is
-    stationary in them, and they are its derivatives by the scores. Mean field underestimates uncertainty: with
-    strong attraction it commits to one of several modes, which one depends on the start.
+    Each update sets the marginals of one node to their optimum given its neighbours' marginals,
+    :math:`q_s(k) \propto \exp(u_{s k} + \sum_{e \ni s} \mathrm{E}_q[\theta_e(k, \cdot)])`, so the bound never
+    decreases. ``log_z`` is the bound at the returned marginals, whether or not they have converged. At convergence it
+    is stationary in the marginals, and they are its derivatives by the scores. Mean field underestimates uncertainty:
+    with strong attraction it selects one of several modes, depending on the start.
 
     Parameters
     ----------
     max_iter : int, default=1000
-        Most sweeps over the nodes.
+        Maximum number of sweeps over the nodes.
     tol : float, default=1e-6
-        Stop when no probability changes by more than this in a sweep.
+        Sweeps stop when no probability changes by more than this in a sweep.
     damping : float, default=0
-        Part of the old marginals kept in an update, in [0, 1). Updates are made node by node or colour by colour,
-        so they converge without it.
+        Weight of the old marginals in an update, in [0, 1). Updates are made node by node or colour by colour,
+        so that they converge without damping.
     schedule : {"sequential", "checkerboard"}, default="sequential"
-        Order of the visits: as the nodes are numbered, or one colour of ``graph.colouring`` after the other. Nodes
-        of one colour have no edges among them and are shared by ``n_threads``.
+        Order of the nodes: by index, or by colours of ``graph.colouring``. Nodes of a colour have no edges among them
+        and are processed by ``n_threads`` in parallel.
 
     Raises
     ------
@@ -51,12 +51,12 @@ class MeanField(Inference):
     Notes
     -----
     The start is the distribution without edges, or ``init``: marginals of shape (N, K), such as the ``state`` of
-    a former result, or labels of shape (N,), taken as certain. Where pairs of states are forbidden the bound is -inf
-    as long as ``q`` gives any of them a positive probability. If it ends there, updates begin again from a labeling
-    that is allowed. A warning says so if a search finds none; then ``bound`` is None.
+    an earlier result, or labels of shape (N,), which are treated as certain. If pairs of states are forbidden, the
+    bound is -inf while ``q`` gives any of them a positive probability. If it is still -inf at the end, updates restart
+    from an allowed labeling. If a search finds no allowed labeling, a warning is issued and ``bound`` is None.
 
-    The labels of ``map`` are the likeliest of each node under the marginals. An edge counts for its first end in
-    ``log_z_terms``.
+    The labels of ``map`` are the most probable state of each node under the marginals. An edge counts for its first
+    node in ``log_z_terms``.
 
     References
     ----------
@@ -96,7 +96,8 @@ class MeanField(Inference):
             q, n_iter, converged = self._ascend(model, init, run)
             terms, tables = _bound(model, q, run)
             if np.isneginf(terms.sum()):
-                # From a labeling that is allowed no update comes to a forbidden pair. An error if there is none.
+                # Updates from an allowed labeling never reach a forbidden pair. An error is raised if there is no such
+                # labeling.
                 labels = allowed_labels(model, np.argmax(q, axis=1).astype(np.int32))
                 if labels is not None:
                     q, n_more, converged = self._ascend(model, labels, run)
@@ -125,7 +126,7 @@ class MeanField(Inference):
         return range_runner(n_threads if self.schedule == "checkerboard" else 1)
 
     def _ascend(self, model, init, run):
-        """Sweep until the marginals converge; marginals, number of sweeps, and whether they converged."""
+        """Sweep until the marginals converge; return them, the number of sweeps, and whether they have converged."""
         q = starting_marginals(model, init)
         arguments, groups = local_arguments(model), visits(model.graph, self.schedule)
         for n_iter in range(1, self.max_iter + 1):
@@ -141,7 +142,7 @@ class MeanField(Inference):
 
 
 def starting_marginals(model, init):
-    """Marginals to start from, (N, K) float64, zero where ``unary`` forbids."""
+    """Return marginals to start from, (N, K) float64, which are zero for states forbidden by ``unary``."""
     alone = softmax(model.unary.astype(np.float64), axis=1)
     if init is None:
         return alone
@@ -160,7 +161,7 @@ def starting_marginals(model, init):
 
 
 def _bound(model, q, run):
-    """Terms of the bound, (N,) float64, and the products of marginals summed over edges, (T, R, K, K)."""
+    """Return the terms of the bound, (N,) float64, and products of marginals summed over edges, (T, R, K, K)."""
     arguments = local_arguments(model)
     terms = np.empty(model.graph.n_nodes)
     buffers = table_buffers(model, model.graph.n_nodes)

@@ -1,4 +1,4 @@
-"""Annealing, large neighbourhoods and recombination: a search for labelings of the highest score on hard models."""
+"""Search for labelings with high scores on hard models, by annealing, large neighbourhoods and recombination."""
 
 from typing import ClassVar, NamedTuple
 
@@ -24,45 +24,47 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 @options(kw_only=False)
 class LargeNeighborhoodSearch(Inference):
-    r"""Labelings of high score on hard models: annealing, subgraphs solved exactly, and recombination.
+    r"""Search for labelings with high scores on hard models, by annealing, exact solution of subgraphs, and
+    recombination.
 
-    A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width, and maximises over all their
-    labels at once, given those of the other nodes :math:`B`,
+    A move draws a random set of nodes :math:`A` whose induced subgraph has low tree width. It maximises over all labels
+    of these nodes at once, given the labels of the other nodes :math:`B`,
 
     .. math::
         y_A \leftarrow \arg\max_{y_A} \; \mathrm{score}(y_A, y_B) .
 
-    Elimination does that in time linear in the number of nodes; on a grid of two states some 85 % of the nodes are in
-    :math:`A`. Each restart begins with Gibbs sampling at falling temperatures :math:`T`: one node after the other is
-    drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, with :math:`f_s(k)` the score of state k given the
-    neighbours. Moves follow until they gain nothing. From there on a restart disturbs its best labels, by a move with
-    Gumbel noise of scale :math:`T` added to the scores of nodes or by a few sweeps at temperature :math:`T`, and
-    improves what comes out by more moves. Old and new labels differ in connected parts that have no factor in common,
-    so that each part is taken or left by itself:
+    Elimination takes time linear in the number of nodes for a move; on a two-state grid some 85 % of the nodes are in
+    :math:`A`. Each restart begins with Gibbs sampling at decreasing temperatures :math:`T`: one node after the other is
+    drawn from :math:`p(y_s = k) \propto \exp(f_s(k) / T)`, where :math:`f_s(k)` is the score of state k given the
+    neighbours. Then it makes moves until they gain nothing. From then on the restart perturbs its best labels, either
+    by a move with Gumbel noise of scale :math:`T` added to the unary scores, or by a few sweeps at temperature
+    :math:`T`. It improves the result by further moves. Old and new labels differ in connected parts that have no factor
+    in common, so that each part is accepted or rejected separately:
 
     .. math::
         y_P \leftarrow y_P^{\mathrm{new}} \quad \text{if} \quad
             \mathrm{score}(y_P^{\mathrm{new}}, y_{\bar P}) \ge \mathrm{score}(y_P, y_{\bar P})
             \qquad \text{for each part } P .
 
-    Restarts hand on parts to each other in the same way. The best score never falls.
+    Restarts exchange parts in the same way. The best score never decreases.
 
     Parameters
     ----------
     max_work : float, optional
-        Budget: how many table entries are read, in all restarts together. None is what 30,000 sweeps over the nodes
-        read, and at most a thousand million, which takes some two seconds. It is looked at between moves.
+        Budget, in table entries that are read by all restarts together. None is the number that 30,000 sweeps over the
+        nodes read, but at most 1e9, which take some two seconds. It is checked between moves.
     n_restarts : int, default=4
-        Independent starts, which share the budget and ``n_threads``, and exchange what they have found 16 times.
+        Number of independent starts. They share the budget and ``n_threads``, and exchange their results 16 times.
     max_cells : int, default=8192
-        Most cells of a table of the eliminations. Larger tables have more nodes in a subgraph and fewer moves in the
-        budget. Trees are always possible: the square of the largest number of states is, if that is more.
+        Maximum number of cells of a table in elimination. Larger tables allow more nodes in a subgraph, but fewer moves
+        within the budget. The limit is never below the square of the largest number of states, so that trees are
+        possible.
     max_options : int, default=4
-        Nodes of more states choose from all of them in a third of the moves, from this many that are likely given the
-        neighbours in another third, and from two in the last: wide subgraphs of few states find what trees of all
-        states do not.
+        Nodes with more states than this choose from all states in a third of the moves, from this many likely states
+        given the neighbours in another third, and from two states in the last third. Wide subgraphs with few states
+        find labelings that trees with all states do not.
     random_state : int, RandomState instance or None, default=None
-        Give an integer for reproducible results, the same for any number of threads.
+        An integer gives reproducible results for any number of threads.
 
     Raises
     ------
@@ -77,9 +79,9 @@ class LargeNeighborhoodSearch(Inference):
     Notes
     -----
     The start is the best state of each node alone, or ``init``: labels of shape (N,), which the first restart does not
-    anneal; the result never scores less. If one subgraph can hold all nodes the result is exact, and ``bound`` says so;
-    else ``bound`` is inf. ``n_iter`` is the number of moves. The search has no end of its own but that: it spends its
-    budget, and ``converged`` is always true.
+    anneal, and which the result never scores below. If one subgraph can contain all nodes, the result is exact and
+    ``bound`` equals the score; otherwise ``bound`` is inf. ``n_iter`` is the number of moves. Except for exact results,
+    the search always uses its whole budget, and ``converged`` is always True.
 
     References
     ----------
@@ -137,7 +139,7 @@ class LargeNeighborhoodSearch(Inference):
             _search(chains, n_threads, anneal_first=init is None)
         labels = _joined(chains)
         if init is not None and score(model, start) > score(model, labels):
-            # By rounding alone.
+            # Possible by rounding only.
             labels = np.array(start, dtype=np.int32)
         reached = score(model, labels)
         n_moves = sum(chain.n_moves for chain in chains)
@@ -158,7 +160,7 @@ def _checked_start(n_states, init):
 
 
 def _search(chains, n_threads, anneal_first):
-    """Spend the budget of all chains, which hand on what they have found at fixed points of it."""
+    """Use the budget of all chains, which exchange their results at fixed fractions of it."""
 
     def begin(chain, n_threads):
         if anneal_first or chain is not chains[0]:
@@ -178,7 +180,7 @@ def _search(chains, n_threads, anneal_first):
 
 
 def _joined(chains):
-    """The labels of the first chain, improved by parts of the others, then by single changes until none gains."""
+    """Improve the first chain's labels by parts of the other chains' labels, then by single changes; return them."""
     first = chains[0]
     for other in chains[1:]:
         first.take_over(other.best)
@@ -187,7 +189,7 @@ def _joined(chains):
 
 
 class Region(NamedTuple):
-    """Limits of a random subgraph."""
+    """Limits on a random subgraph."""
 
     largest_table: float  # logarithm to base 2
     most_cells: float
@@ -196,7 +198,7 @@ class Region(NamedTuple):
 
 
 class _Task:
-    """Model, budget and seed, which all chains share."""
+    """Model, budget and seed, which all restarts share."""
 
     def __init__(self, options, arrays, unary):
         self.arrays, self.unary = arrays, unary
@@ -210,17 +212,17 @@ class _Task:
 
     def _region(self, max_cells):
         n_nodes, arity = len(self.unary), np.diff(self.arrays.slot_ptr)
-        # Whatever the numbers of states, trees are possible.
+        # Trees must be possible, whatever the numbers of states.
         largest = max(np.log2(max_cells), 2 * np.log2(self.most_states))
         degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
-        # Of nodes that have many neighbours few can be free at once; the others would only take time.
+        # If nodes have many neighbours, few nodes can be free at once, and larger regions would only take time.
         few = max(64, int(4 * largest * n_nodes / max(degree, 1.0)))
         size = min(n_nodes, _tuning.MOST_NODES, few)
         return Region(largest, _tuning.MOST_CELLS, size, few >= min(n_nodes, _tuning.MOST_NODES))
 
 
 class _Restart:
-    """One restart: the best labels that it knows, and how much of the budget it has used."""
+    """One restart, with the best labels that it has found and the budget that it has used."""
 
     def __init__(self, task: _Task, number: int, labels: np.ndarray | None = None) -> None:
         self.task, self.number = task, number
@@ -233,7 +235,7 @@ class _Restart:
         self.scale = 0.0
         self.work = self.n_moves = self.n_draws = 0
         self.largest_table = min(_tuning.FIRST_TABLE, task.region.largest_table)
-        # Work and successes of each kind of disturbance.
+        # Work and number of successes of each kind of perturbation.
         self.spent, self.won = [0, 0], [1, 1]
 
     def _random_labels(self):
@@ -242,7 +244,7 @@ class _Restart:
         return weight.argmax(axis=1).astype(np.int32)
 
     def solve(self) -> bool:
-        """Try to solve the whole model at once, and keep what comes out; whether it is exact."""
+        """Try to solve the whole model at once, keep the labels, and return whether they are exact."""
         self.largest_table = self.task.region.largest_table
         self._move(self.task.most_states, 0.0)
         whole = self.task.region.most_nodes == len(self.labels)
@@ -251,7 +253,7 @@ class _Restart:
         return whole and self.workspace.n_kept == 0
 
     def anneal(self) -> None:
-        """Sweeps of Gibbs sampling at falling temperatures, which begin at what a change at random is worth."""
+        """Make Gibbs sweeps at decreasing temperatures, starting from the mean cost of a random change."""
         task = self.task
         affordable = _tuning.ANNEALED_SHARE * task.work_of_chain / task.arrays.work_of_sweep
         n_sweeps = int(min(_tuning.MOST_ANNEALING_SWEEPS, affordable))
@@ -262,7 +264,7 @@ class _Restart:
         self._keep()
 
     def settle(self) -> None:
-        """Moves until they gain nothing, and the scale of temperatures from there on."""
+        """Make moves until they gain nothing, and set the scale of later temperatures."""
         for _ in range(_tuning.N_FIRST_DESCENTS):
             checkpoint()
             if self.work >= self.task.work_of_chain or self._move(self._some_options(), 0.0) <= 0:
@@ -271,11 +273,11 @@ class _Restart:
         self.scale = self._cost_of_change()
 
     def proceed(self, share):
-        """Disturb and improve the best labels until this share of the budget is used up."""
+        """Perturb and improve the best labels until this share of the budget is used."""
         while self.work < share * self.task.work_of_chain:
             checkpoint()
             before = self.work
-            # The kind that has found more for its work gets more.
+            # Prefer the kind of perturbation that has had more successes for its work.
             kind = int(self.won[1] * (1 + self.spent[0]) > self.won[0] * (1 + self.spent[1]))
             temperature = self.scale * _tuning.COOLEST * (_tuning.HOTTEST / _tuning.COOLEST) ** self.rng.random()
             region_key = self._key()
@@ -290,13 +292,13 @@ class _Restart:
             self.spent[kind] += self.work - before
 
     def take_over(self, labels):
-        """Take the parts of other labels that are better than one's own."""
+        """Take over the parts of other labels that are better than the chain's own."""
         self.labels[:] = labels
         self.cells = self.task.arrays.cells(self.task.unary, self.labels)
         self._keep()
 
     def climb(self) -> None:
-        """Single changes until none gains."""
+        """Make changes of single nodes until none gains."""
         while self._sweep(0.0):
             checkpoint()
         self.best[:] = self.labels
@@ -335,13 +337,13 @@ class _Restart:
         )
         self.work += work
         self.n_moves += 1
-        # As large as the budget has many of.
+        # Tables are as large as the budget allows for many moves.
         growth = 1 if work * _tuning.N_MOVES < task.work_of_chain else -1
         self.largest_table = max(min(self.largest_table + growth, task.region.largest_table), task.smallest_table)
         return gain
 
     def _keep(self):
-        """Go back to the best labels where the present ones are worse; what they gain elsewhere."""
+        """Undo changes where the current labels are worse than the best labels, and return the gain elsewhere."""
         gain, work, _ = keep_better(
             self.task.arrays, self.task.unary, self.best, self.labels, self.cells, self.workspace
         )

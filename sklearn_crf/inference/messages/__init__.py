@@ -1,1 +1,1 @@
-"""Message passing: belief propagation, tree-reweighted and sequential schemes, factors of any arity."""
+"""Message passing: belief propagation, tree-reweighted and sequential algorithms, and factors of any arity."""

@@ -1,4 +1,4 @@
-"""Belief propagation, plain and tree-reweighted: sweeps until messages converge, and what these stand for."""
+"""Belief propagation, plain and tree-reweighted: sweeps until messages converge, and results from messages."""
 
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar
@@ -48,26 +48,26 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, with_edge_weight
 
 @options
 class MessagePassing(EdgeMarginals, Inference):
-    """Base of the algorithms that update messages until they converge.
+    """Base class of the algorithms that update messages until they converge.
 
-    A subclass makes the field of a model, and says on which side the bounds of its results err.
+    A subclass builds the field of a model, and defines whether its results are upper or lower bounds.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Most sweeps; a sweep renews every message once (``"residual"``: as many messages as that on average).
+        Maximum number of sweeps; a sweep updates every message once (``"residual"``: as many messages on average).
     tol : float, default=1e-4
-        Largest change of a message that counts as none, before damping: for marginals of its probabilities, or of a
-        hundredth of their logarithms, which tell more of small ones; for labels of its scores.
+        Iterations stop when no message changes by more than this, before damping. For marginals the change is of
+        probabilities, or of a hundredth of log-probabilities, which shows changes of small ones; for labels, of scores.
     damping : float, default=0.0
-        Share of the old message that is kept, in [0, 1).
+        Weight of the old message in each update, in [0, 1).
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual"}, default="auto"
         Order of the messages. ``"sequential"``: forwards, then backwards through the nodes, which needs the
-        fewest sweeps on lattices (one, on forests). ``"blocks"``: the same within each of up to 16 blocks of
-        consecutive nodes, every second block at once, which threads can share. ``"checkerboard"``: all nodes of a
-        colour at once. ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is
-        sequential up to 20,000 nodes and on forests, above that blocks, or checkerboard where neighbours have numbers
-        so far apart that fewer than eight blocks remain. Factor graphs know the sequential one only.
+        fewest sweeps on lattices (one, on forests). ``"blocks"``: sequential within each of up to 16 blocks of
+        consecutive nodes, with every second block in parallel. ``"checkerboard"``: all nodes of a colour in parallel.
+        ``"residual"``: always the node whose input changed most, for hard problems. ``"auto"`` is sequential for up to
+        20,000 nodes and on forests. On larger graphs it is blocks, or checkerboard if the numbers of neighbours differ
+        so much that fewer than eight blocks would remain. Factor graphs only support the sequential schedule.
     """
 
     tasks = frozenset({"map", "marginals"})
@@ -79,27 +79,27 @@ class MessagePassing(EdgeMarginals, Inference):
     schedule: str = "auto"
 
     def _make_field(self, model, maximum):
-        """Field and shift of the unary rows, as :func:`~sklearn_crf.inference._field.make_field` returns them."""
+        """Return the field and the shift of unary rows, as :func:`~sklearn_crf.inference._field.make_field` does."""
         raise NotImplementedError
 
     def _bounded(self, model, field, messages, found, run):
-        """Marginals with a log-partition that is a bound where the algorithm has one."""
+        """Return marginals whose log-partition is a bound, if the algorithm has a bound."""
         return found
 
     def _schedule(self, graph):
-        """How sweeps are made."""
+        """Return the function that makes sweeps."""
         return choose_schedule(self.schedule, graph)
 
     def _extrapolates(self) -> bool:
-        """Whether sweeps are extrapolated, which takes a single fixed point."""
+        """Return whether sweeps are extrapolated, which requires a unique fixed point."""
         return False
 
     def _decoding_field(self, model, field):
-        """The field whose tables are the model's own."""
+        """Return the field with the model's original tables."""
         return field
 
     def _max_bound(self, model, state):
-        """Upper bound on the best score, from max-product messages that need not have converged."""
+        """Return an upper bound on the best score, from max-product messages that need not have converged."""
         return np.inf
 
     def _edge_marginals(self, model, edges, init, n_threads):
@@ -109,7 +109,7 @@ class MessagePassing(EdgeMarginals, Inference):
             return edge_marginals_of(field, model, messages, edges, run)
 
     def _by_factors(self, model):
-        """Whether a model is solved by ``_factor_marginals`` and ``_factor_labeling``, messages of factors."""
+        """Return whether ``_factor_marginals`` and ``_factor_labeling`` solve a model, with messages of factors."""
         return isinstance(model, FactorGraph)
 
     def _marginals(self, model, *, init=None, n_threads=1):
@@ -135,12 +135,12 @@ class MessagePassing(EdgeMarginals, Inference):
                 converged=converged,
                 state=_state(field, messages),
             )
-            # Far from a fixed point the value says nothing.
+            # Far from a fixed point the value is meaningless.
             is_bounded = found.bound is not None or (converged and not bounded)
             return found if is_bounded else self._bounded(model, field, messages, found, run)
 
     def _node_marginals(self, model, n_threads):
-        # Where tables forbid pairs, the sums over edges may be what finds that a model is infeasible.
+        # If tables forbid pairs, only the sums over edges may reveal that a model is infeasible.
         if self._by_factors(model) or model.tables.min(initial=0.0) == -np.inf:
             return super()._node_marginals(model, n_threads)
         field, _ = self._make_field(model, maximum=False)
@@ -157,7 +157,8 @@ class MessagePassing(EdgeMarginals, Inference):
             messages, n_iter, converged = self._iterate(graph, field, init, run)
             labels, failed = _decode(graph, self._decoding_field(model, field), messages)
             if failed >= 0:
-                # On a forest a dead end proves that there is no labeling, elsewhere only a node without belief does.
+                # On a forest a dead end proves that there is no labeling; on other graphs only a node without beliefs
+                # does.
                 beliefs_of(field, messages, run)
                 if graph.is_forest and converged:
                     raise infeasible_at_node(failed)
@@ -190,21 +191,21 @@ class MessagePassing(EdgeMarginals, Inference):
         return unary, unsettled
 
     def _iterate(self, graph, field, init, run):
-        """Messages, number of sweeps, converged?"""
+        """Return the messages, the number of sweeps, and whether messages have converged."""
         messages = initial_messages(field, init)
         if graph.n_edges == 0:
             return messages, 0, True
         n_iter, change, _ = self._swept(graph, field, messages, run)
         if change <= self.tol:
             if graph.is_forest:
-                # Whatever was left within the tolerance: this sweep is exact from any start.
+                # One undamped sweep from any start is exact on a forest.
                 SCHEDULES["sequential"](graph, field, messages, 0.0, self.tol, run)()
             return messages, n_iter, True
         warn_unconverged(still_changing(self, field.semiring == MAX_SCORE, change))
         return messages, self.max_iter, False
 
     def _swept(self, graph, field, messages, run):
-        """Renew messages until they settle: number of sweeps, change by the last one, and what makes sweeps."""
+        """Update messages until they converge; return the number of sweeps, the last change, and the sweep function."""
         schedule = self._schedule(graph)
         as_odds = takes_odds(field) and schedule is not SCHEDULES["residual"]
         swept = OddsField.of(field) if as_odds else field
@@ -226,7 +227,7 @@ class MessagePassing(EdgeMarginals, Inference):
 
 
 def sent_messages(algorithm, model, init=None, n_threads=1):
-    """Return the messages of belief propagation for marginals, and whether they converged."""
+    """Return the messages of belief propagation for marginals, and whether they have converged."""
     field, _ = algorithm._make_field(model, maximum=False)
     with range_runner(n_threads) as run:
         messages, _, converged = algorithm._iterate(model.graph, field, init, run)
@@ -234,7 +235,7 @@ def sent_messages(algorithm, model, init=None, n_threads=1):
 
 
 def _decode(graph, field, messages):
-    """Labels node after node along a spanning forest, so that ties are broken alike; a node at a dead end, or -1."""
+    """Label nodes along a spanning forest, so that ties are broken consistently; also return a dead end or -1."""
     order = graph.forest.order
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order), dtype=np.int32)
@@ -251,13 +252,13 @@ def _state(field, messages):
 class LoopyBP(MessagePassing):
     r"""Loopy belief propagation: sum-product for marginals, max-product for labels.
 
-    Messages are renewed until none changes by more than ``tol``,
+    Messages are updated until none changes by more than ``tol``,
 
     .. math::
         m_{s \to t}(b) \propto \sum_a \exp(u_s(a) + \theta_{st}(a, b)) \prod_{q \ne t} m_{q \to s}(a),
 
-    with a maximum in place of the sum for labels. Marginals are the normalised products of what a node or an edge
-    receives, and ``log_z`` is the Bethe approximation that a fixed point makes stationary,
+    with a maximum in place of the sum for labels. Marginals are the normalised products of the messages to a node or an
+    edge. ``log_z`` is the Bethe approximation, which is stationary at a fixed point:
 
     .. math::
         \log Z_B = \sum_s \log Z_s + \sum_{st} \log \frac{Z_{st}}{Z_s Z_t}.
@@ -268,17 +269,17 @@ class LoopyBP(MessagePassing):
         m_{F \to t}(b) \propto \sum_{y_F: y_t = b} \exp(\theta_F(y_F))
             \prod_{s \in F, s \ne t} \prod_{G \ni s, G \ne F} m_{G \to s}(y_s),
 
-    at a cost in proportion to the entries of the factor's table, whether dense, sparse, or given by counts.
+    whose cost is proportional to the number of entries of the factor's table, for dense, sparse and count tables.
 
-    On a forest the fixed point is exact. On graphs with cycles convergence is not certain, and ``log_z`` bounds
-    nothing; strong or mixed-sign interactions are where damping helps.
+    On a forest the fixed point is exact. On graphs with cycles convergence is not guaranteed, and ``log_z`` is not a
+    bound. Damping helps if interactions are strong or have mixed signs.
 
     Parameters
     ----------
     damping : float, default=0.0
-        Share of the old message that is kept, in [0, 1); on factor graphs, of its scores.
+        Weight of the old message in each update, in [0, 1); on factor graphs, of its scores.
     climb : bool, default=True
-        Whether labels are changed one node at a time in the end, as long as that gains.
+        Whether to improve the final labels by changing one node at a time while that gains.
 
     References
     ----------
@@ -329,35 +330,36 @@ class TRWMessagePassing(MessagePassing):
         \log Z \le \max_{\tau \in L} \;
             \langle \theta, \tau \rangle + \sum_s H(\tau_s) - \sum_{st} \nu_{st} I(\tau_{st})
 
-    over the local polytope, a concave problem. Messages are renewed until none changes by more than ``tol``,
+    over the local polytope, which is a concave problem. Messages are updated until none changes by more than ``tol``,
 
     .. math::
         m_{s \to t}(b) \propto \sum_a \exp\big(u_s(a) + \theta_{st}(a, b) / \nu_{st}\big)
             \frac{\prod_{q \ne t} m_{q \to s}(a)^{\nu_{qs}}}{m_{t \to s}(a)^{1 - \nu_{st}}},
 
-    with a maximum in place of the sum for labels. All edge probabilities one is belief propagation, exact on forests.
+    with a maximum in place of the sum for labels. If all edge probabilities are one, this is plain belief propagation,
+    which is exact on forests.
 
-    The fixed point is unique and its value an upper bound, whose derivatives the marginals are; but convergence is
-    not certain, except with ``schedule="convergent"``. ``log_z`` is an upper bound that holds for any messages, tight
-    at the fixed point, and so is the bound of :meth:`map` on the best score.
+    The fixed point is unique. Its value is an upper bound whose derivatives are the marginals. Convergence is not
+    guaranteed, except with ``schedule="convergent"``. ``log_z`` is an upper bound that is valid for any messages and
+    tight at the fixed point. So is the bound of :meth:`map` on the best score.
 
     Parameters
     ----------
     edge_probabilities : {"auto", "uniform", "chains", "covering"}, SpanningTrees or array-like (E,), default="auto"
-        Probability of each edge to be in a spanning tree. ``"auto"`` is that in a tree drawn uniformly from all of
-        them (effective resistances), valid on any graph. ``"uniform"`` is (nodes - 1) / edges in each component, an
-        error where that is not valid, as on graphs with a bridge. ``"chains"`` are even probabilities of chains that
-        ascend through the nodes, one half on a grid: a little less tight, and what the convergent schedule is
-        quick on. ``"covering"`` are those of the few trees that :class:`TightenBound` chooses, whose bound is then the
-        same. Those of given trees. An array is checked to lie in the spanning tree polytope.
+        Probability of each edge to be in a spanning tree. ``"auto"``: in a tree drawn uniformly from all spanning trees
+        (effective resistances), valid on any graph. ``"uniform"``: (nodes - 1) / edges in each component, an error if
+        this is invalid, as on graphs with a bridge. ``"chains"``: even probabilities of chains with ascending nodes,
+        one half on a grid; slightly less tight, but the convergent schedule is fast for them. ``"covering"``: in the
+        few trees that :class:`TightenBound` chooses, which gives an equal bound. SpanningTrees: in the given trees. An
+        array is checked to lie in the spanning tree polytope.
     damping : float, default=0.0
-        Share of the old message that is kept, in [0, 1). Strong interactions may need it. It is a share of the
-        message's logarithm.
+        Weight of the old message in each update, in [0, 1). Strong interactions may need damping. It applies to the
+        logarithm of messages.
     schedule : {"auto", "sequential", "blocks", "checkerboard", "residual", "convergent"}, default="auto"
-        Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound falls with
-        every sweep. For ``edge_probabilities="chains"`` that is the sequential order. For others it is one node after
-        the other, by the messages of :class:`NormProductBP`, with a ``state`` of that kind; on large graphs these
-        are slow.
+        Order of the messages, as in :class:`LoopyBP`. With ``"convergent"`` and without damping the bound decreases
+        with every sweep. For ``edge_probabilities="chains"`` this is the sequential order. For other probabilities it
+        processes one node after the other with the messages of :class:`NormProductBP`, whose ``state`` it returns;
+        these messages are slow on large graphs.
 
     See Also
     --------
@@ -366,26 +368,27 @@ class TRWMessagePassing(MessagePassing):
 
     Notes
     -----
-    Messages are kept raised to the power :math:`\nu`, so that a belief is a plain product. The scores are, exactly and
-    for any messages,
+    Messages are stored raised to the power :math:`\nu`, so that a belief is a plain product. For any messages, the
+    score is exactly
 
     .. math::
         \mathrm{score}(y) = \sum_s \beta_s(y_s) + \sum_{st} \nu_{st} \lambda_{st}(y_s, y_t),
 
-    an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. With constants taken out so that
+    an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. If constants are removed so that
     :math:`\sum_a \exp \beta_s(a) = 1`, the log-partition of each tree is at most
-    :math:`\sum_{st \in T} \max_{y_s} \log \sum_{y_t} \exp(\lambda_{st} + \beta_t)`, t being the end away from its root.
-    The bound is the average of that, with the worse end for each edge; at a fixed point the sums are one. For labels,
-    maxima take the place of sums.
+    :math:`\sum_{st \in T} \max_{y_s} \log \sum_{y_t} \exp(\lambda_{st} + \beta_t)`, where t is the end away from the
+    root. The bound is the average of this value, with the worse end for each edge. At a fixed point the sums are one.
+    For labels, maxima take the place of sums.
 
-    Marginals of connected graphs of more than 4,096 nodes take fewer sweeps: without damping every second is followed
-    by the combination of the latest four that another would change least if it were linear (Anderson 1965).
+    Marginals of connected graphs with more than 4,096 nodes take fewer sweeps by extrapolation. Without damping, after
+    every second sweep the latest four sweeps are combined so that the next sweep would change the combination least if
+    sweeps were linear (Anderson 1965).
 
-    Where every node passes on no more than one to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and receives no
-    more than one from earlier ones, the edge probabilities are those of chains that ascend through the nodes and
-    contain each node once on average. Their entropies bound the joint one by Shearer's inequality, though the chains
-    need not span the graph. A sequential sweep gives all chains through a node the same marginals there, one node after
-    the other, which never raises their summed log-partitions (Meltzer, Globerson, Weiss 2009).
+    Suppose that the edge probabilities of each node to later nodes, :math:`\sum_{t > s} \nu_{st} \le 1`, and to earlier
+    nodes sum to at most one. They then belong to chains with ascending nodes that contain each node once on average.
+    Entropies of the chains bound the joint entropy by Shearer's inequality, although the chains need not span the
+    graph. A sequential sweep makes the marginals of all chains through a node equal at this node, one node after the
+    other. This never raises the sum of their log-partitions (Meltzer, Globerson, Weiss 2009).
 
     References
     ----------
@@ -427,7 +430,7 @@ class TRWMessagePassing(MessagePassing):
             return (1.0 if model.edge_weight is None else model.edge_weight) / probabilities[:, None]
 
         choice = self.edge_probabilities
-        # Those of a name are the graph's alone.
+        # Probabilities chosen by name depend on the graph only.
         key = ("over edge probabilities", choice) if isinstance(choice, str) else None
         return make_field(with_edge_weight(model, key, weights), maximum, probabilities)
 
@@ -440,7 +443,7 @@ class TRWMessagePassing(MessagePassing):
 
     @property
     def joined_nodes(self) -> int:
-        # Other probabilities are those of a graph as a whole.
+        # Probabilities of other choices depend on the graph as a whole.
         choice = self.edge_probabilities
         return super().joined_nodes if isinstance(choice, str) and choice in ("chains", "covering") else 1
 
@@ -479,14 +482,14 @@ class TRWMessagePassing(MessagePassing):
             raise ValueError(f'damping must be 0 with schedule="convergent", got {self.damping!r}.')
 
     def _bounded(self, model, field, messages, found, run):
-        # A fixed point is a bound, but messages are near one at best.
+        # The value at a fixed point is a bound, but messages are only near a fixed point.
         fresh = sent_at_once(model.graph, field, messages, run)
         share = found.unary.astype(np.float64)
         terms = found.log_z_terms + rise_to_bound(field, share, messages, fresh, self._is_descent(model.graph))
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
     def _is_descent(self, graph):
-        """Whether edge probabilities are those of chains that ascend through the nodes, of which sweeps make use."""
+        """Return whether edge probabilities belong to ascending chains and sweeps exploit it."""
         return self.schedule == "convergent" and not graph.is_forest
 
     def _max_bound(self, model, state):

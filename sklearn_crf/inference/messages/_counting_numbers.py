@@ -20,10 +20,10 @@ class CountingNumbers(NamedTuple):
     Attributes
     ----------
     node : array-like of shape (N,) or float
-        :math:`c_s` of each node, or of all.
+        :math:`c_s` of each node, or one number for all nodes.
     factor : array-like of shape (E,), (F,) or float
-        :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or each factor of a
-        :class:`~sklearn_crf.models.FactorGraph`. Those of factors of one node count as their node's.
+        :math:`c_F` of each edge of a :class:`~sklearn_crf.models.PairwiseModel`, or of each factor of a
+        :class:`~sklearn_crf.models.FactorGraph`. The number of a factor of one node is added to the number of the node.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class CountingNumbers(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Counting numbers as sums of terms that are concave each (Eq. 124 of Jancsary 2012)."""
+    """Counting numbers as sums of terms that are each concave (Eq. 124 of Jancsary 2012)."""
 
     node: np.ndarray  # (N,) c_ss
     own: np.ndarray  # (F,) c_FF
@@ -54,8 +54,8 @@ class Split(NamedTuple):
 
 
 def counting_numbers_of(choice, layered, edge_probabilities):
-    """Numbers of nodes and of factors of two nodes or more, and what the approximation is of the entropy."""
-    # returns node: (N,), by place, not by node, factor: (F,)
+    """Return counting numbers of nodes and of factors with several nodes, and which bound on the entropy they give."""
+    # returns: node: (N,), by position, not by node, factor: (F,)
     layers = layered.layers
     degree = np.diff(layers.node_ptr)
     factor = np.ones(layers.n_factors)
@@ -75,7 +75,7 @@ def counting_numbers_of(choice, layered, edge_probabilities):
         )
     node, factor = _checked(layered, *choice)
     covered = node + _sums_at_nodes(layers, np.repeat(factor, layers.arity))
-    # Shearer's inequality: entropies of sets that cover every node at least once add up to the joint one or more.
+    # Shearer's inequality: entropies of sets that cover every node at least once sum to at least the joint entropy.
     is_bound = np.all(node >= 0) and np.all(covered >= 1 - 1e-9)
     return node, factor, "upper" if is_bound else None
 
@@ -110,7 +110,7 @@ def _checked(layered, node, factor):
 
 
 def _tree_probabilities(layered, edge_probabilities):
-    """Probability of each factor to be in a spanning tree of the graph that they are the edges of."""
+    """Return the probability of each factor to be in a spanning tree of the graph whose edges are the factors."""
     model, layers = layered.model, layered.layers
     if layers.arity.max(initial=0) > 2:
         return _forest_probabilities(layered)
@@ -127,7 +127,7 @@ def _tree_probabilities(layered, edge_probabilities):
 
 
 def _forest_probabilities(layered):
-    """Shares of the factors in largest sets without cycles, each of which favours those with the least so far."""
+    """Return the shares of factors in maximal sets without cycles, each of which favours factors in few sets so far."""
     model = layered.model
     scopes = [model.scope[model.scope_ptr[f] : model.scope_ptr[f + 1]].tolist() for f in layered.factors]
     counts, n_forests = np.zeros(len(scopes), dtype=np.int64), 0
@@ -152,12 +152,13 @@ def _root(parent, node):
 
 
 def split_counting_numbers(layered, node, factor):
-    r"""Write counting numbers by terms that are concave in the marginals.
+    r"""Split counting numbers into terms that are concave in the marginals.
 
     .. math::
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
-    with all terms not negative, and the smallest :math:`c_{FF}` as large as it can be: messages move by it.
+    with non-negative terms. The smallest :math:`c_{FF}` is made as large as possible, because it limits the step of
+    messages.
     """
     # node: (N,); factor: (F,)
     layers = layered.layers

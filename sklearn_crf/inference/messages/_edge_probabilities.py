@@ -1,4 +1,4 @@
-"""Probabilities of edges to be in a spanning tree: by the name of their distribution, of trees, or given."""
+"""Probabilities of edges to be in a spanning tree, by name, from trees, or as given."""
 
 from functools import partial
 
@@ -23,13 +23,14 @@ _EDGE_PROBABILITIES = {
 
 
 def edge_probabilities_of(graph, choice):
-    """Edge probabilities by name, of trees or as they are given: valid and positive, (E,) float64."""
+    """Return valid and positive edge probabilities, (E,) float64, for a name, trees or an array."""
     if isinstance(choice, str):
         if choice not in _EDGE_PROBABILITIES:
             raise ValueError(
                 f'edge_probabilities must be "auto", "uniform", "chains", "covering" or an array, got {choice!r}.'
             )
-        # Training runs inference on the same graphs hundreds of times, and a factorisation takes longer than a sweep.
+        # Cached, because training runs inference on a graph hundreds of times, and a factorisation takes longer than a
+        # sweep.
         return graph.keep(("edge probabilities", choice), partial(_made_probabilities, choice, graph))
     if isinstance(choice, SpanningTrees):
         if not np.array_equal(choice.graph.edges, graph.edges):

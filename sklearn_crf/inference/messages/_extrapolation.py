@@ -1,4 +1,4 @@
-"""Extrapolation of sweeps over messages to the point that they converge to: which models gain by it."""
+"""Extrapolation of message sweeps towards their fixed point."""
 
 import numpy as np
 
@@ -7,13 +7,13 @@ from sklearn_crf.inference._field import MAX_SCORE, SUM_PROBABILITY, Field
 from sklearn_crf.inference.messages import _tuning
 from sklearn_crf.kernels.messages.extrapolation import SweepExtrapolation, extrapolate
 
-# Messages as vectors of numbers on which sweeps are nearly linear, as the kernel numbers them.
+# Representations of messages in which sweeps are nearly linear, as numbered in the kernel.
 _LOG_ODDS, _PROBABILITIES, _SCORES = range(3)
 
 
 def extrapolation_of(graph: Graph, field: Field, values: np.ndarray, as_odds: bool) -> SweepExtrapolation | None:
-    """Extrapolation of sweeps, or None where it gains little or there may be no single point ahead."""
-    # values: as sweeps write them, log-odds where as_odds, else probabilities or scores
+    """Return an extrapolation of sweeps, or None if it gains little or the fixed point may not be unique."""
+    # values: as written by sweeps: log-odds if as_odds, otherwise probabilities or scores
     n_messages, n_columns = len(field.neighbor), field.tables.shape[3]
     size = n_messages if as_odds else n_messages * n_columns
     if not is_large(graph) or field.semiring == MAX_SCORE:
@@ -27,11 +27,11 @@ def extrapolation_of(graph: Graph, field: Field, values: np.ndarray, as_odds: bo
 
 
 def is_large(graph: Graph) -> bool:
-    """Return whether sweeps over a graph are extrapolated: it is connected, has cycles and many nodes."""
+    """Return whether sweeps over a graph are extrapolated: it must be connected, have cycles and many nodes."""
     return graph.n_nodes >= _tuning.FEWEST_NODES and graph.n_components == 1 and not graph.is_forest
 
 
 def sweep_plan() -> tuple[int, int, int, float, float]:
-    """Return how many sweeps are combined and when, as the kernel takes it."""
+    """Return how many sweeps are combined and when, in the form that the kernel expects."""
     every = _tuning.SWEEPS_COMBINED, _tuning.FIRST_SWEEPS, _tuning.SWEEPS_BETWEEN
     return *every, _tuning.RIDGE, _tuning.LARGEST_GROWTH

@@ -1,4 +1,4 @@
-"""A factor graph made ready for messages: scopes in the order of the nodes, tables as paths through layers."""
+"""Factor graphs prepared for messages: scopes in the order of nodes, tables as paths through layers."""
 
 from typing import NamedTuple
 
@@ -17,23 +17,23 @@ from sklearn_crf.models import (
     states_of_cells,
 )
 
-# As the kernels number it: a sparse table of which sums are those of probabilities.
+# Kind of table in the kernels: a sparse table whose sums are sums of probabilities.
 _SPARSE_SUMS = 3
 
-# Of the leaves of such a table, where the best has one: far above the least number there is.
+# Smallest weight of the leaves of such a table, whose largest weight is 1; far above the smallest number.
 _LEAST_WEIGHT = 1e-100
 
 
 class FactorLayers(NamedTuple):
-    """The arrays that the kernels of factor messages take. Only factors of two nodes or more are in them."""
+    """Arrays for the kernels of factor messages; they only contain factors with at least two nodes."""
 
     maximum: bool
-    n_columns: int  # K, at least the two symbols of a count table
+    n_columns: int  # K, at least two for the symbols of a count table
     n_states: np.ndarray  # (N,) int32
     node_ptr: np.ndarray  # (N + 1,) int64
     node_slots: np.ndarray  # (n_slots,) int32
     slot_ptr: np.ndarray  # (F + 1,) int64
-    slot_node: np.ndarray  # (n_slots,) int32, ascending in a factor
+    slot_node: np.ndarray  # (n_slots,) int32, ascending within a factor
     slot_factor: np.ndarray  # (n_slots,) int32
     table: np.ndarray  # (F,) int32
     scale: np.ndarray  # (F,) float64
@@ -58,14 +58,14 @@ class FactorLayers(NamedTuple):
         return np.diff(self.slot_ptr)
 
     def for_sums(self, scale):
-        """The same with scores to be multiplied by numbers for each factor, exponentiated where a table has one."""
+        """Return layers with scores times a factor's scale, exponentiated if a table's factors have one scale."""
         least, most = np.full((2, len(self.kind)), [[np.inf], [-np.inf]])
         np.minimum.at(least, self.table, scale)
         np.maximum.at(most, self.table, scale)
         length = np.diff(self.leaf_ptr)
         with np.errstate(invalid="ignore"):
             scores = self.leaf * np.repeat(np.where(least == most, least, np.nan), length)
-            # Every table has a leaf.
+            # reduceat is safe, because every table has a leaf.
             shift = np.maximum.reduceat(scores, self.leaf_ptr[:-1]) if len(length) else np.zeros(0)
             weight = np.exp(scores - np.repeat(shift, length))
         shift[np.isneginf(shift)] = np.nan
@@ -73,24 +73,24 @@ class FactorLayers(NamedTuple):
         return self._replace(maximum=False, scale=scale, kind=kind, leaf_weight=weight, leaf_shift=shift)
 
     def _is_narrow(self, weight: np.ndarray) -> np.ndarray:
-        """Whether all leaves of a table count."""
+        """Return whether all leaves of each table are large enough to count."""
         least = np.minimum.reduceat(weight, self.leaf_ptr[:-1]) if len(self.kind) else np.zeros(0)
-        # NaN, where factors of a table differ in scale, is not.
+        # False for NaN, which marks tables whose factors differ in scale.
         return least > _LEAST_WEIGHT
 
 
 class LayeredModel:
-    """A factor graph in layers, its nodes in an order in which messages do well.
+    """A factor graph in layers, with its nodes in an order that suits messages.
 
-    That is the order they have, component after component, or on forests the one from roots to leaves, in which two
-    sweeps are exact and labels can be read off one by one.
+    The order is the original order, component by component. On forests it leads from the roots to the leaves; then two
+    sweeps are exact, and labels can be determined one by one.
     """
 
-    # layers: with maxima off and scales of one; order: (N,), node of the model at each place; constant: what factors
-    # without nodes say; graph: of a pairwise model
-    # components: (n_components, 2) int32, first place of each component, and the one behind its last
-    # factors: (F,), numbers of the factors of two nodes or more, in the order of ``layers``: by arity
-    # node_scores: (N, K) float64, what smaller factors say of each place's states, -inf past their number
+    # layers: with maximum False and scales of one; order: (N,), node of the model at each position; constant: sum of
+    # the scores of factors without nodes; graph: of a pairwise model
+    # components: (n_components, 2) int32, first position of each component, and the position after its last one
+    # factors: (F,), indices of the factors with at least two nodes, in the order of ``layers``: by arity
+    # node_scores: (N, K) float64, scores of single-node factors by position, -inf beyond a node's number of states
 
     def __init__(self, model):
         self.graph = None if isinstance(model, FactorGraph) else model.graph
@@ -124,28 +124,28 @@ class LayeredModel:
         return scores
 
     def _by_state(self):
-        """Factors of one node that has a state, and these nodes, for each state."""
+        """Yield, for each state, the single-node factors whose node has the state, their nodes, and the state."""
         factors, nodes = self._unary
         for a in range(self.model.n_columns):
             has = self.model.n_states[nodes] > a
             yield factors[has], nodes[has], a
 
     def in_order_of_nodes(self, values: np.ndarray) -> np.ndarray:
-        """Rows of places as rows of the model's nodes, without padded states."""
+        """Convert rows by position to rows by node of the model, without padded states."""
         result = np.empty_like(values)
         result[self.order] = values
         return np.ascontiguousarray(result[:, : self.model.n_columns]) if values.ndim == 2 else result
 
     def terms(self, values: np.ndarray) -> np.ndarray:
-        """Share of each node in ``log_z``, from those of places; constants count for the first node."""
+        """Return the share of each node in ``log_z``, given shares by position; constants count for the first node."""
         terms = self.in_order_of_nodes(values)
         terms[:1] += self.constant
         return terms
 
     def statistics(self, unary: np.ndarray, leaves: np.ndarray) -> FactorStatistics:
-        """Derivative by the scores of the model."""
+        """Return the derivative by the scores of the model."""
         # unary: (N, K), marginals of the model's nodes
-        # leaves: (n_leaves,), summed beliefs of joint states, where the paths of ``layers`` end
+        # leaves: (n_leaves,), summed beliefs of joint states, at the ends of the paths of ``layers``
         model = self.model
         log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
         stored = self._leaf_cell >= 0
@@ -160,19 +160,19 @@ class LayeredModel:
 
 
 def _runs(numbers: np.ndarray) -> np.ndarray:
-    """Starts of runs of one number, and the end."""
+    """Return the start and the end of each run of equal numbers."""
     ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], len(numbers) > 0)) + 1
     return np.stack((np.append(0, ends)[:-1], ends), axis=1).astype(np.int32)
 
 
 def is_forest_of_factors(model):
-    """Whether no cycle leads through nodes and factors: as many ends of factors as a forest of both has edges."""
+    """Return whether no cycle leads through nodes and factors, by counting the edges of their bipartite graph."""
     arity = model.arity[model.arity >= 2]
     return int(arity.sum()) == model.n_nodes + len(arity) - model.n_components
 
 
 def _from_roots(model, factors):
-    """Nodes from the roots on, those of a component together."""
+    """Return nodes in an order from the roots to the leaves, component by component."""
     n_nodes, arity = model.n_nodes, model.arity[factors]
     owner = np.repeat(np.arange(len(factors)), arity) + n_nodes
     ends = model.scope[_ranges(model.scope_ptr[factors], arity)]
@@ -190,13 +190,13 @@ def _from_roots(model, factors):
 
 
 def _ranges(starts, lengths):
-    """``arange(start, start + length)`` of each pair, one after the other."""
+    """Return the concatenation of ``arange(start, start + length)`` for all pairs."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 class _Tables:
-    """Tables in layers as they come up: each (table, order of its nodes) once."""
+    """Collection of tables in layers, in which each pair of a table and an order of its nodes appears once."""
 
     def __init__(self, model):
         self.model = model
@@ -204,7 +204,7 @@ class _Tables:
         self.n_children = 0
 
     def add(self, table, shape, axes):
-        """Lay out a table over nodes of this shape, read in the order ``axes``."""
+        """Add the layers of a table over nodes with this shape, read in the order ``axes``, and return its index."""
         model, kind = self.model, self.model.table_kind[table]
         start, stop = model.table_ptr[table : table + 2]
         self.kind.append(kind)
@@ -229,9 +229,9 @@ class _Tables:
 
 
 def _prefix_tree(states):
-    """Distinct beginnings of sorted joint states, and one more for whatever is not among them, layer by layer."""
-    # returns sizes: positions before each node; children: for each node, where the children of each position begin
-    # and end, then the state that leads to each child, then the position whose child it is
+    """Build a prefix tree of sorted joint states, layer by layer, with an extra position for unlisted prefixes."""
+    # returns: sizes: number of positions before each node; children: for each node, the start and end of each
+    # position's children, then the state that leads to each child, then the parent position of each child
     n_listed, arity = states.shape
     first = np.ones(n_listed, dtype=bool)
     number, count, sizes, children = np.zeros(n_listed, dtype=np.int64), 1, [], []
@@ -251,7 +251,7 @@ def _prefix_tree(states):
 
 
 def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
-    """Layers of the factors of two nodes or more, and for each leaf the cell of its score (-1 - t: default of t)."""
+    """Return the layers of all factors with several nodes, and the cell of each leaf (-1 - t: default of table t)."""
     tables = _Tables(model)
     table_of, arities, slot_node, n_before, child_ptr = [], [], [], [], []
     for factors, scope in model.by_arity():
@@ -305,7 +305,7 @@ def _layers_of(model: FactorGraph, place: np.ndarray) -> tuple:
 
 
 def _positions(model, tables, ids, number, shape):
-    """Positions before each node of factors of one arity; of sparse tables one more, for the scale of the others."""
+    """Return the number of positions before each node of factors of one arity; sparse tables have an extra position."""
     n_before = np.ones(shape.shape, dtype=np.int64)
     kind = model.table_kind[ids]
     dense, count = kind == DENSE, kind == COUNT

@@ -1,4 +1,4 @@
-"""Messages of a factor graph for given counting numbers, those of belief propagation among them: sweeps and results."""
+"""Messages on factor graphs for given counting numbers, including belief propagation: sweeps and results."""
 
 from typing import NamedTuple
 
@@ -22,18 +22,18 @@ class FactorMessages(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Counting numbers as the kernels take them."""
+    """Counting numbers in the form that the kernels expect."""
 
     unit: float  # temperature, or 1 for maxima
     node_scores: np.ndarray  # (N, K)
-    node: np.ndarray  # (N,) c_ss plus the c_FF of its factors
-    own: np.ndarray  # (F,) c_FF
-    toward: np.ndarray  # (n_slots,) c_FF + c_sF
-    cross_ptr: np.ndarray  # (n_slots,) -1 where all c_sF of a factor are 0
+    node: np.ndarray  # (N,), c_ss plus the c_FF of the node's factors
+    own: np.ndarray  # (F,), c_FF
+    toward: np.ndarray  # (n_slots,), c_FF + c_sF
+    cross_ptr: np.ndarray  # (n_slots,), -1 if all c_sF of a factor are 0
 
 
 def initial_messages(shape, cross_size, init):
-    """Uniform messages, or those of a former result."""
+    """Return uniform messages, or the messages of an earlier result."""
     if init is None:
         return np.zeros(shape), np.zeros(cross_size)
     if not isinstance(init, FactorMessages):
@@ -51,10 +51,10 @@ def initial_messages(shape, cross_size, init):
 
 
 class Reader:
-    """Positions of the paths through all factors, and labels that are read off them."""
+    """Positions of the paths through all factors, and labels that are determined from them."""
 
     # unit: temperature, or 1 for maxima; own: (F,), c_FF; conditional: (n_slots,), c_sF; node: (N,) or None, c_ss
-    # layers: with the scales of ``own`` plus ``conditional``, and sums or maxima
+    # layers: for sums or maxima, with scales for the sums of ``own`` and ``conditional``
 
     def __init__(self, layered, layers, unit, own, conditional, node=0.0):
         own_of_slot = own[layers.slot_factor]
@@ -69,11 +69,11 @@ class Reader:
         self.work = np.empty((4 + largest_degree) * layers.n_columns + largest_table + 1)
 
     def read(self, messages: np.ndarray, cross: np.ndarray, beliefs: np.ndarray) -> None:
-        """Make ready for a sweep forwards, and for labels."""
+        """Prepare for a forward sweep, and for labels."""
         read_factors(self.layers, self.numbers, messages, cross, beliefs, self.left, self.right, self.work)
 
     def labels(self, beliefs: np.ndarray) -> tuple:
-        """Labels node after node, and the model's number of a node at a dead end, or -1."""
+        """Determine labels node by node; return them and the model's index of a node at a dead end, or -1."""
         layered = self.layered
         labels = np.zeros(len(layered.order), dtype=np.int32)
         failed = decode_factors(self.layers, layered.node_scores, beliefs, self.left, self.right, labels, self.work)
@@ -81,11 +81,11 @@ class Reader:
 
 
 class MessageRun:
-    """Current messages."""
+    """Current messages, with the sweeps that update them."""
 
-    # split: terms of the counting numbers; those of nodes may be negative, at the price of convergence
-    # tol: largest change of a message in an iteration after which its component rests: it needs no more iterations,
-    # and ends at no other messages, than if it were alone
+    # split: terms of the counting numbers; terms of nodes may be negative, but convergence is then not guaranteed
+    # tol: a component rests once no message changes by more than this in an iteration, so that the number of its
+    # iterations and its final messages do not depend on other components
 
     def __init__(self, layered, split, temperature, init, damping=0.0, tol=-1.0):
         layers = layered.layers
@@ -105,7 +105,7 @@ class MessageRun:
         self.reader.read(self.messages, self.cross, self.beliefs)
 
     def iterate(self) -> float:
-        """A sweep forwards and one back; the largest change of a message in them."""
+        """Make a forward and a backward sweep, and return the largest change of a message."""
         reader, changes = self.reader, np.zeros(len(self.moving))
         for direction in (1, -1):
             failed = sweep(
@@ -131,27 +131,27 @@ class MessageRun:
         return float(changes.max(initial=0.0))
 
     def lower(self) -> float:
-        """An iteration; what the bound fell by."""
+        """Make an iteration and return the decrease of the bound."""
         before = self.bound
         self.iterate()
         return before - self.bound
 
     @property
     def state(self):
-        """To warm-start another run."""
+        """State for a warm start of another run."""
         return FactorMessages(self.messages, self.cross[:-1])
 
     def labels(self) -> np.ndarray:
-        """Labels read off the messages."""
+        """Return labels determined from the messages."""
         return self.labels_and_dead_end()[0]
 
     def labels_and_dead_end(self) -> tuple:
-        """Labels, and a node that is left no state by the labels before it, or -1."""
+        """Return labels, and a node that earlier labels leave without a state, or -1."""
         self.reader.read(self.messages, self.cross, self.beliefs)
         return self.reader.labels(self.beliefs)
 
     def marginals(self, **fields):
-        """The marginals of the model's own type."""
+        """Return the marginals in the model's own type."""
         layered, reader = self.layered, self.reader
         leaves = np.zeros(len(self.layers.leaf))
         failed = leaf_statistics(
@@ -172,16 +172,16 @@ class MessageRun:
 
 
 def marginals_of(layered, beliefs, leaves, values, **fields):
-    """The marginals of the model's own type, from those of places and leaves."""
-    # leaves: (n_leaves,); values: (N,), what places add to ``log_z``; **fields: the other fields of the result
-    # beliefs: (N, K), probabilities of the states of places
+    """Return the marginals in the model's own type, given values of positions and leaves."""
+    # leaves: (n_leaves,); values: (N,), shares of positions in ``log_z``; **fields: further fields of the result
+    # beliefs: (N, K), probabilities of the states by position
     unary = layered.in_order_of_nodes(beliefs)
     terms = layered.terms(values)
     return marginals_by_factors(layered.source, terms, unary, *layered.statistics(unary, leaves), **fields)
 
 
 def _cross_places(layers, conditional):
-    """Place of each slot's scores of the other slots of its factor, and the number of scores in all."""
+    """Return the start of each slot's scores of the other slots in its factor, and the total number of scores."""
     used = np.bincount(layers.slot_factor, weights=conditional, minlength=layers.n_factors) > 0
     length = np.where(used, layers.arity, 0)[layers.slot_factor] * layers.n_columns
     starts = np.concatenate(([0], np.cumsum(length))).astype(np.int64)
@@ -189,15 +189,15 @@ def _cross_places(layers, conditional):
 
 
 def bethe_marginals(algorithm, model, init):
-    """Marginals of a factor graph by belief propagation."""
-    # algorithm: with ``max_iter``, ``tol`` and ``damping``
+    """Compute marginals of a factor graph by belief propagation."""
+    # algorithm: has ``max_iter``, ``tol`` and ``damping``
     run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 1, init)
     bound = "exact" if run.layered.is_forest else None
     return run.marginals(bound=bound, n_iter=n_iter, converged=converged)
 
 
 def bethe_labeling(algorithm, model, init):
-    """Labels of a factor graph by max-product belief propagation."""
+    """Compute labels of a factor graph by max-product belief propagation."""
     run, n_iter, converged = _propagated(algorithm, LayeredModel(model), 0, init)
     labels, dead_end = run.labels_and_dead_end()
     is_forest = run.layered.is_forest
@@ -208,9 +208,9 @@ def bethe_labeling(algorithm, model, init):
 
 
 def run_over_forest(layered, temperature, init):
-    """Messages of belief propagation that are exact where factors and nodes form no cycle."""
+    """Return messages of belief propagation, which are exact if factors and nodes form no cycle."""
     run = MessageRun(layered, _bethe_split(layered), temperature, init)
-    # From the leaves to the roots and back, and each node once more.
+    # From the leaves to the roots and back, then once more for every node.
     run.iterate()
     run.iterate()
     return run
@@ -222,7 +222,7 @@ def _bethe_split(layered: LayeredModel) -> Split:
 
 
 def _propagated(algorithm, layered, temperature, init):
-    """Messages by the counting numbers of the Bethe approximation, number of iterations, converged?"""
+    """Send messages with Bethe counting numbers; return them, the iterations, and whether they have converged."""
     if layered.is_forest:
         return run_over_forest(layered, temperature, init), 2, True
     run = MessageRun(layered, _bethe_split(layered), temperature, init, algorithm.damping, algorithm.tol)
@@ -236,7 +236,7 @@ def _propagated(algorithm, layered, temperature, init):
 
 
 def still_changing(algorithm, maximum, change):
-    """Return the warning of messages that have not converged."""
+    """Return the warning for messages that have not converged."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} sweeps"
     if np.isinf(change):
         return f"{stopped}, in the last of which messages still ruled out states: raise max_iter."

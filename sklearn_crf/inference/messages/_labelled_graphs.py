@@ -1,4 +1,4 @@
-"""Labelled graphs whose messages one kernel call renews until they stand still."""
+"""Losses of labelled graphs, whose messages one kernel call updates until they converge."""
 
 from math import ceil
 from typing import Any, NamedTuple
@@ -17,20 +17,20 @@ from sklearn_crf.kernels.factors import range_of_tables
 from sklearn_crf.kernels.messages.graph_risk import risk_of_graphs
 from sklearn_crf.models import EdgeLayout, are_potts
 
-# Places of messages in the rows of the kernel.
+# Columns of the addresses of given and of found messages in the kernel's rows.
 _GIVEN, _FOUND = 17, 18
 
 
 class LinearScores(NamedTuple):
-    """What features of nodes and of edges are multiplied with, in the precision of features."""
+    """Weights of the features of nodes and of edges, in the precision of the features."""
 
-    weights: np.ndarray  # (C, F): C is one for two classes, whose scores are differences
-    intercept: np.ndarray  # (C,) or empty
+    weights: np.ndarray  # (C, F); C is one for two classes, which use differences of scores
+    intercept: np.ndarray  # (C,), or empty
     tables: np.ndarray  # (T, R, K, K)
 
     @classmethod
     def of(cls, potentials: Any, coef: np.ndarray, dtype: np.dtype) -> "LinearScores":
-        """Return those of linear potentials at some weights."""
+        """Return the scores of linear potentials for given weights."""
         weights = potentials.unpack(np.asarray(coef, dtype=np.float64))
         intercept = weights.intercept[0] if potentials.fit_intercept else np.zeros(0)
         each = weights.coef[0], intercept, potentials.form.expand(weights.edge_coef)
@@ -38,15 +38,15 @@ class LinearScores(NamedTuple):
 
 
 class ExcessOverLabels(NamedTuple):
-    """What the kernel found of some batches."""
+    """Losses and derivatives that the kernel computed for some batches."""
 
-    sums: np.ndarray  # (n_sums,) of the batches that did not fail
-    settled: list  # numbers of these batches
-    messages: list  # of each, as warm starts are kept
+    sums: np.ndarray  # (n_sums,), over the batches that did not fail
+    settled: list  # indices of these batches
+    messages: list  # messages of each of these batches, as stored for warm starts
 
 
 class LabelledGraphs:
-    """Batches of labelled graphs with cycles and dense features, as the kernel reads them."""
+    """Batches of labelled graphs with cycles and dense features, in the form that the kernel expects."""
 
     def __init__(self, batches: list[Batch], edges: list[EdgeLayout | None], algorithm: MessagePassing) -> None:
         self.batches = {}
@@ -65,14 +65,14 @@ class LabelledGraphs:
         max_iter: int,
         n_threads: int,
     ) -> ExcessOverLabels:
-        """Return losses, and their derivatives, of batches whose messages settle; starts may be None."""
+        """Return losses and derivatives of the batches whose messages converge; starts may be None."""
         n_types, n_features, n_classes, _ = scores.tables.shape
         spread = np.empty(n_types * n_features)
         range_of_tables(scores.tables.reshape(len(spread), -1), spread)
-        # Those that were kept as scores say that probabilities were no way.
+        # Messages that were stored as scores could not be represented as probabilities.
         given = [None if each is None or each.as_scores else each.values for each in starts]
         given = [None if each is None else np.ascontiguousarray(each, dtype=self.dtype) for each in given]
-        # New ones: what is given is not changed where messages do not settle.
+        # New arrays, because given messages must not change if messages do not converge.
         messages = [np.empty((2 * self.batches[i].n_edges, n_classes), self.dtype) for i in chosen]
         layout = [self.batches[i].rows(k, self._nodes_of_block) for k, i in enumerate(chosen)]
         rows, examples, weight, blocks = (list(part) for part in zip(*layout, strict=True))
@@ -94,7 +94,7 @@ class LabelledGraphs:
 
 
 class _GraphArrays:
-    """What the kernel reads of a batch: arrays, which stay where they are."""
+    """Arrays of a batch for the kernel, which reads them at their addresses."""
 
     def __init__(self, batch: Batch, edges: EdgeLayout, algorithm: MessagePassing) -> None:
         example, graph = batch.example, batch.example.graph
@@ -123,7 +123,7 @@ class _GraphArrays:
         self._node_ptr = node_ptr
 
     def __getstate__(self) -> dict[str, Any]:
-        # Copies, which may be in other processes, have other addresses.
+        # Exclude addresses, because copies, possibly in other processes, have other addresses.
         return {name: value for name, value in self.__dict__.items() if name != "_row"}
 
     @cached_property
@@ -133,7 +133,7 @@ class _GraphArrays:
         return np.array([*addresses, n_kinds, 0, 0, self.n_edges, self._largest_degree, self._is_large], dtype=np.int64)
 
     def rows(self, number: int, nodes_of_block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the row of the batch, those of its examples with their weights, and where blocks of these begin."""
+        """Return the kernel's row of the batch, rows and weights of its examples, and the starts of blocks of them."""
         self._examples[:, 0] = number
         wanted = np.arange(0, self.n_nodes, nodes_of_block)
         blocks = np.unique(np.searchsorted(self._node_ptr[:-1], wanted))
@@ -141,7 +141,7 @@ class _GraphArrays:
 
 
 def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
-    """Kind of each edge, and type and weight of each kind, if so few have tables that each example can make all."""
+    """Return the kind of each edge, and type and weight of each kind, or None if there are too many kinds."""
     if divided.shape[1] == 1:
         pairs, kind = np.unique(np.column_stack((edge_type, divided)), axis=0, return_inverse=True)
         if 2 * len(pairs) * n_examples <= len(edge_type):
@@ -151,7 +151,7 @@ def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple
 
 
 def are_settled_together(batch: Batch, algorithm: MessagePassing) -> bool:
-    """Return whether a batch holds labelled graphs with cycles whose sweeps are sequential."""
+    """Return whether a batch contains labelled graphs with cycles whose sweeps are sequential."""
     example, graph = batch.example, batch.example.graph
     if example.has_factors or example.n_states is not None or not example.stores_edges or graph.is_forest:
         return False

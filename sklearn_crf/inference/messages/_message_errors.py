@@ -1,4 +1,4 @@
-"""Labels of a window by message passing that are certain whatever the rest of the graph sends into it."""
+"""Labels of a window by message passing, with proofs that the rest of the graph cannot change them."""
 
 from typing import NamedTuple
 
@@ -13,19 +13,19 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessa
 from sklearn_crf.inference.messages._edge_probabilities import edge_probabilities_of
 from sklearn_crf.models import PairwiseModel, clamped
 
-# Exponentials of larger numbers are approximated from above.
+# For larger numbers, exponentials are replaced by an upper bound.
 _LARGE = 30.0
 
 
 class WindowLabels(NamedTuple):
-    """Labels of a window."""
+    """Labels of a window, with a mask of certain labels."""
 
     labels: np.ndarray  # (N,)
-    certain: np.ndarray  # (N,) bool: those at every fixed point of the messages of the whole graph
+    certain: np.ndarray  # (N,) bool, True for labels at every fixed point of the messages of the whole graph
 
 
 def bounds_messages(inference: Inference) -> bool:
-    """Whether errors of the messages of an inference can be bounded: not where those of edges depend on far ones."""
+    """Return whether message errors can be bounded; edge probabilities must then depend on near edges only."""
     is_local = isinstance(inference, TRWMessagePassing) and inference.edge_probabilities == "chains"
     return (isinstance(inference, LoopyBP) or is_local) and getattr(inference, "schedule", "") != "convergent"
 
@@ -33,13 +33,14 @@ def bounds_messages(inference: Inference) -> bool:
 def labels_between(
     inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
 ) -> WindowLabels:
-    r"""Labels of two states whose edges prefer equal ones, by belief propagation between two extremes.
+    r"""Label a window of a two-state model with attractive edges, by belief propagation between two extremes.
 
-    What a node sends then grows with what it receives. Messages that begin with the least that edges can send, and with
-    all nodes that receive unknown messages in the first state, never pass those of any fixed point of the whole graph;
-    and the same the other way round. Nodes with one label in both cases have that label.
+    If edges prefer equal states, the messages that a node sends increase with the messages it receives. Start with the
+    smallest messages that edges can send, and fix all nodes that receive unknown messages to the first state. Messages
+    then never exceed those of any fixed point of the whole graph. The opposite holds for the other extreme. Nodes with
+    equal labels in both cases have this label at every fixed point.
     """
-    # outside: (N,) bool, nodes that receive messages that are not known
+    # outside: (N,) bool, nodes that receive unknown messages
     low, high = (
         _labels(
             inference,
@@ -59,8 +60,8 @@ def labels_between(
 def labels_with_errors(
     inference: Inference, model: PairwiseModel, outside: np.ndarray, *, maximum: bool, n_threads: int
 ) -> WindowLabels:
-    """Labels whose beliefs lead by more than unknown messages to some nodes can change: any number of states."""
-    # outside: (N,) bool, nodes that receive messages that are not known
+    """Label a window with any number of states; labels are certain if unknown messages cannot change them."""
+    # outside: (N,) bool, nodes that receive unknown messages
     labels, state = _labels(inference, model, maximum, n_threads)
     with np.errstate(divide="ignore"):
         messages = state.values if state.as_scores else np.log(state.values)
@@ -72,7 +73,7 @@ def labels_with_errors(
 
 
 def _labels(inference, model, maximum, n_threads, init=None):
-    """Labels, and the messages."""
+    """Return the labels and the messages of an inference."""
     if maximum:
         found = inference.map(model, init=init, n_threads=n_threads)
         return found.labels, found.state
@@ -81,7 +82,7 @@ def _labels(inference, model, maximum, n_threads, init=None):
 
 
 def _extreme_messages(model, state, maximum):
-    """Messages of nodes that are certain of a state."""
+    """Return the messages of nodes that are certain of a state."""
     slot_of_half_edge = np.argsort(model.graph.incidence.half_edge)
     scores = np.empty((2 * model.graph.n_edges, model.n_columns), dtype=model.dtype)
     for edges, tables in table_blocks(model):
@@ -96,39 +97,39 @@ def _extreme_messages(model, state, maximum):
 
 
 class BeliefErrors(NamedTuple):
-    """Beliefs of a window, and bounds on their errors."""
+    """Beliefs of a window, with bounds on their errors."""
 
-    beliefs: np.ndarray  # (N, K) float64, logarithms up to a constant of each node
-    # (N,): most that a difference of two entries of the row can be off, at any fixed point of the whole
+    beliefs: np.ndarray  # (N, K) float64, log-beliefs up to a constant for each node
+    # (N,): bound on the error of differences between two entries of a row, at any fixed point of the whole graph
     errors: np.ndarray
 
     @property
     def certain(self):
-        """Nodes whose largest belief is the largest at every fixed point of the whole, (N,) bool."""
+        """Mask (N,) of the nodes whose largest belief is the largest at every fixed point of the whole graph."""
         highest = np.partition(self.beliefs, -2, axis=1)
         return highest[:, -1] - highest[:, -2] > self.errors
 
 
 def belief_errors(model, messages, outside, probabilities, *, maximum):
-    r"""Bounds on what unknown messages to some nodes change in the beliefs of others.
+    r"""Bound the changes of beliefs that unknown messages to some nodes can cause.
 
-    The error of a message is the range of what its logarithm is off by, which constants do not change. With
-    :math:`p_b(a)` the share of state a in what is sent for state b, and :math:`t_{st}` the largest total variation
-    between two of these,
+    The error of a message is the range of the error of its logarithm, which constants do not affect. Let
+    :math:`p_b(a)` be the share of state a in the message for state b, and :math:`t_{st}` the largest total variation
+    distance between two of these distributions. Then
 
     .. math::
         \delta_{s \to t} \le \nu_{st} \log\bigl(1 + t_{st} (e^{\delta} - 1)\bigr), \qquad
         \delta = \sum_{q \ne t} \delta_{q \to s} + (1 / \nu_{st} - 1) \, \delta_{t \to s}
 
-    for sums. For maxima it is :math:`\nu_{st} \max(0, \delta - g_{st})`, if one state is the best for all b, by
-    :math:`g_{st}` or more. No error is larger than the tables allow, whatever is sent. Beginning with that, bounds
-    fall.
+    for sums. For maxima the bound is :math:`\nu_{st} \max(0, \delta - g_{st})`, if one state is the best for all b, by
+    at least :math:`g_{st}`. No error exceeds the limit that the tables set for any message. Starting from this limit,
+    the bounds decrease.
 
     A. Ihler, J. Fisher, A. Willsky. Loopy belief propagation: convergence and effects of message errors. JMLR 6, 2005,
     with the share of the actual messages in place of the dynamic range of tables.
     """
-    # messages: (2E, K) scores by the slot of the receiving node, to the power of the edge probability
-    # outside: (N,) bool, nodes that receive messages that are not known
+    # messages: (2E, K) scores by the slot of the receiving node, raised to the power of the edge probability
+    # outside: (N,) bool, nodes that receive unknown messages
     # probabilities: (E,) edge probabilities, one for belief propagation
     incidence = model.graph.incidence
     messages = messages.astype(np.float64)
@@ -152,16 +153,16 @@ def belief_errors(model, messages, outside, probabilities, *, maximum):
 
 
 class _Limits(NamedTuple):
-    """Of each slot."""
+    """Limits on the errors of messages, by slot."""
 
     share: np.ndarray  # largest total variation for sums, 0 or 1 for maxima
-    gap: np.ndarray  # for maxima: by how much the state is best that is best for all states of the receiver
-    most: np.ndarray  # largest error that tables allow
-    missing: np.ndarray  # range of what the message is off a fixed point of the window
+    gap: np.ndarray  # for maxima: lead of the state that is the best for all states of the receiver
+    most: np.ndarray  # largest error that the tables allow
+    missing: np.ndarray  # range of the message's deviation from a fixed point of the window
 
 
 def _sent(received, limits, maximum):
-    """Errors of what is sent, from those of what a node has received."""
+    """Return error bounds of the messages sent, given error bounds of the messages received."""
     if maximum:
         return np.maximum(0.0, received - limits.gap)
     with np.errstate(divide="ignore"):
@@ -189,7 +190,7 @@ def _limits(model, messages, beliefs, nu, maximum):
 
 
 def _of_messages(scores, received, message, nu, maximum):
-    """Limits of some messages."""
+    """Return the limits for some messages."""
     n, n_states = len(scores), scores.shape[1]
     terms = scores + received[:, None, :]
     best = terms.max(axis=2)
@@ -212,7 +213,7 @@ def _of_messages(scores, received, message, nu, maximum):
                 if not maximum:
                     share = np.maximum(share, 0.5 * np.abs(weight[:, b] - weight[:, other]).sum(axis=1))
         missing = np.ptp(nu[:, None] * sent - message, axis=1)
-    # States that are ruled out have no finite difference: nothing is known there.
+    # With forbidden states differences are not finite, and nothing is known about the error.
     is_finite = np.isfinite(scores).all(axis=(1, 2)) & np.isfinite(received).all(axis=1) & np.isfinite(missing)
     if maximum:
         share = np.ones(n)

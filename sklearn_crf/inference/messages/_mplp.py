@@ -21,26 +21,26 @@ class MPLP(Inference):
             \sum_s \max_{y_s} \Big( \theta_s(y_s) + \sum_{F \ni s} \delta_{Fs}(y_s) \Big)
             + \sum_F \max_{y_F} \Big( \theta_F(y_F) - \sum_{s \in F} \delta_{Fs}(y_s) \Big),
 
-    the dual of the linear relaxation of the labeling problem. It is minimised over the messages of one factor after the
-    other, to all its :math:`n_F` nodes at once,
+    which is the dual of the linear relaxation of the MAP problem. It is minimised over the messages from one factor
+    after the other to all its :math:`n_F` nodes at once,
 
     .. math::
         \delta_{Fs}(a) = \frac{1}{n_F} \max_{y_F: y_s = a} \Big( \theta_F(y_F) + \sum_{t \in F} c_t(y_t) \Big) - c_s(a),
         \qquad c_s = \theta_s + \sum_{G \ni s, G \ne F} \delta_{Gs}.
 
-    After each iteration labels are read off node after node, each given the labels of the earlier ones; the best so far
-    are kept. If their score meets the bound they are optimal (``certified``). On pairwise models of two states the
-    bound comes to that of :class:`LinearProgram`; elsewhere it can stop short of it.
+    After each iteration nodes are labelled one by one, each given the labels of earlier nodes; the best labels are
+    kept. If their score meets the bound, they are optimal (``certified``). On pairwise models with two states the bound
+    converges to the bound of :class:`LinearProgram`; on other models it can stop above it.
 
     Parameters
     ----------
     max_iter : int, default=500
-        Most iterations, each of one sweep forwards through the factors and one back.
+        Maximum number of iterations, each with a forward and a backward sweep through the factors.
     tol : float, default=1e-7
-        Fall of the bound in ten iterations, relative to its size (at least one), that counts as none: it can stand
-        still for one and fall again.
+        Iterations stop when the bound decreases by at most this in ten iterations, relative to its size (at least one).
+        Ten, because it can stand still for one iteration and then decrease again.
     climb : bool, default=True
-        Whether labels are changed one node at a time in the end, as long as that gains.
+        Whether to improve the final labels by changing one node at a time while that gains.
 
     See Also
     --------

@@ -19,45 +19,48 @@ class NormProductBP(Inference):
         \max_{\tau \in L} \; \langle \theta, \tau \rangle
             + T \Big( \sum_s c_s H(\tau_s) + \sum_F c_F H(\tau_F) \Big)
 
-    over marginals of nodes and factors that fit together locally. Counting numbers :math:`c` are convex if they can be
+    over locally consistent marginals of nodes and factors. Counting numbers :math:`c` are convex if they can be
     written as
 
     .. math::
         c_F = c_{FF} + \sum_{s \in F} c_{sF}, \qquad c_s = c_{ss} - \sum_{F \ni s} c_{sF}
 
-    with no negative term; others are an error that names a node. The dual is minimised over the messages of one node
-    after the other, forwards and backwards through the nodes. It never rises, and ``log_z`` is its value: after any
-    number of iterations no less than the maximum above. That is an upper bound on the log-partition
-    (``bound="upper"``) for the trivial entropy, for tree-reweighted ones, and for counting numbers that are not
-    negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`, as long as :math:`T \ge 1`.
+    with no negative term; other numbers raise an error that names a node. The dual is minimised over the messages of
+    one node after the other, forwards and backwards through the nodes. It never rises, and ``log_z`` is its value:
+    after any number of iterations at least the maximum above. This is an upper bound on the log-partition
+    (``bound="upper"``) if :math:`T \ge 1` and the entropy is trivial or tree-reweighted, or the counting numbers are
+    non-negative and cover every node, :math:`c_s + \sum_{F \ni s} c_F \ge 1`.
 
-    Labels come from the same messages with maxima for sums (:math:`T = 0`), which lower the dual of the linear
-    relaxation of the labeling problem: an upper bound on the best score at every iteration. After each, labels are read
-    off node after node, each given the labels of the earlier ones; the best so far are kept.
+    Labels come from messages with maxima in place of sums (:math:`T = 0`), which lower the dual of the linear
+    relaxation of the MAP problem. It is an upper bound on the best score at every iteration. After each iteration nodes
+    are labelled one by one, each given the labels of earlier nodes; the best labels are kept.
 
     Parameters
     ----------
     counting_numbers : {"trw", "trivial", "factors", "bethe"} or CountingNumbers, default="trw"
-        ``"trw"``: tree-reweighted, for factors of any arity: the share of each factor in a distribution over sets of
-        factors without cycles, which on edges are spanning forests. Its entropy is at most that of all labelings alike,
-        so that the bound is at most their logarithm above that of the linear relaxation. ``"trivial"``: one for every
-        factor of two or more nodes (edges of a pairwise model), and one for nodes in none, which counts nodes as often
-        as they have factors: messages settle sooner, but the bound can be far above the log-partition. ``"factors"``:
-        one for every node besides, the trivial entropy of a graph with a factor at each node (Jancsary 2012, Eq. 127
-        and 158), whose bound is looser still. ``"bethe"``: convex on forests only, where it is exact.
+        ``"trw"``: tree-reweighted, for factors of any arity. The number of a factor is its share in a distribution over
+        sets of factors without cycles, which for edges are spanning forests. The entropy is at most the entropy of the
+        uniform distribution over labelings, so that the bound exceeds the bound of the linear relaxation by at most its
+        value. ``"trivial"``: one for every factor with at least two nodes (edges of a pairwise model), and one for
+        nodes without such factors. It counts a node once for each of its factors. Messages converge faster, but the
+        bound can be far above the log-partition. ``"factors"``: additionally one for every node, the trivial entropy of
+        a graph with a factor at each node (Jancsary 2012, Eq. 127 and 158); its bound is even looser. ``"bethe"``:
+        convex on forests only, where it is exact.
     edge_probabilities : {"auto", "uniform"} or array-like of shape (E,), default="auto"
-        Of ``"trw"`` where no factor has more than two nodes, as in :class:`TRWMessagePassing`.
+        Edge probabilities of ``"trw"`` if no factor has more than two nodes, as in :class:`TRWMessagePassing`.
     temperature : float, default=1.0
-        T of :meth:`marginals`, positive. They are those of scores divided by T, and ``log_z`` is T times that of them.
+        T of :meth:`marginals`, positive. Marginals are of the scores divided by T, and ``log_z`` is T times their
+        value.
     map_temperature : float, default=0.0
-        T of :meth:`map`. If it is positive, the bound is smooth and messages do not get stuck where maxima do; it comes
-        within T times the largest entropy of the relaxation.
+        T of :meth:`map`. If it is positive, the bound is smooth, and messages do not get stuck where maxima would. The
+        bound comes within T times the largest entropy of the relaxation.
     max_iter : int, default=500
-        Most iterations, each of one sweep forwards and one back. Marginals of ``"trw"`` and ``"bethe"`` on forests
-        take two.
+        Maximum number of iterations, each with a forward and a backward sweep. Marginals of ``"trw"`` and ``"bethe"``
+        on forests take two.
     tol : float, default=1e-6
-        For marginals, largest change of a message that counts as none: of its probabilities, or of a hundredth of
-        their logarithms; for labels, fall of the bound in ten iterations, relative to its size (at least one).
+        Tolerance. For marginals iterations stop when no message changes by more than this, in probabilities or a
+        hundredth of log-probabilities. For labels they stop when the bound decreases by less in ten iterations,
+        relative to its size (at least one).
 
     See Also
     --------
@@ -66,12 +69,12 @@ class NormProductBP(Inference):
 
     Notes
     -----
-    Messages are kept as scores in double precision, whatever the model's. On pairwise models with edge weights the
-    tables of all edges are written out.
+    Messages are stored as scores in double precision, whatever the model's precision. On pairwise models with edge
+    weights the tables of all edges are written out.
 
-    Where some :math:`c_s` is negative, the terms are found by a linear program that makes the smallest :math:`c_{FF}`
-    as large as it can be. The terms of a tree-reweighted entropy sum to the number of components, so that on large
-    graphs they are small and convergence is slow.
+    If some :math:`c_s` is negative, the terms are found by a linear program that makes the smallest :math:`c_{FF}`
+    as large as possible. The terms of a tree-reweighted entropy sum to the number of components. On large graphs they
+    are therefore small, and convergence is slow.
 
     References
     ----------
@@ -110,7 +113,7 @@ class NormProductBP(Inference):
     def _marginals(self, model, *, init=None, n_threads=1):
         layered, node, factor, bound = self._counted(model)
         if bound == "exact":
-            # The same entropy, in terms of which two sweeps find the maximum.
+            # The entropy is equal to the Bethe entropy, in terms of which two sweeps find the maximum.
             run = run_over_forest(layered, self.temperature, init)
             bound = bound if self.temperature == 1 else "upper" if self.temperature > 1 else None
             return run.marginals(bound=bound, n_iter=2, converged=True)
@@ -129,5 +132,5 @@ class NormProductBP(Inference):
 
 
 def start_messages(layered, node, factor, temperature, init, tol=-1.0):
-    """Messages at their start, for numbers of nodes and factors; components rest by ``tol``."""
+    """Return a message run at its start, for counting numbers of nodes and factors; components rest within ``tol``."""
     return MessageRun(layered, split_counting_numbers(layered, node, factor), temperature, init, tol=tol)

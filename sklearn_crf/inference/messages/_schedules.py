@@ -1,4 +1,4 @@
-"""Schedules of messages: which nodes send when in a sweep of belief propagation."""
+"""Schedules of messages, which determine the order in which nodes send in a sweep of belief propagation."""
 
 from functools import partial
 from itertools import pairwise
@@ -11,10 +11,10 @@ from sklearn_crf.kernels.messages.edge_messages import send_by_residual
 
 
 def sequential(graph, field, messages, damping, tol, run):
-    """Forwards through the nodes, each sending to later ones, then backwards: every message once.
+    """Return a sweep in which each node sends to later nodes, forwards, and to earlier nodes, backwards.
 
-    A component with cycles rests from the sweep on in which its messages stood still: it needs no more sweeps, and ends
-    at no other messages, than if it were alone.
+    A component with cycles rests once its messages have converged, so that the number of its sweeps and its final
+    messages do not depend on other components.
     """
     if graph.is_forest or graph.n_components == 1:
         renew = _renewal(field, messages, _order_of_nodes(graph), damping)
@@ -23,7 +23,7 @@ def sequential(graph, field, messages, damping, tol, run):
 
 
 class ComponentSweeps:
-    """Sweeps over all components at once, each of which rests from the sweep on in which its messages stood still."""
+    """Sweeps over all components together, in which each component rests once its messages have converged."""
 
     def __init__(self, graph, field, messages, damping, tol, run):
         self._order, rank, self._moving = components_in_order(graph)
@@ -46,12 +46,12 @@ class ComponentSweeps:
 
     @property
     def moving_nodes(self):
-        """Nodes of the components whose messages have not stood still yet."""
+        """Nodes of the components whose messages have not converged yet."""
         return np.concatenate([self._order[:0], *(self._order[slice(*ends)] for ends in self._moving)])
 
 
 def components_in_order(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes (N,) component after component, the place of each, and first and last place (n, 2) of those with edges."""
+    """Return nodes (N,) sorted by component, their positions, and position ranges (n, 2) of components with edges."""
     return graph.keep("components in order", partial(_sorted_components, graph))
 
 
@@ -59,7 +59,7 @@ def _sorted_components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray
     order = np.argsort(graph.component, kind="stable").astype(np.int32)
     sizes = np.bincount(graph.component)
     ends = np.cumsum(sizes)
-    # A node without edges sends nothing.
+    # Nodes without edges send nothing.
     return order, _rank_of(order), np.stack([ends - sizes, ends], axis=1)[sizes > 1]
 
 
@@ -70,14 +70,14 @@ def _rank_of(order: np.ndarray) -> np.ndarray:
 
 
 def _order_of_nodes(graph):
-    """Order of a sweep forwards: from the leaves to the roots of a forest, since nothing is then left to do."""
+    """Return the order of a forward sweep: from the leaves to the roots on forests, where two passes suffice."""
     if graph.is_forest:
         return np.ascontiguousarray(graph.forest.order[::-1])
     return np.arange(graph.n_nodes, dtype=np.int32)
 
 
 def _renewal(field, messages, order, damping, rank=None):
-    """A function that lets the nodes of ranges (n, 2) send, forwards and then backwards: the largest change of each."""
+    """Return a function that lets nodes in ranges (n, 2) send, forwards and backwards, and returns largest changes."""
     rank = _rank_of(order) if rank is None else rank
 
     def renew(ranges):
@@ -89,7 +89,7 @@ def _renewal(field, messages, order, damping, rank=None):
 
 
 def checkerboard(graph, field, messages, damping, tol, run):
-    """All nodes of one colour at once, colour after colour: they do not read what the others of it write."""
+    """Return a sweep in which all nodes of a colour send in parallel, as they do not read each other's messages."""
     nodes, ptr = graph.colouring
     classes = [nodes[start:stop] for start, stop in pairwise(ptr)]
     unranked = np.zeros(0, dtype=np.int32)
@@ -111,7 +111,7 @@ def checkerboard(graph, field, messages, damping, tol, run):
 
 
 def sent_at_once(graph, field, messages, run):
-    """Return what all nodes would send at once, each having received ``messages``."""
+    """Return the messages that all nodes would send at once, given that each has received ``messages``."""
     nodes, ptr = graph.colouring
     colour, unranked = np.empty(graph.n_nodes, dtype=np.int32), np.zeros(0, dtype=np.int32)
     colour[nodes] = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
@@ -131,9 +131,9 @@ def sent_at_once(graph, field, messages, run):
 
 
 def blocks(graph, field, messages, damping, tol, run):
-    """Blocks of consecutive nodes, every second at once: each goes forwards through its nodes, then backwards.
+    """Return a sweep over blocks of consecutive nodes, forwards and backwards, with every second block in parallel.
 
-    No edge leads past the next block, so that blocks at work do not read what others at work write.
+    No edge reaches beyond the next block, so that blocks in parallel do not read each other's messages.
     """
     n_nodes, size = graph.n_nodes, _block_size(graph)
     renew = _renewal(field, messages, np.arange(n_nodes, dtype=np.int32), damping)
@@ -156,13 +156,13 @@ def blocks(graph, field, messages, damping, tol, run):
 
 
 def _block_size(graph):
-    """Nodes of a block: no two ends of an edge are farther apart."""
+    """Return the number of nodes in a block, which is at least the largest distance between the ends of an edge."""
     farthest = int(np.abs(graph.edges[:, 1] - graph.edges[:, 0]).max(initial=1))
     return max(farthest, -(-graph.n_nodes // _tuning.N_BLOCKS))
 
 
 def residual(graph, field, messages, damping, tol, run):
-    """Always the node whose incoming messages have changed most since it last sent."""
+    """Return a sweep that always lets the node send whose incoming messages have changed most since it last sent."""
     priority = np.full(graph.n_nodes, np.inf)
     heap = np.arange(graph.n_nodes, dtype=np.int32)
     position = heap.copy()
@@ -175,7 +175,7 @@ def residual(graph, field, messages, damping, tol, run):
         change = send_by_residual(field, messages, priority, heap, position, tol, damping, graph.n_nodes, work)
         if not 0 <= change <= tol:
             return change
-        # Where scores lie far apart, an input that changed by less than the tolerance may change what is sent by more.
+        # If scores are far apart, an input that changed by less than the tolerance may change the output by more.
         change = renew(np.array([[0, len(order)]]))[0]
         if change > tol:
             priority.fill(np.inf)
@@ -188,7 +188,7 @@ SCHEDULES = {"sequential": sequential, "blocks": blocks, "checkerboard": checker
 
 
 def choose_schedule(name, graph):
-    """The schedule of a name; ``"auto"`` looks at the graph alone, never at the number of threads."""
+    """Return the schedule with a name; ``"auto"`` depends on the graph only, never on the number of threads."""
     if name == "auto":
         if graph.n_nodes <= _tuning.LARGEST_SEQUENTIAL or graph.is_forest:
             name = "sequential"

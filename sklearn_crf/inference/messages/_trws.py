@@ -29,31 +29,33 @@ class TRWSState(NamedTuple):
 class TRWS(Inference):
     r"""Sequential tree-reweighted max-product (TRW-S): labels and an upper bound on the best score that never rises.
 
-    Every edge is in one of several chains that follow the order of the nodes, and the score is their sum. The bound is
+    Every edge is in one of several chains that follow the order of the nodes, and the score is the sum of the chains'
+    scores. The bound is
 
     .. math::
         \max_y \mathrm{score}(y) \le \sum_T \max_y \mathrm{score}_T(y), \qquad \sum_T \mathrm{score}_T = \mathrm{score},
 
-    the sum of the best scores of all chains, and scores are moved between chains such that it falls. Node after node
-    shares out evenly what it knows, :math:`\hat\theta_s = u_s + \sum_q m_{q \to s}`, among the :math:`n_s` chains
-    through it,
+    the sum of the best scores of all chains. Scores are moved between chains so that it decreases. One node after the
+    other distributes its score and received messages, :math:`\hat\theta_s = u_s + \sum_q m_{q \to s}`, evenly among the
+    :math:`n_s` chains through it,
 
     .. math::
         m_{s \to t}(b) = \max_a \big( \hat\theta_s(a) / n_s - m_{t \to s}(a) + \theta_{st}(a, b) \big) - \mathrm{const},
 
-    to later nodes on the way forwards, to earlier ones on the way back. After each iteration labels are read off node
-    after node, each given the labels of the earlier ones; the best so far are kept. If their score meets the bound they
-    are optimal (``certified``). On models of two states the bound comes to that of :class:`LinearProgram`, and on
-    submodular ones to the best score; with more states it can stop short of both. Forests are solved exactly at once.
+    to later nodes in the forward pass, to earlier nodes in the backward pass. After each iteration nodes are labelled
+    one by one, each given the labels of earlier nodes; the best labels are kept. If their score meets the bound, they
+    are optimal (``certified``). On models with two states the bound converges to the bound of :class:`LinearProgram`,
+    and on submodular ones to the best score. With more states it can stop above both. Forests are solved exactly at
+    once.
 
     Parameters
     ----------
     max_iter : int, default=500
-        Most iterations, each of one pass forwards and one back.
+        Maximum number of iterations, each with a forward and a backward pass.
     tol : float, default=1e-7
-        Fall of the bound in ten iterations, relative to its size (at least one), that counts as none.
+        Iterations stop when the bound decreases by at most this in ten iterations, relative to its size (at least one).
     climb : bool, default=True
-        Whether labels are changed one node at a time in the end, as long as that gains.
+        Whether to improve the final labels by changing one node at a time while that gains.
 
     References
     ----------
@@ -103,7 +105,7 @@ class TRWS(Inference):
 
 
 class _SequentialSweeps:
-    """Current messages, bound and labels, all in double precision, so that the bound can be trusted."""
+    """Current messages, bound and labels, in double precision so that the bound is reliable."""
 
     def __init__(self, model, init):
         self.model = in_double_precision(model)
@@ -111,7 +113,7 @@ class _SequentialSweeps:
         self.messages = initial_messages(self.field, None if init is None else init.messages)
         self.share = 1 / _n_chains(model.graph)
         self.work = self.field.workspace()
-        # An infeasible start is kept as long as nothing better is found.
+        # Labels of an infeasible start are kept until better labels are found.
         self.labels = np.zeros(model.graph.n_nodes, dtype=np.int32) if init is None else init.labels.copy()
         self.fresh = np.empty_like(self.labels)
         self.score = -np.inf if init is None else score(self.model, init.labels)
@@ -119,23 +121,23 @@ class _SequentialSweeps:
         self.proof = Proof(self.model)
 
     def iterate(self) -> float:
-        """A pass forwards, one back, and labels; what the bound fell by."""
+        """Make a forward pass, a backward pass, and new labels; return the decrease of the bound."""
         bound, found = sequential_iteration(self.field, self.messages, self.share, self.fresh, self.work)
         if bound == -np.inf:
             raise Infeasible("model is infeasible: every labeling has a score of -inf.")
         fall, self.bound = self.bound - bound, min(self.bound, bound)
         if found > self.score or self.score == -np.inf:
-            # What was the best so far is workspace for the next.
+            # The array of the former best labels is the workspace of the next iteration.
             self.labels, self.fresh, self.score = self.fresh, self.labels, found
         return fall
 
     def is_certain(self) -> bool:
-        """The score meets the bound up to rounding."""
+        """Return whether the score meets the bound up to rounding."""
         return self.proof.closes(self.score, self.bound)
 
 
 def _n_chains(graph):
-    """Chains through each node if every edge is in one and all go on as far as they can."""
+    """Return the number of chains through each node, if every edge is in one and chains are as long as possible."""
     earlier, later = np.sort(graph.edges, axis=1).T
     forwards, backwards = (np.bincount(ends, minlength=graph.n_nodes) for ends in (earlier, later))
     return np.maximum(np.maximum(forwards, backwards), 1).astype(np.float64)

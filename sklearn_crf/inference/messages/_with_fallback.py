@@ -1,4 +1,4 @@
-"""Tree-reweighted messages, and what takes their place where they do not settle."""
+"""Tree-reweighted messages, with damping and another algorithm as fallbacks."""
 
 from sklearn.base import clone
 
@@ -6,21 +6,21 @@ from sklearn_crf._threads import out_of_turn
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference.messages._belief_propagation import TRWMessagePassing
 
-# Share of the old messages where those without damping oscillate: a little is enough, and more takes more sweeps.
+# Damping if undamped messages oscillate: a little is enough, and more takes more sweeps.
 _DAMPING = 0.2
 
 
 class MarginalsWithFallback(Inference):
-    """Tree-reweighted messages, damped ones where these do not settle, another algorithm where those do not either."""
+    """Tree-reweighted messages; if they do not converge, damped messages; if these do not, another algorithm."""
 
-    # messages: undamped, as oscillating ones are damped here; fallback: of the same relaxation
+    # messages: undamped, because damping is added here if needed; fallback: an algorithm for the same relaxation
 
     tasks = frozenset({"marginals"})
 
     def __init__(self, messages: TRWMessagePassing, fallback: Inference):
         self.messages = messages
         self.fallback = fallback
-        # Messages that oscillate would go on to the last sweep.
+        # Limit the undamped sweeps, because oscillating messages would use all of them.
         self.undamped = clone(messages).set_params(max_iter=-(-messages.max_iter // 4))
         self._method = type(messages).__name__
         self._damped = clone(messages).set_params(damping=_DAMPING)
@@ -46,16 +46,16 @@ class MarginalsWithFallback(Inference):
         return self.undamped._settled_nodes(model, n_threads)
 
     def _marginals(self, model, *, init=None, n_threads=1):
-        # States of both algorithms, and whether the messages are damped: what has needed it once is spared the sweeps
-        # without.
+        # States of both algorithms, and whether messages are damped. A model that needed damping once is not tried
+        # without it again.
         of_messages, of_fallback, is_damped = (None, None, False) if init is None else init
         with convergence_left_to_caller():
             if not is_damped:
-                # The model is checked, and so are the options that all of these share.
+                # This checks the model and the common options.
                 found = self.undamped._marginals(model, init=of_messages, n_threads=n_threads)
                 if found.converged:
                     return found._replace(state=(found.state, of_fallback, False), method=self._method)
-                # Messages that diverged are not a useful start.
+                # Messages that have diverged are not a useful start.
                 of_messages = None
             found = self._damped.marginals_for_learning(model, init=of_messages, n_threads=n_threads)
             if found.converged:
