@@ -132,7 +132,7 @@ class NumberReader:
 
     @property
     def n_left(self):
-        """Number of numbers that are left."""
+        """How many numbers have not been taken yet."""
         return len(self.values) - self.position
 
     def take(self, n, what, lowest=-np.inf, highest=np.inf):

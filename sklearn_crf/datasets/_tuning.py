@@ -13,7 +13,8 @@ MAX_STATES, MAX_MARGINALS = 2**20, 2**27
 # times the memory of a table entry.
 SPARSE_SHARE = 0.25
 
-# Nodes without factors also take memory: a file of a few bytes must not be able to request gigabytes.
+# Files may name nodes up to the first number, or up to the second number times the nodes that have factors. Nodes
+# without factors also take memory: a file of a few bytes must not be able to request gigabytes.
 MAX_NODES, MAX_UNUSED = 1_000_000, 10
 
 # Maximum number of copies of each shape: a hundred thousand copies take 13 GB.

@@ -37,7 +37,7 @@ class ComponentTrees:
 
     @classmethod
     def covering(cls, graph: Graph) -> "ComponentTrees":
-        """Return equal weights over the covering trees of a graph, split into trees of its components."""
+        """Return the covering trees of a graph, split into trees of its components."""
         forests = covering_trees(graph)
         component, trees = _parts(graph, forests.trees)
         return cls(graph, trees, component, forests.edge_probabilities)

@@ -271,7 +271,7 @@ class Graph:
 
     @cached_property
     def colouring(self) -> Colouring:
-        """Node classes without edges within a class, a :class:`Colouring`; two classes on axis-connected lattices."""
+        """Classes of nodes without edges within a class, a :class:`Colouring`; axis-connected lattices have two."""
         ptr, neighbor, _, _ = self.incidence
         colour = np.empty(self.n_nodes, dtype=np.int32)
         last_seen = np.full(self.largest_degree + 2, -1, dtype=np.int32)

@@ -517,7 +517,7 @@ class _Epochs:
 
     def __call__(self, point):
         value, _ = self._problem(point.x)
-        if not np.isfinite(value):  # steps are too long, and later ones will not be better
+        if not np.isfinite(value):  # steps are too long, and later steps would be no better
             return True
         least = min(self.losses)
         self.n_stale = 0 if value < least - self._tol else self.n_stale + 1

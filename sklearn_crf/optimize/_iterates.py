@@ -108,7 +108,7 @@ class BestPoint:
         return None if in_reach and not is_closed(self.least, dual, _CLOSED * tol) else UNPROVEN
 
 
-# Share of the tolerance below which a gap between planes and maxima is negligible beside the unproven part.
+# Share of the tolerance below which a gap between planes and maxima is negligible compared with the unproven part.
 _CLOSED = 0.1
 
 #: Message of an optimizer that has reached its maximum number of iterations.

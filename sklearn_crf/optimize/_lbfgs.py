@@ -192,7 +192,7 @@ class _LBFGSIterations:
         return _iterates.largest(np.where(self.bounded, np.minimum(point.gradient, point.x), point.gradient))
 
     def has_converged(self):
-        """Return whether the gradient at the last point is zero, or within ``tol`` with little of the value left."""
+        """Return whether the gradient at the last point is zero, or within ``tol`` with little left to gain."""
         return _iterates.has_converged(self.steepest(self.seen.last), self.loss_curve, self.tol, self.most_left)
 
     def stands_still(self, noise=_VALUE_TOL):

@@ -46,6 +46,6 @@ MOST_DRAWN = 50
 SPECTRA_AT_ONCE = 32
 
 # Thresholds of the default filter bank in multiples of the noise of the inputs. If the 90 % quantile of the noise of
-# images exceeds the 10 % quantile by more than the spread factor, this number of thresholds is used instead, from the
+# images exceeds the 10 % quantile by more than the factor NOISE_SPREAD, N_THRESHOLDS thresholds are used, from the
 # smallest multiple of the lower quantile to the largest multiple of the higher one. Each threshold is a channel.
 THRESHOLDS, NOISE_SPREAD, N_THRESHOLDS = (1.8, 2.7, 3.5), 1.5, 6

@@ -171,7 +171,7 @@ def _armijo(tightening, current, tree, gap, step):
 
 
 def _steepest_tree(tight):
-    """Return the tree towards which the bound decreases fastest, and an upper bound on the bound's suboptimality.
+    """Return the tree towards which the bound decreases fastest, and the most that other trees can lower the bound.
 
     The derivative of the bound by the probability of an edge is the negative mutual information of the edge's ends.
     """

@@ -163,12 +163,12 @@ class _MoveMaking(Inference):
 class _Moves:
     """Best moves from one labeling of a model to another.
 
-    If all edges satisfy the condition, two facts save work. A node whose own scores outweigh all its edges needs no
-    choice. And the gain of a move is the sum of the gains of the connected parts of the nodes that change. A move that
-    was tried before can therefore only gain in parts next to nodes that have changed since.
+    If all edges satisfy the condition of the moves, two facts save work. A node whose own scores outweigh all its edges
+    needs no choice. And the gain of a move is the sum of the gains of the connected parts of the nodes that change. A
+    move that was tried before can therefore only gain in parts next to nodes that have changed since.
     """
 
-    # settles: whether all edges satisfy the condition
+    # settles: whether all edges satisfy the condition of the moves
 
     def __init__(self, model, settles):
         self._network = CutNetwork(model)

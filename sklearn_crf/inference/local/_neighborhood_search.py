@@ -139,7 +139,7 @@ class LargeNeighborhoodSearch(Inference):
             _search(chains, n_threads, anneal_first=init is None)
         labels = _joined(chains)
         if init is not None and score(model, start) > score(model, labels):
-            # Possible by rounding only.
+            # This can happen only by rounding.
             labels = np.array(start, dtype=np.int32)
         reached = score(model, labels)
         n_moves = sum(chain.n_moves for chain in chains)
@@ -212,7 +212,7 @@ class _Task:
 
     def _region(self, max_cells):
         n_nodes, arity = len(self.unary), np.diff(self.arrays.slot_ptr)
-        # Trees must be possible, whatever the numbers of states.
+        # Regions that are trees must be possible, however many states nodes have.
         largest = max(np.log2(max_cells), 2 * np.log2(self.most_states))
         degree = float((arity * (arity - 1.0)).sum()) / max(n_nodes, 1)
         # If nodes have many neighbours, few nodes can be free at once, and larger regions would only take time.

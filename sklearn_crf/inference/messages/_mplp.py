@@ -38,7 +38,7 @@ class MPLP(Inference):
         Maximum number of iterations, each with a forward and a backward sweep through the factors.
     tol : float, default=1e-7
         Iterations stop when the bound decreases by at most this in ten iterations, relative to its size (at least one).
-        Ten, because it can stand still for one iteration and then decrease again.
+        Ten, because it can stay the same for one iteration and then decrease again.
     climb : bool, default=True
         Whether to improve the final labels by changing one node at a time while that gains.
 

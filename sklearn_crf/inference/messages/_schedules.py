@@ -162,7 +162,7 @@ def _block_size(graph):
 
 
 def residual(graph, field, messages, damping, tol, run):
-    """Return a sweep that always lets the node send whose incoming messages have changed most since it last sent."""
+    """Return a sweep in which the next sender is always the node whose input has changed most since it last sent."""
     priority = np.full(graph.n_nodes, np.inf)
     heap = np.arange(graph.n_nodes, dtype=np.int32)
     position = heap.copy()

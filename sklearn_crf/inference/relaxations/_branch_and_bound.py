@@ -98,7 +98,7 @@ class _Costs:
 
     def _add_to_equal_pairs(self, own, begin, ptr, scope, n_states):
         """Add costs of factors on equal pairs of nodes to the first such factor; return a mask of the others."""
-        # Otherwise costs would be shifted around between two nodes along two edges without end.
+        # Two edges between the same nodes would otherwise shift costs back and forth forever.
         pairs = np.flatnonzero(np.diff(ptr) == 2)
         ends = scope[ptr[pairs][:, None] + np.arange(2)]
         _, first, inverse = np.unique(np.sort(ends, axis=1), axis=0, return_index=True, return_inverse=True)
