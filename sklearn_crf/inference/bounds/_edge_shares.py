@@ -68,7 +68,7 @@ def nodes_of_edge_shares(model):
 
 
 def even_shares(graph, unary, node_number):
-    """Return unary scores divided by the numbers of edges plus ``node_number``, which is one without edges."""
+    """Return each node's unary scores divided by its number of edges plus the weight of its entropy."""
     # unary: (N, K); returns: (N, K)
     return unary / _parts(graph, node_number)[1][:, None]
 
@@ -118,7 +118,7 @@ def edge_shared_bound(model, shares, entropy="trivial"):
 
 
 def _parts(graph, node_number):
-    """Return the weight of each node's entropy, one without edges, and this weight plus the number of its edges."""
+    """Return the weight of each node's entropy (one if it has no edges), and this weight plus the number of edges."""
     # returns: (N,), (N,)
     numbers = np.where(graph.degree == 0, 1.0, node_number)
     return numbers, graph.degree + numbers

@@ -137,7 +137,7 @@ class _MoveMaking(Inference):
         return model.n_columns
 
     def _search(self, moves, n_states, labels, n_threads):
-        """Make rounds of moves until none helps, changing labels in place; return the rounds and whether none helps."""
+        """Make rounds of moves, changing labels in place; return the number of rounds and whether no move helps."""
         # A move that failed would fail again until another move succeeds, so it is skipped until then.
         n_changes, tried = 0, dict.fromkeys(self._moves(n_states), -1)
         for n_iter in range(1, self.max_iter + 1):

@@ -67,7 +67,7 @@ class LatticeRows(NamedTuple):
         return self._settled(flow, rounding, labels, truncated, n_threads) if truncated else labels
 
     def _survey(self, start, stop):
-        """Return the largest capacity, sum of unary spreads, nodes with spread and truncated edges of some rows."""
+        """Return the largest capacity, sum of unary spreads, number of nodes with spread, and of truncated edges."""
         checkpoint()
         model, of_rows = with_edges_from(self.rows, start, stop), self.rows.nodes(0, stop - start)
         carried, endless = largest_capacity(model)
@@ -151,7 +151,7 @@ class RowMoves:
         return gain
 
     def _survey(self, start, stop):
-        """Return the largest capacity, the sum of unary spreads, and the number of nodes with spread, of some rows."""
+        """Return the largest capacity, the sum of unary spreads, and the number of nodes with spread, in some rows."""
         checkpoint()
         model = with_edges_from(self.rows, start, stop)
         return largest_capacity(model)[0], *unary_spread(model.unary[self.rows.nodes(0, stop - start)])

@@ -489,7 +489,7 @@ class TRWMessagePassing(MessagePassing):
         return found._replace(log_z=float(terms.sum()), log_z_terms=terms, bound="upper")
 
     def _is_descent(self, graph):
-        """Return whether edge probabilities belong to ascending chains and sweeps exploit it."""
+        """Return whether the edge probabilities are those of ascending chains, so that no sweep raises the bound."""
         return self.schedule == "convergent" and not graph.is_forest
 
     def _max_bound(self, model, state):

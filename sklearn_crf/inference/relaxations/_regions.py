@@ -210,7 +210,7 @@ def _frustrated_cycles(agreements):
 
 
 def _path(near, start, end, odd, weakest):
-    """Return a shortest path over edges of at least a strength with odd or even disagreements, or an empty list."""
+    """Return a shortest path of edges that are strong enough, with an odd or even number of disagreements, or []."""
     goal = (end, odd)
     came: dict[tuple, Any] = {(start, False): None}
     queue = deque([((start, False), 1)])

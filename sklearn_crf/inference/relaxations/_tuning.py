@@ -30,7 +30,8 @@ SLOW, MOST_SWEEPS = 3e-4, 200
 # Clusters are no longer added when they and the next sweeps lower the bound by less than this share of the gap.
 SLOW_ROUND = 3e-3
 
-# Number of nodes up to which elimination is always planned. With more nodes, a fifth must be gone since the last plan.
+# Number of nodes up to which elimination is always planned. With more nodes, it is planned only if there are at least
+# a fifth fewer than at the last attempt.
 FEW_NODES = 30
 
 # Number of nodes whose distances to all others are in memory at once: more take more memory, fewer cost more calls.
