@@ -4,83 +4,14 @@
 // result depends on how the work is cut. A row is padded to whole vectors, or to a power of two if it is shorter.
 #pragma once
 
-#include <cstdint>
-
 #include "core/types.hpp"
-#include "vector_level.h"
-
-#if defined(__GNUC__) || defined(__clang__)
-#define CHANNELS_INLINE inline __attribute__((always_inline))
-#define CHANNELS_PREFETCH(address) __builtin_prefetch(address)
-#else
-#define CHANNELS_INLINE inline
-#define CHANNELS_PREFETCH(address) ((void)(address))
-#endif
-
-#if VECTOR_LEVEL_DISPATCH
-#define CHANNELS_WIDE __attribute__((target("avx2,fma")))
-#endif
+#include "vectors.hpp"
 
 namespace crf {
 
-inline bool has_wide_vectors() { return use_avx2(); }
-
-template <class T>
-constexpr int kLanes = 32 / static_cast<int>(sizeof(T));
-
-#if defined(__GNUC__) || defined(__clang__)
-template <class T, int L>
-struct VectorOf {
-    typedef T type __attribute__((vector_size(L * sizeof(T)), aligned(sizeof(T)), may_alias));
-};
-#else
-template <class T, int L>
-struct Lanes {
-    T lane[L];
-    Lanes& operator+=(const Lanes& other) {
-        for (int k = 0; k < L; k++)
-            lane[k] += other.lane[k];
-        return *this;
-    }
-    friend Lanes operator+(Lanes x, const Lanes& y) { return x += y; }
-    friend Lanes operator*(T factor, Lanes x) {
-        for (int k = 0; k < L; k++)
-            x.lane[k] *= factor;
-        return x;
-    }
-};
-template <class T, int L>
-struct VectorOf {
-    using type = Lanes<T, L>;
-};
-#endif
-template <class T>
-struct VectorOf<T, 1> {
-    using type = T;
-};
-template <class T, int L>
-using Vector = typename VectorOf<T, L>::type;
-
-#if defined(__GNUC__) || defined(__clang__)
-template <class Row>
-CHANNELS_INLINE void keep_larger(Row& x, const Row& y) {
-    x = y > x ? y : x;
-}
-#else
-template <class T>
-void keep_larger(T& x, const T& y) {
-    x = y > x ? y : x;
-}
-template <class T, int L>
-void keep_larger(Lanes<T, L>& x, const Lanes<T, L>& y) {
-    for (int k = 0; k < L; k++)
-        keep_larger(x.lane[k], y.lane[k]);
-}
-#endif
-
 // Calls operation.run<lanes, vectors>(column) for groups of columns that fit into registers.
 template <class Operation>
-CHANNELS_INLINE void each_group(const Operation& operation) {
+VECTORS_INLINE void each_group(const Operation& operation) {
     constexpr int L = kLanes<typename Operation::Value>;
     const i64 width = operation.width;
     if (width == 1)
@@ -106,22 +37,6 @@ CHANNELS_INLINE void each_group(const Operation& operation) {
     }
 }
 
-#ifdef CHANNELS_WIDE
-template <class Operation>
-CHANNELS_WIDE void apply_wide(const Operation& operation) {
-    operation.all();
-}
-#endif
-
-template <class Operation>
-void apply(const Operation& operation) {
-#ifdef CHANNELS_WIDE
-    if (has_wide_vectors())
-        return apply_wide(operation);
-#endif
-    operation.all();
-}
-
 // Long sums are cut into blocks, so that the error of float32 grows with the number of blocks, not of terms.
 constexpr i64 kBlock = 256;
 constexpr i64 kAhead = 8;
@@ -137,10 +52,10 @@ struct Splat {
     i64 width, start, stop;
     T* vertices;
 
-    CHANNELS_INLINE void all() const { each_group(*this); }
+    VECTORS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
-    CHANNELS_INLINE void run(i64 column) const {
+    VECTORS_INLINE void run(i64 column) const {
         using Row = Vector<T, L>;
         const T* from = points + column;
         for (i64 vertex = start; vertex < stop; vertex++) {
@@ -151,7 +66,7 @@ struct Splat {
                 for (i64 entry = first; entry < last; entry++) {
                     // The end of the block is near enough: reading past it would leave the array.
                     const i64 ahead = entry + kAhead < last ? entry + kAhead : last - 1;
-                    CHANNELS_PREFETCH(from + point_of[ahead] * width);
+                    VECTORS_PREFETCH(from + point_of[ahead] * width);
                     const Row* x = reinterpret_cast<const Row*>(from + point_of[entry] * width);
                     const T factor = weight_of[entry];
                     for (int v = 0; v < V; v++)
@@ -179,7 +94,7 @@ struct Scatter {
     i64 width, start, stop;
     double* totals;
 
-    CHANNELS_INLINE void all() const {
+    VECTORS_INLINE void all() const {
         switch (width) {
             case 1: return run<1>();
             case 2: return run<2>();
@@ -188,7 +103,7 @@ struct Scatter {
     }
 
     template <int W>
-    CHANNELS_INLINE void run() const {
+    VECTORS_INLINE void run() const {
         for (i64 point = start; point < stop; point++) {
             const T* x = points + point * W;
             for (i64 at = point * n_corners; at < (point + 1) * n_corners; at++) {
@@ -224,10 +139,10 @@ struct Blur {
     i64 width, start, stop;
     T* blurred;
 
-    CHANNELS_INLINE void all() const { each_group(*this); }
+    VECTORS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
-    CHANNELS_INLINE void run(i64 column) const {
+    VECTORS_INLINE void run(i64 column) const {
         using Row = Vector<T, L>;
         const T* from = vertices + column;
         for (i64 vertex = start; vertex < stop; vertex++) {
@@ -253,10 +168,10 @@ struct Slice {
     i64 width, start, stop;
     T* points;
 
-    CHANNELS_INLINE void all() const { each_group(*this); }
+    VECTORS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
-    CHANNELS_INLINE void run(i64 column) const {
+    VECTORS_INLINE void run(i64 column) const {
         using Row = Vector<T, L>;
         const T* from = vertices + column;
         for (i64 point = start; point < stop; point++) {

@@ -36,7 +36,7 @@ struct Exponential<double> {
 
 // exp(x) for x <= 0, of which everything below the least normal number is 0; without branches, to be vectorised.
 template <class T>
-CHANNELS_INLINE T exp_of_negative(T x) {
+VECTORS_INLINE T exp_of_negative(T x) {
     using E = Exponential<T>;
     const T bounded = x > E::kLeast ? x : E::kLeast;
     const T shifted = bounded * static_cast<T>(1.4426950408889634) + E::kRound;
@@ -59,7 +59,7 @@ struct Softmax {
     T* scores;  // (n_rows, width), replaced by probabilities
     i64 n_rows, width;
 
-    CHANNELS_INLINE void all() const {
+    VECTORS_INLINE void all() const {
         switch (width) {
             case 1: return rows<1>();
             case 2: return rows<2>();
@@ -70,7 +70,7 @@ struct Softmax {
 
     // Rows of whole vectors of L values.
     template <int L>
-    CHANNELS_INLINE void rows() const {
+    VECTORS_INLINE void rows() const {
         using Row = Vector<T, L>;
         const i64 n_vectors = width / L;
         for (i64 row = 0; row < n_rows; row++) {
@@ -113,7 +113,7 @@ struct Replacement {
     i64 n_values;
     T* change;  // the largest so far
 
-    CHANNELS_INLINE void all() const {
+    VECTORS_INLINE void all() const {
         // Numbers that are not negative are ordered as their bits are, and compilers vectorise the maximum of integers.
         using Bits = std::make_signed_t<typename Exponential<T>::Bits>;
         Bits most = 0;
@@ -139,10 +139,10 @@ struct RowProducts {
     const T* table;
     T* product;
 
-    CHANNELS_INLINE void all() const { each_group(*this); }
+    VECTORS_INLINE void all() const { each_group(*this); }
 
     template <int L, int V>
-    CHANNELS_INLINE void run(i64 column) const {
+    VECTORS_INLINE void run(i64 column) const {
         using Row = Vector<T, L>;
         for (i64 row = 0; row < n_rows; row++) {
             Row total[V] = {};
@@ -167,7 +167,7 @@ struct ProductSums {
     bool of_equal_states;  // alone
     double* total;  // (width, width)
 
-    CHANNELS_INLINE void all() const {
+    VECTORS_INLINE void all() const {
         for (i64 row = 0; row < n_rows; row++)
             for (i64 k = 0; k < width; k++) {
                 const double factor = a[row * width + k];

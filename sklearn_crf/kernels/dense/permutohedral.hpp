@@ -45,12 +45,12 @@ struct Embedding {
     i64* keys;
     T* weights;
 
-    CHANNELS_INLINE void all() const {
+    VECTORS_INLINE void all() const {
         for (i64 point = start; point < stop; point += kGroup)
             group(point, point + kGroup < stop ? kGroup : static_cast<int>(stop - point));
     }
 
-    CHANNELS_INLINE void group(i64 first, int n_points) const {
+    VECTORS_INLINE void group(i64 first, int n_points) const {
         const int d = D ? D : digits.n_axes;
         // Integers are kept in double as well: all lanes of a vector then have the same width.
         double height[kSize][kGroup], base[kSize][kGroup], rank[kSize][kGroup], above[kGroup] = {}, excess[kGroup] = {};
@@ -100,7 +100,7 @@ struct Embedding {
             write_corners(first + lane, lane, height, base, rank);
     }
 
-    CHANNELS_INLINE void write_corners(i64 point, int lane, const double (*height)[kGroup],
+    VECTORS_INLINE void write_corners(i64 point, int lane, const double (*height)[kGroup],
                                        const double (*base)[kGroup], const double (*rank)[kGroup]) const {
         const int d = D ? D : digits.n_axes;
         const double per = 1.0 / (d + 1);
