@@ -45,6 +45,7 @@ _SPLITS = (
 _WRAPPED = "ask ``estimator_``, the field with a node for each label, for it"
 _MARGIN = "its weights are those of a margin, and no distribution over labelings belongs to them"
 _TREE_LOSS = "its losses are means over the pixels of an image: ``sample_weight`` weighs images, NaN leaves out pixels"
+_STEPS = "it is a fixed number of steps, and no distribution belongs to them"
 _EXACT_LIST = "one exact algorithm lists the best labelings"
 
 # Why an estimator lacks a method, an argument of a method that it has, or a parameter of its constructor.
@@ -105,6 +106,31 @@ WHY_NOT = {
             "a parameter of ``estimator``, the field",
         ),
         "classes": "each label is there or not",
+    },
+    "LearnedFilters": {
+        **dict.fromkeys(
+            [
+                "predict_proba",
+                "predict_log_proba",
+                "predict_edge_proba",
+                "predict_topk",
+                "log_likelihood",
+                "sample",
+                "models",
+                "energy",
+                "decision_function",
+                "certify",
+            ],
+            _STEPS,
+        ),
+        **dict.fromkeys(["predict.evidence", "predict.inference"], _STEPS),
+        "partial_fit": "its steps become shorter from the first to the last, whose number is ``max_iter``",
+        "warm_start": "its steps become shorter from the first to the last, whose number is ``max_iter``",
+        "fit.sample_weight": "crops are drawn from all images alike: images given twice are drawn twice as often",
+        "fit.node_weight": "its loss is the mean over the pixels of crops",
+        "missing_label": "missing pixels need a ``RegressionTreeField``",
+        **dict.fromkeys(["class_weight", "cost", "classes"], "it predicts values, which have no classes"),
+        "early_stopping": "it keeps the parameters that are best on images held out, ``validation_fraction``",
     },
     "RegressionTreeField": {
         **dict.fromkeys(

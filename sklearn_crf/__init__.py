@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sklearn_crf.graphs import Graph
     from sklearn_crf.mfa import MultiConditionalMFA
     from sklearn_crf.multilabel import MultiLabelField
-    from sklearn_crf.restoration import restore
+    from sklearn_crf.restoration import LearnedFilters, restore
     from sklearn_crf.rtf import RegressionTreeField, RegressionTreeFieldClassifier
 
 __version__ = "0.1.0.dev0"
@@ -30,6 +30,7 @@ __all__ = [
     "DenseExample",
     "Example",
     "Graph",
+    "LearnedFilters",
     "M3NClassifier",
     "MultiConditionalMFA",
     "MultiLabelField",
@@ -54,6 +55,7 @@ _MODULE_OF = {
     "DenseExample": "dense",
     "Example": "encoding",
     "Graph": "graphs",
+    "LearnedFilters": "restoration",
     "M3NClassifier": "estimators.m3n",
     "MultiConditionalMFA": "mfa",
     "MultiLabelField": "multilabel",

@@ -187,6 +187,7 @@ LONG_FITS = {
     "MultiLabelField": {"max_iter": 10_000, "tol": 0.0},
     "MultiConditionalMFA": {"max_iter": 10_000, "tol": 0.0, "n_init": 50},
     "RegressionTreeField": {"max_depth": 8, "max_iter": 10_000},
+    "LearnedFilters": {"max_iter": 100_000},
     "RegressionTreeFieldClassifier": {"max_depth": 8, "max_iter": 10_000},
 }
 

@@ -9,7 +9,7 @@ import pytest
 from field_data import noisy_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-from small_fits import MAKERS, rows, targets
+from small_fits import MAKERS, grey, rows
 from stopping import Stopped, stopped_at
 
 from sklearn_crf import TRWCRF
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def planes(n=4, side=12):
-    X, y = targets(n, side)
-    return X[..., 0], y
+    return grey(n, side)
 
 
 def one_hot_planes(n=4, side=12):

@@ -384,7 +384,7 @@ def shards_of(name, load, client=None):
     return Shards([0, 1], parts.__getitem__, client)
 
 
-TRAINED_ON_SHARDS = [name for name in MAKERS if name not in ("MultiLabelField", "DenseCRF")]
+TRAINED_ON_SHARDS = [name for name in MAKERS if name not in ("MultiLabelField", "DenseCRF", "LearnedFilters")]
 LOADED = {
     "none": lambda X, y: None,
     "list": lambda X, y: [X, y],

@@ -83,6 +83,7 @@ PICKLED = [
     sklearn_crf.M3NClassifier(),
     sklearn_crf.DenseCRF(),
     sklearn_crf.RegressionTreeField(),
+    sklearn_crf.LearnedFilters(),
     sklearn_crf.MultiConditionalMFA(),
     sklearn_crf.MultiLabelField(),
     TemperatureScaling(sklearn_crf.DRFClassifier()),

@@ -1,5 +1,6 @@
-"""Photographs restored in one call, by fields that come with the package."""
+"""Photographs restored in one call, and filters that are learned for the damage of others."""
 
+from sklearn_crf.restoration._learned_filters import LearnedFilters
 from sklearn_crf.restoration._restore import restore
 
-__all__ = ["restore"]
+__all__ = ["LearnedFilters", "restore"]

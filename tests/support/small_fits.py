@@ -9,6 +9,7 @@ from sklearn_crf import (
     ContrastiveCRF,
     DenseCRF,
     DRFClassifier,
+    LearnedFilters,
     M3NClassifier,
     MultiConditionalMFA,
     MultiLabelField,
@@ -28,6 +29,11 @@ def images(n=4, side=6):
 def targets(n=4, side=6):
     X, y = noisy_blobs(n, side=side)
     return X, y.astype(float)
+
+
+def grey(n=4, side=6):
+    X, y = targets(n, side)
+    return X[..., 0], y
 
 
 def scored(n=4, side=6):
@@ -74,5 +80,6 @@ MAKERS = {
     "MultiLabelField": (multi_label, labelled_rows),
     "MultiConditionalMFA": (with_defaults(MultiConditionalMFA, n_factors=1, max_iter=5, random_state=0), rows),
     "RegressionTreeField": (with_defaults(RegressionTreeField, max_iter=2, **TREES), targets),
+    "LearnedFilters": (with_defaults(LearnedFilters, n_stages=2, filter_size=3, max_iter=5, random_state=0), grey),
     "RegressionTreeFieldClassifier": (with_defaults(RegressionTreeFieldClassifier, max_iter=2, **TREES), images),
 }

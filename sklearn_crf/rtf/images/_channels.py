@@ -332,7 +332,7 @@ COLOURS = 3, 4
 def of_clean_images(X):
     """Clean images with an axis of channels as input and target, and whether they are grey and had none."""
     # X: (n, H, W)
-    _require_several(X)
+    require_several(X)
     images = [np.asarray(x) for x in X]
     axes = {image.ndim for image in images}
     if axes == {2}:
@@ -355,7 +355,7 @@ def in_layout_of(X, images):
     return np.stack(images) if _is_stack(X) else object_array(images)
 
 
-def _require_several(X):
+def require_several(X):
     """Raise if X is or may be one image."""
     shape: tuple = X.shape if _is_stack(X) else ()
     if len(shape) == 2:
@@ -377,7 +377,7 @@ class Channels(NamedTuple):
     @classmethod
     def of(cls, X, n_features):
         """Read what is given to a field of n features that was trained on grey images without an axis of channels."""
-        _require_several(X)
+        require_several(X)
         if _is_stack(X) and X.ndim == 3:
             return cls(X[..., None], None)
         if _is_stack(X) and (n_features > 1 or X.ndim != 4 or X.shape[3] == 1):

@@ -308,7 +308,7 @@ def levels_of_images(noise, X, least):
     return np.maximum(np.broadcast_to(levels, len(X)), least).tolist()
 
 
-def _require_units(corruption, sample):
+def require_units(corruption, sample):
     """Raise if a corruption is for images of another range."""
     if isinstance(corruption, GaussianNoise):
         require_noise_within(f"corruption={corruption!r}", corruption.low, corruption.high, sample)
@@ -359,7 +359,7 @@ def corrupting(corruption, planes, is_grey):
     # is_grey: the corruption is given images without an axis of channels
     if planes.encoded.lattice_ndim < 2 or planes.missing:
         raise ValueError("corruption needs images without missing pixels as X.")
-    _require_units(corruption, planes.sample)
+    require_units(corruption, planes.sample)
 
     def drawn(plane, degradation, rng):
         found = corrupted_image(corruption, plane[..., 0] if is_grey else plane, rng, plane.dtype)

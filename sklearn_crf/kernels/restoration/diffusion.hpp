@@ -1,0 +1,283 @@
+// Stages of learned filters, u <- u - sum_f K_f' phi_f(K_f u) - pull (u - given), and the derivatives of their loss.
+//
+// Filters are odd squares. Images are continued by their mirror images, so far that every response that reaches into
+// the image is there. Work is cut into tiles, and what a pixel gets depends on no tile.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "core/pool.hpp"
+#include "core/types.hpp"
+#include "filter_sums.hpp"
+
+namespace crf {
+
+constexpr i64 kTile = 64;  // rows and columns: the responses of 24 filters stay in the second cache
+
+// Parameters of all stages, and derivatives by them in the same layout.
+struct StageLayout {
+    i64 n_stages, n_filters, side, n_knots;
+
+    i64 radius() const { return side / 2; }
+    i64 n_taps() const { return side * side; }
+    i64 n_planes() const { return in_whole(n_filters, kFilters); }
+    // Filters (n_filters, side * side), values of phi at its knots (n_filters, n_knots), pull.
+    i64 of_stage() const { return n_filters * (n_taps() + n_knots) + 1; }
+    i64 n_params() const { return n_stages * of_stage(); }
+};
+
+template <class T>
+struct Stage {
+    std::vector<T> taps;   // (groups, n_taps, kFilters)
+    std::vector<T> knots;  // (n_filters, n_knots, 2): value of phi at a knot, and how far the next one is above it
+    T pull;
+};
+
+// Where the pixels of a tile are in planes that are continued by `margin` on every side.
+template <class T>
+struct TilePlanes {
+    i64 height, width, radius, stride;
+    std::vector<i64> offset;  // of taps, in whole groups
+
+    TilePlanes(i64 height, i64 width, const StageLayout& layout)
+        : height(height), width(width), radius(layout.radius()),
+          stride(in_whole(width + 4 * layout.radius(), kLanes<T>)), offset(in_whole(layout.n_taps(), kTaps)) {
+        for (i64 tap = 0; tap < layout.n_taps(); tap++)
+            offset[tap] = tap / layout.side * stride + tap % layout.side;
+    }
+
+    i64 front() const { return 2 * radius * (stride + 1); }  // the last offset
+    i64 n_seen() const { return in_whole((height + 4 * radius) * stride, kRun<T>); }
+    i64 n_responses() const { return in_whole((height + 2 * radius) * stride, kRun<T>); }
+    i64 n_pixels() const { return in_whole(height * stride, kRun<T>); }
+    // Of a plane that is read at all offsets, forth or back.
+    i64 size() const { return n_seen() + 2 * front() + kRun<T>; }
+};
+
+inline i64 mirrored(i64 place, i64 n) {
+    place %= 2 * n;
+    if (place < 0) place += 2 * n;
+    return place < n ? place : 2 * n - 1 - place;
+}
+
+template <class T>
+struct Diffusion {
+    StageLayout layout;
+    T first, step;  // of the knots of phi, which is constant beyond them
+    std::vector<Stage<T>> stages;
+
+    Diffusion(const StageLayout& layout, T first, T step, const T* params) : layout(layout), first(first), step(step) {
+        for (i64 t = 0; t < layout.n_stages; t++, params += layout.of_stage()) stages.push_back(stage_of(params));
+    }
+
+    // Restores an image (height, width) in place.
+    void restore(T* image, i64 height, i64 width, const Threads& threads) const {
+        const std::vector<T> given(image, image + height * width);
+        std::vector<T> before(given);
+        const i64 columns = (width + kTile - 1) / kTile, rows = (height + kTile - 1) / kTile;
+        for (const Stage<T>& stage : stages) {
+            threads.share(rows * columns, [&](i64 tile) {
+                const i64 top = tile / columns * kTile, left = tile % columns * kTile;
+                restore_tile(stage, before.data(), given.data(), height, width, top, left, image);
+            });
+            std::copy_n(image, height * width, before.data());
+        }
+    }
+
+    // Sums over n images (height, width) of the squared errors, and of their derivatives by all parameters; pixels
+    // within a margin of the border do not count.
+    void lose(const T* given, const T* target, i64 n, i64 height, i64 width, i64 margin, double* losses,
+              double* gradient, const Threads& threads) const {
+        const i64 n_params = gradient ? layout.n_params() : 0, size = height * width;
+        std::vector<T> by_params(n * n_params);
+        threads.share(n, [&](i64 i) {
+            T* own = gradient ? by_params.data() + i * n_params : nullptr;
+            losses[i] = lose_on(given + i * size, target + i * size, height, width, margin, own);
+        });
+        for (i64 i = 0; i < n; i++)
+            for (i64 k = 0; k < n_params; k++) gradient[k] += by_params[i * n_params + k];
+    }
+
+private:
+    struct Place {
+        i64 knot;
+        T share;
+        bool is_inside;
+    };
+
+    Stage<T> stage_of(const T* params) const {
+        const i64 n_taps = layout.n_taps(), K = layout.n_knots;
+        Stage<T> made{std::vector<T>(layout.n_planes() * n_taps), std::vector<T>(layout.n_filters * K * 2), 0};
+        for (i64 f = 0; f < layout.n_filters; f++)
+            for (i64 tap = 0; tap < n_taps; tap++)
+                made.taps[(f / kFilters * n_taps + tap) * kFilters + f % kFilters] = params[f * n_taps + tap];
+        params += layout.n_filters * n_taps;
+        for (i64 f = 0; f < layout.n_filters; f++)
+            for (i64 k = 0; k < K; k++) {
+                T* knot = made.knots.data() + (f * K + k) * 2;
+                knot[0] = params[f * K + k];
+                knot[1] = k + 1 < K ? params[f * K + k + 1] - params[f * K + k] : 0;
+            }
+        made.pull = params[layout.n_filters * K];
+        return made;
+    }
+
+    // Knot below a response, and how far it is on the way to the next one.
+    Place place_of(T response) const {
+        const T last = T(layout.n_knots - 1), at = (response - first) / step;
+        const T inside = std::min(last, std::max(T(0), at));  // 0 for NaN
+        const i64 knot = std::min(i64(inside), layout.n_knots - 2);
+        return {knot, inside - T(knot), inside == at};
+    }
+
+    void influence(const T* knots, i64 n, T* responses) const {
+        const T last = T(layout.n_knots - 1), unit = 1 / step, start = first;
+        const i32 highest = i32(layout.n_knots - 2);
+        for (i64 q = 0; q < n; q++) {
+            const T inside = std::min(last, std::max(T(0), (responses[q] - start) * unit));  // 0 for NaN
+            const i32 knot = std::min(i32(inside), highest);
+            responses[q] = knots[2 * knot] + (inside - T(knot)) * knots[2 * knot + 1];
+        }
+    }
+
+    const T* taps_of(const Stage<T>& stage, i64 f) const {
+        return stage.taps.data() + f / kFilters * layout.n_taps() * kFilters + f % kFilters;
+    }
+
+    // Responses of all filters to a plane that is continued by twice the radius.
+    void respond(const Stage<T>& stage, const TilePlanes<T>& at, const T* plane, i64 step, T* responses) const {
+        for (i64 f = 0; f < layout.n_filters; f += kFilters)
+            add_up(Responses<T>{plane, taps_of(stage, f), at.offset.data(), layout.n_taps(), at.n_responses(),
+                                responses + f * step, step});
+    }
+
+    // A tile of an image, continued by twice the radius.
+    void read_tile(const TilePlanes<T>& at, const T* image, i64 height, i64 width, i64 top, i64 left, T* plane) const {
+        const i64 around = 2 * at.radius;
+        for (i64 i = 0; i < at.height + 2 * around; i++) {
+            const T* row = image + mirrored(top - around + i, height) * width;
+            for (i64 j = 0; j < at.width + 2 * around; j++)
+                plane[i * at.stride + j] = row[mirrored(left - around + j, width)];
+        }
+    }
+
+    void restore_tile(const Stage<T>& stage, const T* before, const T* given, i64 height, i64 width, i64 top, i64 left,
+                      T* image) const {
+        const TilePlanes<T> at(std::min(kTile, height - top), std::min(kTile, width - left), layout);
+        std::vector<T> plane(at.size()), responses(layout.n_planes() * at.size()), sums(at.n_pixels());
+        read_tile(at, before, height, width, top, left, plane.data());
+        respond(stage, at, plane.data(), at.size(), responses.data());
+        add_influences(stage, at, responses.data(), sums.data());
+        for (i64 i = 0; i < at.height; i++)
+            for (i64 j = 0; j < at.width; j++) {
+                const i64 pixel = (top + i) * width + left + j;
+                image[pixel] = before[pixel] - sums[i * at.stride + j] - stage.pull * (before[pixel] - given[pixel]);
+            }
+    }
+
+    // Replaces responses by their influence, and adds up what these spread over the pixels.
+    void add_influences(const Stage<T>& stage, const TilePlanes<T>& at, T* responses, T* sums) const {
+        for (i64 f = 0; f < layout.n_filters; f++) {
+            T* own = responses + f * at.size();
+            influence(stage.knots.data() + f * layout.n_knots * 2, at.n_responses(), own);
+            add_up(Spread<T>{own + at.front(), taps_of(stage, f), kFilters, at.offset.data(), layout.n_taps(),
+                             at.n_pixels(), sums});
+        }
+    }
+
+    // The squared error on one image, and its derivatives.
+    double lose_on(const T* given, const T* target, i64 height, i64 width, i64 margin, T* by_params) const {
+        const TilePlanes<T> at(height, width, layout);
+        const i64 n = height * width, of_stage = (1 + layout.n_planes()) * at.size();
+        std::vector<T> image(given, given + n), kept(of_stage * layout.n_stages), responses, sums;
+        for (i64 t = 0; t < layout.n_stages; t++) {
+            T* plane = kept.data() + t * of_stage;
+            read_tile(at, image.data(), height, width, 0, 0, plane);
+            respond(stages[t], at, plane, at.size(), plane + at.size());
+            responses.assign(plane + at.size(), plane + of_stage);
+            sums.assign(at.n_pixels(), 0);
+            add_influences(stages[t], at, responses.data(), sums.data());
+            for (i64 p = 0; p < n; p++)
+                image[p] -= sums[p / width * at.stride + p % width] + stages[t].pull * (image[p] - given[p]);
+        }
+        double loss = 0;
+        for (i64 p = 0; p < n; p++) {
+            const i64 i = p / width, j = p % width;
+            const bool counts = std::min({i, j, height - 1 - i, width - 1 - j}) >= margin;
+            const T error = counts ? image[p] - target[p] : 0;
+            loss += double(error) * error;
+            image[p] = 2 * error;
+        }
+        for (i64 t = layout.n_stages - 1; t >= 0 && by_params; t--)
+            pull_back(stages[t], at, kept.data() + t * of_stage, given, image, by_params + t * layout.of_stage());
+        return loss;
+    }
+
+    // From the derivatives by the image after a stage those by its parameters, and by the image before it in place.
+    void pull_back(const Stage<T>& stage, const TilePlanes<T>& at, const T* plane, const T* given,
+                   std::vector<T>& by_image, T* by_params) const {
+        const i64 around = 2 * at.radius, K = layout.n_knots, n_taps = layout.n_taps();
+        std::vector<T> back(at.size()), slopes(kFilters * at.size()), influences(at.size()), by_plane(at.size());
+        T pulled = 0;
+        for (i64 i = 0; i < at.height; i++)
+            for (i64 j = 0; j < at.width; j++) {
+                const T slope = by_image[i * at.width + j];
+                const i64 here = (around + i) * at.stride + around + j;
+                back[here] = -slope;
+                pulled -= slope * (plane[here] - given[i * at.width + j]);
+            }
+        T* by_knots = by_params + layout.n_filters * n_taps;
+        by_knots[layout.n_filters * K] = pulled;
+        for (i64 f = 0; f < layout.n_filters; f++) {
+            T* slope = slopes.data() + f % kFilters * at.size() + at.front();
+            if (f % kFilters == 0)
+                add_up(Responses<T>{back.data(), taps_of(stage, f), at.offset.data(), n_taps, at.n_responses(), slope,
+                                    at.size()});
+            chain(stage.knots.data() + f * K * 2, at, plane + (1 + f) * at.size(), slope, influences.data(),
+                  by_knots + f * K);
+            add_up(TapSums<T>{slope, plane, influences.data(), back.data(), at.offset.data(), n_taps, at.n_responses(),
+                              by_params + f * n_taps});
+            add_up(Spread<T>{slope, taps_of(stage, f), kFilters, at.offset.data(), n_taps, at.n_seen(),
+                             by_plane.data()});
+        }
+        for (T& own : by_image) own *= 1 - stage.pull;
+        for (i64 i = 0; i < at.height + 2 * around; i++)
+            for (i64 j = 0; j < at.width + 2 * around; j++)
+                by_image[mirrored(i - around, at.height) * at.width + mirrored(j - around, at.width)] +=
+                    by_plane[i * at.stride + j];
+    }
+
+    // Influences of responses; from derivatives by influences those by responses in place, and by the knots. Zero where
+    // there is no pixel.
+    void chain(const T* knots, const TilePlanes<T>& at, const T* responses, T* slopes, T* influences,
+               T* by_knots) const {
+        constexpr i64 kCopies = 4;  // additions to one number would wait for each other
+        const i64 K = layout.n_knots, width = at.width + 2 * at.radius;
+        std::vector<T> sums(kCopies * K * 2);
+        for (i64 i = 0; i < at.height + 2 * at.radius; i++) {
+            const i64 row = i * at.stride;
+            for (i64 q = row; q < row + width; q++) {
+                const Place place = place_of(responses[q]);
+                const T *knot = knots + 2 * place.knot, slope = slopes[q];
+                influences[q] = knot[0] + place.share * knot[1];
+                T* own = sums.data() + (q % kCopies * K + place.knot) * 2;
+                own[0] += slope;
+                own[1] += slope * place.share;
+                slopes[q] = place.is_inside ? slope * knot[1] / step : 0;
+            }
+            std::fill(slopes + row + width, slopes + row + at.stride, T(0));
+            std::fill(influences + row + width, influences + row + at.stride, T(0));
+        }
+        std::fill(slopes + (at.height + 2 * at.radius) * at.stride, slopes + at.n_responses(), T(0));
+        std::fill_n(by_knots, K, T(0));
+        for (i64 copy = 0; copy < kCopies; copy++)
+            for (i64 k = 0; k + 1 < K; k++) {
+                const T *own = sums.data() + (copy * K + k) * 2;
+                by_knots[k] += own[0] - own[1];
+                by_knots[k + 1] += own[1];
+            }
+    }
+};
+
+}  // namespace crf

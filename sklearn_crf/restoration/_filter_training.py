@@ -1,0 +1,224 @@
+"""Training of stages of learned filters: crops of images, parameters and their map to the kernel, steps of Adam."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.fft
+
+from sklearn_crf.kernels.restoration.diffusion import squared_errors
+from sklearn_crf.restoration import _tuning as tuned
+from sklearn_crf.rtf.images._corruption import corrupted_image
+
+
+class Stages(NamedTuple):
+    """Parameters of all stages, for responses in units of the noise."""
+
+    filters: np.ndarray  # (T, F, m, m)
+    weights: np.ndarray  # (T, F, G), of the Gaussians of the influences
+    pull: np.ndarray  # (T,)
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Numbers of stages, of filters, of rows of a filter, and of knots of an influence."""
+        return (*self.filters.shape[:3], len(knots()))
+
+    def packed(self) -> np.ndarray:
+        """Return the parameters that the kernel takes."""
+        T = len(self.pull)
+        parts = self.filters, self.weights @ gaussians(), self.pull
+        return np.concatenate([part.reshape(T, -1) for part in parts], axis=1).ravel()
+
+
+def knots() -> np.ndarray:
+    """Return the responses between which influences are linear."""
+    return np.linspace(-tuned.REACH, tuned.REACH, tuned.INTERVALS * (tuned.GAUSSIANS - 1) + 1)
+
+
+def gaussians() -> np.ndarray:
+    """Return the Gaussians, as wide as they are apart, at the knots: (G, K)."""
+    centres = knots()[:: tuned.INTERVALS]
+    return np.exp(-0.5 * ((knots() - centres[:, np.newaxis]) / (centres[1] - centres[0])) ** 2)
+
+
+def cosines(side: int) -> np.ndarray:
+    """Return the cosine basis of squares without the constant, low frequencies first: (side^2 - 1, side^2)."""
+    basis = scipy.fft.idctn(np.eye(side * side).reshape(-1, side, side), axes=(1, 2), norm="ortho")
+    order = np.argsort(np.add.outer(np.arange(side), np.arange(side)), axis=None, kind="stable")
+    return basis.reshape(side * side, -1)[order[1:]]
+
+
+class Parameters:
+    """Coefficients of filters in the cosine basis, weights of Gaussians and pulls as one vector."""
+
+    # Filters have norm one, and influences are divided by the pixels of a filter: then a response to noise is about
+    # one, and the filters together add up to the image without its mean.
+
+    def __init__(self, n_stages: int, n_filters: int, side: int) -> None:
+        self.basis, self.gaussians = cosines(side), gaussians() / side**2
+        self.shapes = (n_stages, n_filters, len(self.basis)), (n_stages, n_filters, len(self.gaussians)), (n_stages,)
+        self.ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
+        self.side = side
+
+    def parts(self, theta: np.ndarray) -> list[np.ndarray]:
+        """Return coefficients, weights and pulls."""
+        return [part.reshape(shape) for part, shape in zip(np.split(theta, self.ends), self.shapes, strict=True)]
+
+    def start(self) -> np.ndarray:
+        """Return the first parameters: cosines, and influences that take small responses away."""
+        theta = np.zeros(self.ends[-1] + self.shapes[2][0])
+        coefficients, weights, _ = self.parts(theta)
+        coefficients[:] = np.eye(*self.shapes[0][1:])
+        seen = knots()
+        influence = seen * np.exp(-0.5 * (seen / tuned.FIRST_WIDTH) ** 2) * tuned.FIRST_SHARE / self.shapes[2][0]
+        weights[:] = np.linalg.lstsq((self.gaussians * self.side**2).T, influence, rcond=None)[0]
+        return theta
+
+    def stages(self, theta: np.ndarray) -> Stages:
+        """Return filters of norm one and the weights of their influences."""
+        coefficients, weights, pull = self.parts(theta)
+        filters = coefficients @ self.basis / np.linalg.norm(coefficients, axis=2, keepdims=True)
+        return Stages(filters.reshape(*filters.shape[:2], self.side, -1), weights / self.side**2, pull.copy())
+
+    def pulled_back(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the parameters from those by what the kernel takes."""
+        coefficients = self.parts(theta)[0]
+        T, F = coefficients.shape[:2]
+        n_taps, n_knots = self.side**2, self.gaussians.shape[1]
+        of_filters, of_knots, of_pull = np.split(gradient.reshape(T, -1), np.cumsum([F * n_taps, F * n_knots]), axis=1)
+        norm = np.linalg.norm(coefficients, axis=2, keepdims=True)
+        slope = of_filters.reshape(T, F, n_taps) @ self.basis.T
+        slope -= np.sum(slope * coefficients, axis=2, keepdims=True) * coefficients / norm**2
+        parts = slope / norm, of_knots.reshape(T, F, n_knots) @ self.gaussians.T, of_pull
+        return np.concatenate([part.ravel() for part in parts])
+
+
+class Crops(NamedTuple):
+    """Planes to crop training examples from."""
+
+    given: list  # (H, W) each, what is restored or corrupted
+    target: list
+    corruption: Callable | None
+    unit: float  # of the user for one of the kernel
+
+    def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Draw crops, as arrays of examples and targets of equal shapes (n, h, w)."""
+        groups: dict = {}
+        for chosen in rng.integers(len(self.given), size=n):
+            both = self._crop(self.given[chosen], self.target[chosen], rng)
+            groups.setdefault(both[0].shape, []).append(both)
+        return [tuple(map(np.stack, zip(*group, strict=True))) for group in groups.values()]  # type: ignore[misc]
+
+    def _crop(self, given, target, rng):
+        """Draw a crop of an image, and of its target, without the mean of the example."""
+        height, width = (min(tuned.CROP, side) for side in given.shape)
+        top, left = (
+            rng.integers((side - size) // tuned.BLOCK + 1) * tuned.BLOCK
+            for side, size in zip(given.shape, (height, width), strict=True)
+        )
+        sides = np.s_[top : top + height, left : left + width]
+        example, target = given[sides], target[sides]
+        if self.corruption is not None:
+            # What a corruption does to a mirror image is what it does to any other.
+            turn = (slice(None, None, rng.choice([-1, 1])), slice(None, None, rng.choice([-1, 1])))
+            example, target = example[turn], target[turn]
+            if rng.integers(2):
+                example, target = example.T, target.T
+            example = damaged(self.corruption, np.ascontiguousarray(example), rng)
+        level = example.mean(dtype=np.float64)
+        return [np.ascontiguousarray((image - level) / self.unit, dtype=np.float32) for image in (example, target)]
+
+
+def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return what a corruption makes of a plane (H, W)."""
+    found = corrupted_image(corruption, image, rng, np.float64)
+    if found.shape != image.shape or not np.isfinite(found).all():
+        height, width = image.shape
+        problem = f"shape {found.shape}" if found.shape != image.shape else "NaN or infinity"
+        raise ValueError(
+            f"corruption must return finite images of {height} x {width} pixels as its input, got {problem}: use "
+            "RegressionTreeField for missing pixels or channels of noise levels."
+        )
+    return found
+
+
+class Adam:
+    """Steps by averages of the gradient and of its squares, whose length decreases to 0 as a cosine does."""
+
+    def __init__(self, size: int, max_iter: int) -> None:
+        self.mean, self.square, self.n_done, self.max_iter = np.zeros(size), np.zeros(size), 0, max_iter
+
+    def step(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the change of the parameters."""
+        first, second = tuned.MOMENTS
+        self.mean += (1 - first) * (gradient - self.mean)
+        self.square += (1 - second) * (gradient**2 - self.square)
+        length = tuned.FIRST_STEP * 0.5 * (1 + np.cos(np.pi * self.n_done / self.max_iter))
+        self.n_done += 1
+        mean, square = self.mean / (1 - first**self.n_done), self.square / (1 - second**self.n_done)
+        return -length * mean / (np.sqrt(square) + 1e-8)
+
+
+class Found(NamedTuple):
+    """What training found."""
+
+    stages: Stages
+    losses: list  # mean squared error of the crops of each step
+    held_out: list  # of crops that are held out, at the start and after every so many steps
+
+
+def mean_squared_error(
+    parameters: Parameters, theta: np.ndarray, groups: list, n_threads: int, has_gradient: bool
+) -> tuple[float, np.ndarray]:
+    """Return the mean squared error of crops in units of the kernel, and its gradient."""
+    stages, loss, n_pixels = parameters.stages(theta), 0.0, 0
+    packed, seen = stages.packed().astype(np.float32), knots()
+    gradient = np.zeros(packed.size if has_gradient else 0)
+    for given, target in groups:
+        margin = tuned.MARGIN if min(given.shape[1:]) > 4 * tuned.MARGIN else 0
+        losses = np.zeros(len(given))
+        step = seen[1] - seen[0]
+        squared_errors(stages.sizes, packed, seen[0], step, given, target, margin, losses, gradient, n_threads)
+        loss += losses.sum()
+        n_pixels += len(given) * (given.shape[1] - 2 * margin) * (given.shape[2] - 2 * margin)
+    return loss / n_pixels, parameters.pulled_back(theta, gradient) / n_pixels if has_gradient else gradient
+
+
+def train(
+    parameters: Parameters,
+    crops: Crops,
+    held_out: Crops | None,
+    max_iter: int,
+    rng: np.random.Generator,
+    n_threads: int,
+    after: Callable[[Stages, float], Any],
+) -> Found:
+    """Minimise the squared error of crops that are drawn anew in each step, and return the best stages.
+
+    The best are those of the least error on crops of images that are held out, or the last if there are none.
+    """
+    # after: called after each step with the stages and the loss; True ends training
+    theta, adam = parameters.start(), Adam(len(parameters.start()), max_iter)
+    checked = [] if held_out is None else held_out.drawn(tuned.HELD_OUT_CROPS, rng)
+    losses: list[float] = []
+    curve: list[float] = []
+    best = theta
+
+    def look():
+        nonlocal best
+        curve.append(mean_squared_error(parameters, theta, checked, n_threads, False)[0])
+        if curve[-1] <= min(curve):
+            best = theta
+
+    if checked:
+        look()
+    for k in range(max_iter):
+        loss, gradient = mean_squared_error(parameters, theta, crops.drawn(tuned.BATCH, rng), n_threads, True)
+        losses.append(loss)
+        theta = theta + adam.step(gradient)
+        is_ended = after(parameters.stages(theta), loss)
+        if checked and ((k + 1) % max(1, max_iter // tuned.LOOKS) == 0 or k + 1 == max_iter or is_ended):
+            look()
+        if is_ended:
+            break
+    return Found(parameters.stages(best if checked else theta), losses, curve)

@@ -1,0 +1,363 @@
+"""Images restored by stages of learned filters."""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_crf._fits import fits
+from sklearn_crf._numbers import as_reals
+from sklearn_crf._reports import CallbackSupportMixin, fit_callbacks, progress_reporter
+from sklearn_crf._threads import map_coarse, thread_count
+from sklearn_crf._versions import restore_versioned_state, versioned_state
+from sklearn_crf.kernels.restoration.diffusion import restore_image
+from sklearn_crf.restoration import _tuning as tuned
+from sklearn_crf.restoration._filter_training import Crops, Parameters, Stages, damaged, knots, train
+from sklearn_crf.rtf import _tuning as field_tuned
+from sklearn_crf.rtf._prediction import clipped, is_unknown, scored_pixels
+from sklearn_crf.rtf.images._channels import InputSample, in_layout_of, require_several
+from sklearn_crf.rtf.images._corruption import (
+    level_of_noise,
+    levels_of_images,
+    one_level,
+    require_units,
+    warn_of_other_noise,
+)
+
+
+@dataclass(eq=False, repr=False)
+class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
+    r"""Restore images by a few steps of a diffusion whose filters and influence functions are learned.
+
+    .. math::
+        u_{t+1} = u_t - \sum_i K_{ti}^\top \phi_{ti}(K_{ti} u_t) - \lambda_t (u_t - x), \qquad u_0 = x
+
+    x is the degraded image and :math:`u_T` the restored one. :math:`K_{ti}` correlates an image, continued by its
+    mirror image, with a filter whose entries add up to 0, and :math:`\phi_{ti}` is a sum of Gaussians. All stages are
+    trained together, by the exact gradient of the squared error of :math:`u_T`. The channels of an image are restored
+    one by one.
+
+    Parameters
+    ----------
+    corruption : callable or None, default=None
+        Makes the degraded images out of X: a function of an image (H, W) and a :class:`numpy.random.Generator`, such
+        as :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is drawn anew for every crop
+        that training sees, whose corners are multiples of 8 apart from the corners of the image.
+    n_stages : int, default=5
+        Steps of the diffusion. Time grows with them.
+    filter_size : int, default=5
+        Rows and columns of the filters, an odd number. 7 is better than 5, and takes three times as long.
+    n_filters : int or None, default=None
+        Filters of a stage, at most ``filter_size ** 2 - 1``, which None is.
+    max_iter : int, default=1500
+        Steps of Adam, each on 8 crops of 64 x 64 pixels.
+    validation_fraction : float, default=0.1
+        Share of the images that are held out of training, to choose the parameters of the step after which the error
+        on them is least. Fewer than 5 images, or 0, hold none out: the last parameters are kept.
+    clip : {"auto"} or None, default="auto"
+        ``"auto"`` predicts in the range and type of y: rounded bytes for bytes. None predicts float64.
+    random_state : int, RandomState instance or None, default=None
+        Of crops, of corruptions, and of the images that are held out.
+    n_jobs : int or None, default=None
+        Threads over crops and parts of images; results do not depend on it.
+    verbose : int, default=0
+        1 shows the progress of training.
+
+    Attributes
+    ----------
+    filters_ : ndarray of shape (n_stages, n_filters, filter_size, filter_size)
+        Filters of norm one, in order of their starts: the cosine basis, low frequencies first.
+    weights_ : ndarray of shape (n_stages, n_filters, 47)
+        Weights of the Gaussians of each influence function, for images in units of ``unit_``.
+    pull_ : ndarray of shape (n_stages,)
+        The pull :math:`\lambda_t` to the degraded image.
+    unit_ : float
+        Level of the noise in units of X, or else the root mean square of what X differs from y by.
+    loss_curve_ : ndarray of shape (n_iter_,)
+        Mean squared error of the crops of each step, in squares of ``unit_``.
+    validation_curve_ : ndarray
+        Mean squared error of crops of the held-out images at the start and after every twentieth of the steps; empty
+        if none are held out.
+    n_iter_ : int
+        Steps.
+    target_range_ : ndarray of shape (2,)
+        Smallest and largest value of y.
+    target_dtype_ : str
+        Type of y.
+
+    See Also
+    --------
+    RegressionTreeField : Needs fewer images and less time to train; takes missing pixels, known blur, and volumes.
+    restore : Restores photographs without training.
+
+    References
+    ----------
+    Y. Chen and T. Pock. Trainable nonlinear reaction diffusion: a flexible framework for fast and effective image
+    restoration. IEEE Transactions on Pattern Analysis and Machine Intelligence 39(6), 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf import LearnedFilters
+    >>> from sklearn_crf.rtf import GaussianNoise
+    >>> rng = np.random.default_rng(0)
+    >>> clean = np.kron(rng.random((10, 8, 8)), np.ones((4, 4)))
+    >>> noisy = clean[8:] + 0.1 * rng.normal(size=(2, 32, 32))
+    >>> model = LearnedFilters(
+    ...     GaussianNoise(0.1), n_stages=2, filter_size=3, max_iter=50, random_state=0
+    ... )
+    >>> restored = model.fit(clean[:8]).predict(noisy)
+    >>> bool(np.std(restored - clean[8:]) < 0.06)
+    True
+    """
+
+    __getstate__ = versioned_state
+    __setstate__ = restore_versioned_state
+
+    _parameter_constraints: ClassVar[dict] = {
+        "corruption": [callable, None],
+        "n_stages": [Interval(Integral, 1, None, closed="left")],
+        "filter_size": [Interval(Integral, 3, 15, closed="both")],
+        "n_filters": [Interval(Integral, 1, None, closed="left"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "clip": [StrOptions({"auto"}), None],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    corruption: Any = None
+    _: KW_ONLY
+    n_stages: int = 5
+    filter_size: int = 5
+    n_filters: int | None = None
+    max_iter: int = 1500
+    validation_fraction: float = 0.1
+    clip: str | None = "auto"
+    random_state: Any = None
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    @fits
+    def fit(self, X: Any, y: Any = None) -> "LearnedFilters":
+        """Train all stages.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, H, W) or (n, H, W, C), or list of array-like of shape (H, W) or (H, W, C)
+            Degraded images, or with ``corruption`` the images that are corrupted; of any type, sizes and unit.
+        y : as X, optional
+            Clean images of the same shapes. With ``corruption``, None is X.
+
+        Returns
+        -------
+        LearnedFilters
+
+        Raises
+        ------
+        InvalidParameterError
+            If a parameter is not valid.
+        ValueError
+            If X and y do not fit, hold NaN or infinity, y is missing, or noise is above the range of X.
+        """
+        n_filters = self._checked_filters()
+        given, target = _Images.of(X, "X"), self._targets(X, y)
+        _require_equal_shapes(given, target)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if self.corruption is not None:
+            require_units(self.corruption, InputSample.of([plane[..., np.newaxis] for plane in given.planes]))
+        crops, held_out = self._crops(given, target, rng)
+        parameters, n_threads = Parameters(self.n_stages, n_filters, self.filter_size), thread_count(self.n_jobs)
+        with (
+            fit_callbacks(self, X, y, self.max_iter) as call_back,
+            progress_reporter(self.verbose, self.max_iter, type(self).__name__) as report,
+        ):
+
+            def after(stages, loss):
+                report(lambda: f"mean squared error {loss:.4g}")
+                return call_back(lambda: self._attributes(stages, crops.unit, target))
+
+            found = train(parameters, crops, held_out, self.max_iter, rng, n_threads, after)
+        self.__dict__.update(
+            self._attributes(found.stages, crops.unit, target),
+            loss_curve_=np.array(found.losses),
+            validation_curve_=np.array(found.held_out),
+            n_iter_=len(found.losses),
+        )
+        return self
+
+    def _checked_filters(self) -> int:
+        """Return the number of filters, or raise if the size has none of them."""
+        if self.filter_size % 2 == 0:
+            raise InvalidParameterError(f"filter_size must be an odd number, got {self.filter_size}.")
+        most = self.filter_size**2 - 1
+        if self.n_filters is not None and self.n_filters > most:
+            raise InvalidParameterError(
+                f"n_filters must be at most filter_size ** 2 - 1 = {most}, got {self.n_filters}."
+            )
+        return most if self.n_filters is None else self.n_filters
+
+    def _targets(self, X, y) -> "_Images":
+        """Read the clean images."""
+        if y is None and self.corruption is None:
+            raise ValueError("requires y to be passed, but the target y is None: pass clean images, or a corruption.")
+        return _Images.of(X, "X") if y is None else _Images.of(y, "y")
+
+    def _crops(self, given, target, rng) -> tuple[Crops, Crops | None]:
+        """Share planes out to training and to what is held out, and find the unit."""
+        n_images, n_held_out = len(given.starts) - 1, 0
+        if n_images >= tuned.LEAST_IMAGES and self.validation_fraction > 0:
+            n_held_out = max(1, round(self.validation_fraction * n_images))
+        order = rng.permutation(n_images)
+        unit = self._unit(given.planes, target.planes, rng)
+        parts: list = []
+        for chosen in (np.sort(order[n_held_out:]), np.sort(order[:n_held_out])):
+            places = [k for i in chosen for k in range(given.starts[i], given.starts[i + 1])]
+            example, aim = ([images.planes[k] for k in places] for images in (given, target))
+            parts.append(Crops(example, aim, self.corruption, unit) if places else None)
+        return parts[0], parts[1]
+
+    def _unit(self, given, target, rng) -> float:
+        """Return the level of the noise, or else the root mean square of the errors of some images."""
+        level = one_level(self.corruption)
+        if level is not None:
+            return level
+        chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
+        found = [given[k] if self.corruption is None else damaged(self.corruption, given[k], rng) for k in chosen]
+        errors = [np.mean((x - target[k]) ** 2) for x, k in zip(found, chosen, strict=True)]
+        # Images that are the same as their targets have no errors.
+        return float(np.sqrt(np.mean(errors))) or float(np.mean([np.std(target[k]) for k in chosen])) or 1.0
+
+    def _attributes(self, stages: Stages, unit: float, target: "_Images") -> dict:
+        """Return what predictions read."""
+        low, high = (function([function(plane) for plane in target.planes]) for function in (np.min, np.max))
+        return {
+            "filters_": stages.filters,
+            "weights_": stages.weights,
+            "pull_": stages.pull,
+            "unit_": unit,
+            "target_range_": np.array([low, high]),
+            "target_dtype_": target.dtype,
+        }
+
+    def predict(self, X: Any, *, noise: Any = None) -> Any:
+        """Restore images.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, H, W) or (n, H, W, C), or list of array-like of shape (H, W) or (H, W, C)
+            Degraded images, in the unit of ``fit``.
+        noise : "auto", float or array-like of shape (n,), optional
+            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto"
+            estimates it for each image by the finest detail where the image is smooth. The filters then see images in
+            units in which it is the level of ``corruption=GaussianNoise(level)``.
+
+        Returns
+        -------
+        ndarray of the shape of X, or of shape (n,) of images for a list
+
+        Raises
+        ------
+        ValueError
+            If X holds NaN or infinity, or ``noise`` is not positive or given after training for several levels.
+        """
+        check_is_fitted(self)
+        images = _Images.of(X, "X")
+        if noise is None:
+            warn_of_other_noise(self.corruption, X)
+            units = [self.unit_] * len(X)
+        else:
+            trained = level_of_noise(self.corruption)
+            levels = levels_of_images(noise, X, field_tuned.LEAST_NOISE * trained)
+            units = [self.unit_ * level / trained for level in levels]
+        units = np.repeat(units, np.diff(images.starts)).tolist()
+        tasks, stages = list(zip(images.planes, units, strict=True)), Stages(self.filters_, self.weights_, self.pull_)
+        fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}
+        planes = map_coarse(partial(_restored_plane, stages), tasks, self.n_jobs)
+        return images.put_back([clipped(fitted, self.clip, plane) for plane in planes], X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Coefficient of determination over all values.
+
+        Parameters
+        ----------
+        X, y : array-like or list of array-like
+            Degraded and clean images.
+        sample_weight : array-like of shape (n,), optional
+            One weight for each image.
+
+        Returns
+        -------
+        float
+        """
+        truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_unknown)
+        return float(r2_score(truth, found, sample_weight=weight))
+
+
+def _restored_plane(stages, task, n_threads):
+    """Restore a plane (H, W), given with the unit of its noise."""
+    plane, unit = task
+    level, seen = plane.mean(dtype=np.float64), knots()
+    image = ((plane - level) / unit).astype(np.float32)
+    packed = stages.packed().astype(np.float32)
+    restore_image(stages.sizes, packed, seen[0], seen[1] - seen[0], image, n_threads)
+    return level + unit * image.astype(np.float64)
+
+
+class _Images(NamedTuple):
+    """Images as planes, one for each channel."""
+
+    planes: list  # (H, W) each
+    starts: np.ndarray  # (n + 1,) first plane of each image
+    dtype: str
+
+    @classmethod
+    def of(cls, given: Any, name: str) -> "_Images":
+        """Read images, grey or of several channels."""
+        if not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) or not len(given):
+            raise ValueError(f"{name} must hold images of shape (H, W) or (H, W, C), got {type(given).__name__}.")
+        require_several(given)
+        planes, counts = [], []
+        for i, image in enumerate(given):
+            read = as_reals(image, f"{name}[{i}]", np.float64)
+            if read.ndim not in (2, 3) or not read.size:
+                raise ValueError(f"{name}[{i}] must have shape (H, W) or (H, W, C), got {read.shape}.")
+            if not np.isfinite(read).all():
+                raise ValueError(f"{name}[{i}] contains NaN or infinity: RegressionTreeField fills in missing pixels.")
+            own = [read] if read.ndim == 2 else list(np.moveaxis(read, 2, 0))
+            planes += own
+            counts.append(len(own))
+        return cls(planes, np.concatenate([[0], np.cumsum(counts)]), np.asarray(given[0]).dtype.str)
+
+    def put_back(self, planes: list, like: Any) -> Any:
+        """Return planes in the layout of the images that were read."""
+        found = []
+        for x, (start, stop) in zip(like, np.stack([self.starts[:-1], self.starts[1:]], axis=1), strict=True):
+            found.append(planes[start] if np.ndim(x) == 2 else np.stack(planes[start:stop], axis=-1))
+        return in_layout_of(like, found)
+
+
+def _require_equal_shapes(given, target):
+    """Raise if some image and its target differ in shape."""
+    if len(given.starts) != len(target.starts):
+        raise ValueError(f"X has {len(given.starts) - 1} images, but y has {len(target.starts) - 1}.")
+    for i, (start, stop) in enumerate(zip(given.starts[:-1], given.starts[1:], strict=True)):
+        x, y = given.planes[start:stop], target.planes[target.starts[i] : target.starts[i + 1]]
+        if len(x) != len(y) or x[0].shape != y[0].shape:
+            shapes = ["(" + ", ".join(map(str, (*own[0].shape, len(own)))) + ")" for own in (x, y)]
+            raise ValueError(f"X[{i}] has shape {shapes[0]}, but y[{i}] has {shapes[1]}: enlarge images first.")

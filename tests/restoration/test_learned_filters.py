@@ -1,0 +1,206 @@
+"""LearnedFilters: restoration of noise and blocks, layouts, levels of noise, the contract of scikit-learn."""
+
+import pickle
+from copy import copy
+
+import numpy as np
+import pytest
+from estimator_contract import passed_checks
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils._param_validation import InvalidParameterError
+
+from sklearn_crf import LearnedFilters
+from sklearn_crf.rtf import JPEG, GaussianNoise, MissingPixels
+
+QUICK = {"n_stages": 2, "filter_size": 3, "max_iter": 60, "random_state": 0}
+
+
+def blocks(n=8, side=32, seed=0):
+    """Squares of random grey, in the range of bytes."""
+    return np.kron(np.random.default_rng(seed).integers(40, 216, (n, side // 8, side // 8)), np.ones((8, 8)))
+
+
+def noisy(clean, level, seed=1):
+    return clean + level * np.random.default_rng(seed).normal(size=np.shape(clean))
+
+
+def error(found, clean):
+    return float(np.sqrt(np.mean((np.asarray(found, dtype=float) - clean) ** 2)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return LearnedFilters(GaussianNoise(20), **QUICK).fit(blocks(12))
+
+
+def test_noise_of_images_not_seen_is_removed(model):
+    clean = blocks(6, 48, seed=7)
+    assert error(model.predict(noisy(clean, 20)), clean) < 8
+    assert model.loss_curve_[-10:].mean() < 0.5 * model.loss_curve_[0]
+    assert model.validation_curve_.min() < 0.7 * model.validation_curve_[0]
+    assert model.n_iter_ == len(model.loss_curve_) == 60
+    assert_allclose(np.linalg.norm(model.filters_, axis=(2, 3)), 1)
+    assert_allclose(model.filters_.sum(axis=(2, 3)), 0, atol=1e-12)
+
+
+def test_pairs_of_images_are_enough():
+    clean = blocks(12)
+    model = LearnedFilters(**QUICK).fit(noisy(clean, 20), clean)
+    test = blocks(4, seed=7)
+    assert model.unit_ == pytest.approx(20, rel=0.1)
+    assert error(model.predict(noisy(test, 20, 3)), test) < 10
+    assert model.score(noisy(test, 20, 3), test) > 0.9
+    assert model.score(noisy(test, 20, 3), test, sample_weight=[1, 0, 2, 1]) > 0.9
+
+
+def test_blocks_of_compressed_images_are_removed():
+    rng = np.random.default_rng(0)
+    smooth = np.add.outer(np.linspace(0, 90, 64), np.linspace(0, 60, 64))
+    clean = np.stack([50 + smooth * rng.uniform(0.3, 1) for _ in range(8)])
+    damage = JPEG(5)
+    model = LearnedFilters(damage, **QUICK).fit(clean)
+    damaged = np.stack([damage(image, rng) for image in clean])
+    assert error(model.predict(damaged), clean) < 0.8 * error(damaged, clean)
+
+
+def test_images_in_other_units_are_restored_alike(model):
+    clean, test = blocks(12), noisy(blocks(2, seed=7), 20)
+    small = LearnedFilters(GaussianNoise(20e-6), **QUICK).fit(1e-6 * clean + 3)
+    assert_allclose((small.predict(1e-6 * test + 3) - 3) * 1e6, model.predict(test), atol=0.5)
+
+
+@pytest.mark.parametrize("level", [8, 20, 45])
+def test_other_levels_of_noise_are_restored_in_their_units(model, level):
+    model = copy(model).set_params(clip=None)
+    clean = 128 + level / 20 * (blocks(3, 96, seed=7) - 128)
+    test = noisy(clean, level)
+    found = model.predict(test, noise=level)
+    assert_allclose(found, 128 + level / 20 * (model.predict(128 + 20 / level * (test - 128)) - 128), atol=1e-3 * level)
+    assert error(found, clean) < 0.5 * level
+    assert error(model.predict(list(test), noise="auto")[0], found[0]) < 0.2 * level
+    assert_array_equal(model.predict(test, noise=[level] * 3), found)
+
+
+def test_noise_needs_training_for_one_level():
+    clean = blocks(4)
+    model = LearnedFilters(GaussianNoise(5, 30), **QUICK | {"max_iter": 2}).fit(clean)
+    with pytest.raises(ValueError, match="trained for one level"):
+        model.predict(clean, noise=5)
+
+
+def test_other_noise_is_warned_of(model):
+    with pytest.warns(UserWarning, match="pass noise='auto' to predict"):
+        model.predict(noisy(blocks(1, 128), 90))
+
+
+@pytest.mark.parametrize("make", [np.asarray, list])
+def test_colours_are_restored_one_by_one(model, make):
+    grey = noisy(blocks(3), 20)
+    colour = np.stack([grey, grey[::-1], grey + 5], axis=-1)
+    found = model.predict(make(colour))
+    expected = [model.predict(colour[..., c]) for c in range(3)]
+    assert isinstance(found, np.ndarray)
+    assert_array_equal(np.stack(list(found)), np.stack(expected, axis=-1))
+    assert model.predict(grey[..., np.newaxis]).shape == (3, 32, 32, 1)
+
+
+@pytest.mark.filterwarnings("ignore:X has an image with noise")
+def test_lists_of_images_of_any_sizes_are_taken():
+    rng = np.random.default_rng(0)
+    clean = [
+        rng.integers(256, size=shape, dtype=np.uint8) for shape in [(9, 70), (12, 10, 3), (1, 5), (70, 66), (6, 6)]
+    ]
+    model = LearnedFilters(GaussianNoise(20), **QUICK | {"max_iter": 3}).fit(clean)
+    found = model.predict(clean)
+    assert found.dtype == object
+    assert [image.shape for image in found] == [image.shape for image in clean]
+    assert {image.dtype for image in found} == {np.dtype(np.uint8)}
+    assert_array_equal(found[1], model.predict(clean[1:2])[0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.float64])
+def test_predictions_have_the_type_and_range_of_targets(dtype):
+    clean = blocks(5).astype(dtype)
+    model = LearnedFilters(GaussianNoise(20), **QUICK | {"max_iter": 3}).fit(clean)
+    found = model.predict(noisy(clean, 20))
+    assert found.dtype == dtype
+    assert found.min() >= (0 if np.dtype(dtype).kind == "u" else clean.min())
+    assert model.set_params(clip=None).predict(noisy(clean, 20)).dtype == np.float64
+
+
+def test_equal_images_are_learned_from():
+    # There is no noise, and nothing to learn.
+    model = LearnedFilters(**QUICK | {"max_iter": 3}).fit(blocks(3), blocks(3))
+    assert np.isfinite(model.predict(blocks(3))).all()
+    flat = LearnedFilters(**QUICK | {"max_iter": 3}).fit(np.ones((2, 9, 9)), np.ones((2, 9, 9)))
+    assert_array_equal(flat.predict(np.ones((1, 9, 9))), 1)
+
+
+def test_no_image_is_held_out_of_few():
+    assert not len(LearnedFilters(GaussianNoise(20), **QUICK | {"max_iter": 2}).fit(blocks(4)).validation_curve_)
+    none = LearnedFilters(GaussianNoise(20), validation_fraction=0, **QUICK | {"max_iter": 2}).fit(blocks(9))
+    assert not len(none.validation_curve_)
+
+
+@pytest.mark.parametrize("n_jobs", [2, 5])
+def test_threads_do_not_change_results(model, n_jobs):
+    other = clone(model).set_params(n_jobs=n_jobs).fit(blocks(12))
+    assert_array_equal(other.filters_, model.filters_)
+    large = noisy(blocks(1, 160), 20)
+    assert_array_equal(other.predict(large), model.predict(large))
+
+
+def test_models_are_cloned_pickled_and_searched(model):
+    test = noisy(blocks(2, seed=7), 20)
+    assert_array_equal(pickle.loads(pickle.dumps(model)).predict(test), model.predict(test))
+    search = GridSearchCV(LearnedFilters(**QUICK), {"max_iter": [1, 40]}, cv=2)
+    clean = blocks(8)
+    assert search.fit(noisy(clean, 20), clean).best_params_ == {"max_iter": 40}
+
+
+def test_training_is_reproducible():
+    fits = [LearnedFilters(GaussianNoise(20), **QUICK | {"max_iter": 4}).fit(blocks()) for _ in range(2)]
+    assert_array_equal(fits[0].filters_, fits[1].filters_)
+    other = LearnedFilters(GaussianNoise(20), **QUICK | {"max_iter": 4, "random_state": 1}).fit(blocks())
+    assert not np.array_equal(other.filters_, fits[0].filters_)
+
+
+def test_scikit_learns_checks_pass():
+    # Its other checks fit tables of rows, and the tags say that images are needed.
+    assert list(passed_checks(LearnedFilters(GaussianNoise(0.1), **QUICK))) == ["check_estimator_cloneable"]
+
+
+WRONG = {
+    "filter_size must be an odd number": ({"filter_size": 4}, blocks(2), None),
+    "n_filters must be at most filter_size .* 8, got 9": ({"n_filters": 9}, blocks(2), None),
+    "max_iter": ({"max_iter": 0}, blocks(2), None),
+    "the target y is None": ({"corruption": None}, blocks(2), None),
+    r"X\[1\] contains NaN or infinity": ({}, [np.ones((4, 4)), np.full((4, 4), np.nan)], None),
+    r"y\[0\] contains NaN": ({}, np.ones((1, 9, 9)), np.full((1, 9, 9), np.inf)),
+    r"X\[0\] must have shape": ({}, [np.ones(5)], None),
+    "X of shape .* is one image": ({}, np.ones((5, 5)), None),
+    "has two readings": ({}, np.ones((5, 5, 3)), None),
+    "X must hold images": ({}, [], None),
+    "X has 2 images, but y has 1": ({}, blocks(2), blocks(1)),
+    r"X\[0\] has shape \(4, 4, 1\), but y\[0\] has \(8, 8, 1\)": ({}, [np.ones((4, 4))], [np.ones((8, 8))]),
+    "noise is in the units of X": ({"corruption": GaussianNoise(25)}, blocks(2) / 255, None),
+    "corruption must return finite images": ({"corruption": MissingPixels(0.5)}, blocks(2), None),
+    "corruption must return finite": ({"corruption": GaussianNoise(5, level_channel=True)}, blocks(2), None),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_calls_are_refused(message):
+    options, X, y = WRONG[message]
+    model = LearnedFilters(**{"corruption": GaussianNoise(0.1), **QUICK, **options})
+    with pytest.raises((ValueError, InvalidParameterError), match=message):
+        model.fit(X, y)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_a_fit_comes_first():
+    with pytest.raises(NotFittedError):
+        LearnedFilters().predict(blocks(1))
