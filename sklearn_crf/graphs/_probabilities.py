@@ -18,7 +18,7 @@ def check_edge_probabilities(graph: Graph, edge_probabilities: ArrayLike) -> Non
     r"""Raise ValueError unless edge probabilities lie in the spanning tree polytope.
 
     The polytope contains the edge probabilities of all distributions over spanning trees (forests, on a disconnected
-    graph). It (Edmonds 1971) is
+    graph). It is given (Edmonds 1971) by
 
     .. math::
         \nu \ge 0, \quad \sum_{e \in E} \nu_e = |V| - 1, \quad

@@ -131,9 +131,9 @@ class PatchOverlays(ImageTransformer, auto_wrap_output_keys=None):
         Raises
         ------
         ValueError
-            If ``max_distance`` has another length than ``patch_size`` or a number in these lists is too small. If
-            images have more than one channel, or masks differ in shape from their images. If some size has no window
-            with contrast whose centre is near the boundary of a mask.
+            If ``max_distance`` differs in length from ``patch_size``, or a number in these lists is too small; if
+            images have more than one channel, or masks differ in shape from their images; or if, for some size, no
+            window with contrast has its centre near the boundary of a mask.
         """
         self._fit(grey_planes(as_images(X), "X", self), y)
         return self

@@ -220,7 +220,7 @@ class AlphaExpansion(_MoveMaking):
         \theta(a, b) + \theta(\alpha, \alpha) \ge \theta(a, \alpha) + \theta(\alpha, b)
         \qquad \text{for all } a, b, \alpha ,
 
-    This holds if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never decreases. The
+    which holds if :math:`-\theta` is a metric (Potts, truncated absolute difference). The score never decreases. The
     final score is within a known factor of the best: for a Potts model with non-negative unary energies, the energy
     (minus the score) is at most twice the lowest.
 
@@ -289,7 +289,7 @@ class AlphaBetaSwap(_MoveMaking):
         \theta(\alpha, \alpha) + \theta(\beta, \beta) \ge \theta(\alpha, \beta) + \theta(\beta, \alpha)
         \qquad \text{for all } \alpha, \beta ,
 
-    This holds if :math:`-\theta` is a semi-metric, for instance a truncated square, for which :class:`AlphaExpansion`
+    which holds if :math:`-\theta` is a semi-metric, for instance a truncated square, for which :class:`AlphaExpansion`
     cannot be used. The score never decreases, but its quality is not guaranteed.
 
     Parameters

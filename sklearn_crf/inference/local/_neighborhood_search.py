@@ -78,8 +78,8 @@ class LargeNeighborhoodSearch(Inference):
 
     Notes
     -----
-    The start is the best state of each node alone, or ``init``: labels of shape (N,), which the first restart does not
-    anneal, and which the result never scores below. If one subgraph can contain all nodes, the result is exact and
+    The start is the best state of each node alone, or ``init``: labels of shape (N,). The first restart does not anneal
+    these labels, and the result never scores below them. If one subgraph can contain all nodes, the result is exact and
     ``bound`` equals the score; otherwise ``bound`` is inf. ``n_iter`` is the number of moves. Except for exact results,
     the search always uses its whole budget, and ``converged`` is always True.
 

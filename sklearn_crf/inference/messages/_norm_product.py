@@ -53,7 +53,7 @@ class NormProductBP(Inference):
         value.
     map_temperature : float, default=0.0
         T of :meth:`map`. If it is positive, the bound is smooth, and messages do not get stuck where maxima would. The
-        bound comes within T times the largest entropy of the relaxation.
+        bound then ends at most T times the largest entropy above the bound of the relaxation.
     max_iter : int, default=500
         Maximum number of iterations, each with a forward and a backward sweep. Marginals of ``"trw"`` and ``"bethe"``
         on forests take two.

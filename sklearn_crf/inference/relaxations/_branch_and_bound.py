@@ -15,7 +15,7 @@ def searched(
 ) -> tuple[np.ndarray | None, float, bool]:
     """Return labels at least as good as the given ones, an upper bound, and whether the search was completed.
 
-    Labels are None if none were found. If it is proven that no labels are allowed, the bound is then -inf. The bound is
+    Labels are None if none were found. If it is proven that none are allowed, the bound is -inf. The bound is
     inf if the model is too large for this method.
     """
     # labels: allowed labels, or None

@@ -52,7 +52,7 @@ class ClusterTightening(Inference):
         Elimination may exceed it.
     max_memory : float, default=2**31
         Maximum size of the tables of elimination in bytes; they also have at most ``max_work`` entries. Models that fit
-        as they are, are solved without a relaxation.
+        from the start are solved without a relaxation.
     random_state : int, RandomState instance or None, default=0
         Determines the search for labels.
 
