@@ -173,9 +173,12 @@ class LinearPotentials:
     def kept_edges(self, example):
         """Layout of edges that models of an example at other weights share, checked once."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
-        if not is_shared or not 0 < example.graph.n_edges <= _MOST_KEPT_EDGES:
+        if not is_shared or not example.graph.n_edges:
             return None
         (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
+        # Types alone are those of the example, not a copy.
+        if example.graph.n_edges > _MOST_KEPT_EDGES and (edge_type is None or edge_weight is not None):
+            return None
         dtype = example.node_features.dtype
         return EdgeLayout.of(edge_type, edge_weight, example.graph.n_edges, n_types, n_features, dtype)
 

@@ -1,5 +1,7 @@
 """Exact marginals of many copies of one graph with equal tables, such as the labels of each row in multi-label data."""
 
+from functools import partial
+
 import numpy as np
 
 from sklearn_crf._numbers import n_joint_states
@@ -8,7 +10,7 @@ from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.exact import _tuning
 from sklearn_crf.inference.exact._chains import WIDEST_RANGE
 from sklearn_crf.kernels.exact.copies import ROWS_OF_A_NODE, SIDE_BY_SIDE, marginals_of_copies
-from sklearn_crf.models import Statistics
+from sklearn_crf.models import Statistics, kept_with_layout
 
 
 def _tables_of_copies(model):
@@ -17,11 +19,15 @@ def _tables_of_copies(model):
     part, is_plain = model.graph.copied_part, model.edge_weight is None and model.n_states is None
     if part is None or not part.n_edges or not is_plain or model.tables.shape[1] != 1:
         return None
-    kind = model.edge_type.reshape(-1, part.n_edges)
-    tables = model.tables[kind[0], 0].astype(np.float64)
-    if np.any(kind != kind[0]) or not np.all(np.isfinite(tables)):
-        return None
-    return part, kind[0], tables
+    kind = kept_with_layout(model, "types of copies", partial(_types_of_copy, model.edge_type, part.n_edges))
+    tables = model.tables[kind, 0].astype(np.float64)
+    return (part, kind, tables) if len(kind) and np.all(np.isfinite(tables)) else None
+
+
+def _types_of_copy(edge_type, n_edges):
+    """Return the types of the edges of each copy, or no types if copies differ."""
+    kind = edge_type.reshape(-1, n_edges)
+    return kind[0] if np.all(kind == kind[0]) else kind[0, :0]
 
 
 class _Forest:
@@ -126,8 +132,9 @@ class _Enumeration:
         of_edges[graph.edges[:, 0], :, graph.edges[:, 1]] = tables
         of_edges = of_edges.reshape(n_nodes * n_states, -1)
         of_edges = np.triu(of_edges + of_edges.T)
+        sizes = self.middle, n_nodes - self.middle
         #: Indicators (n_joint, nodes * K) of the states of nodes in each joint state of a half.
-        self.halves = [_states_of_joint(n, n_states) for n in (self.middle, n_nodes - self.middle)]
+        self.halves = graph.keep(("joint states", n_states), lambda: [_states_of_joint(n, n_states) for n in sizes])
         first, second = self.halves
         cut = self.middle * n_states
         scores = first @ of_edges[:cut, cut:] @ second.T

@@ -245,9 +245,12 @@ class JunctionTree(EdgeMarginals, Inference):
 
     def _cells_of(self, graph, n_states):
         """Return the number of table cells that elimination needs for a graph."""
-        tables = np.zeros((1, n_states, n_states))
-        buckets = self._buckets(PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), tables), None, "conditional")
-        return buckets.plan.n_cells.sum()
+
+        def counted():
+            model = PairwiseModel(graph, np.zeros((graph.n_nodes, n_states)), np.zeros((1, n_states, n_states)))
+            return self._buckets(model, None, "conditional").plan.n_cells.sum()
+
+        return graph.keep(("cells of elimination", n_states, self.max_width, self.max_memory), counted)
 
     def _map(self, model, *, init=None, n_threads=1):
         buckets = self._buckets(model, init, "best")
