@@ -284,7 +284,7 @@ class ChannelUnion(ChannelTransformer, auto_wrap_output_keys=None):
         return lcm(*(part.period_ for part in self.transformers_))
 
     def _n_outputs(self, n_channels):
-        return len(self._feature_names(None))
+        return sum(part._n_outputs(n_channels) for part in self.transformers_)
 
     def _write(self, image, out, n_threads, before=()):
         first, before = 0, list(before)

@@ -143,10 +143,11 @@ class _GraphArrays:
 def _kinds(edge_type: np.ndarray, divided: np.ndarray, n_examples: int) -> tuple:
     """Return the kind of each edge, and type and weight of each kind, or None if there are too many kinds."""
     if divided.shape[1] == 1:
-        pairs, kind = np.unique(np.column_stack((edge_type, divided)), axis=0, return_inverse=True)
+        # Complex numbers, whose order is that of such pairs, are sorted without the lock of the interpreter.
+        pairs, kind = np.unique(edge_type + 1j * divided[:, 0], return_inverse=True)
         if 2 * len(pairs) * n_examples <= len(edge_type):
-            types = pairs[:, 0].astype(np.int32)
-            return kind.ravel().astype(np.int32), types, np.ascontiguousarray(pairs[:, 1:], dtype=divided.dtype)
+            types = pairs.real.astype(np.int32)
+            return kind.astype(np.int32), types, np.ascontiguousarray(pairs.imag[:, None], dtype=divided.dtype)
     return None, None, None
 
 
