@@ -77,6 +77,8 @@ def as_integers(
         return np.zeros(values.shape, dtype=dtype)
     if values.dtype.kind not in kinds:
         raise ValueError(f"{name} must be integers, got {values.dtype}.")
+    if values.dtype == dtype and lowest is None and highest is None:
+        return np.ascontiguousarray(values)
     limits = np.iinfo(dtype)  # type: ignore[type-var]
     lowest = limits.min if lowest is None else lowest
     highest = limits.max if highest is None else min(highest, limits.max)

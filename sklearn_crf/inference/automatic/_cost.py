@@ -115,6 +115,8 @@ def exact_inference(
     if isinstance(structure, Graph):
         if n_states is None:
             raise ValueError("n_states is needed with a Graph: the number of states of each node.")
+        # A component takes what it would take alone.
+        structure = structure if structure.copied_part is None else structure.copied_part
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
     limits = Budget.of(budget)

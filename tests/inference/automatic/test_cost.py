@@ -68,6 +68,15 @@ def test_a_graph_needs_its_number_of_states():
         exact_inference(lattice((3, 3)))
 
 
+@pytest.mark.parametrize(("shape", "is_exact"), [((3,), True), ((4, 4), True), ((40, 40), False)])
+def test_copies_of_a_graph_are_affordable_if_one_is(shape, is_exact):
+    copies = disjoint_union([lattice(shape)] * 3)
+    apart = Graph(copies.n_nodes, copies.edges)
+    for graph in (lattice(shape), copies, apart):
+        assert (exact_inference(graph, 2, budget="step") is not None) == is_exact
+    assert type(exact_inference(copies, 2)) is type(exact_inference(apart, 2))
+
+
 def test_long_narrow_graphs_are_exact_at_any_length():
     n = 3000
     ladder = spin_glass((2, n), 0)

@@ -154,6 +154,15 @@ def test_elimination_of_dense_copies_enumerates_them_where_that_takes_less():
     assert marginals_by_enumeration(model, lambda graph, n_states: 1.0) is None
 
 
+def test_what_follows_from_the_graph_is_worked_out_once(monkeypatch):
+    model, planned = model_of_dense_copies(9, 2, 30), []
+    buckets = JunctionTree._buckets
+    monkeypatch.setattr(JunctionTree, "_buckets", lambda *how: planned.append(how) or buckets(*how))
+    first, second = JunctionTree().marginals(model), JunctionTree().marginals(model)
+    assert len(planned) == 1
+    assert_array_equal(first.unary, second.unary)
+
+
 @pytest.mark.parametrize("spread", [-np.inf, 1e3])
 def test_dense_copies_whose_tables_range_widely_are_eliminated(spread):
     model = model_of_dense_copies(6, 2, 5)
