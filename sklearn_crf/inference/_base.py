@@ -19,7 +19,6 @@ from sklearn_crf.inference._results import CHECKS, Infeasible, Labeling, Margina
 from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states, models_of_parts, score
 
 
-@contextmanager
 def convergence_left_to_caller() -> Any:
     """Context in which inference does not warn: training, which calls it hundreds of times, looks at ``converged`` of
     the results and warns once.
@@ -39,8 +38,7 @@ def convergence_left_to_caller() -> Any:
     >>> found.converged
     False
     """
-    with without_convergence():
-        yield
+    return without_convergence()
 
 
 @contextmanager

@@ -61,7 +61,8 @@ def _isolated(X):
     distances = np.abs(some - median)
     # If most values are equal, as in sparse counts, the other values are rare but not isolated.
     reach = np.where(_lower_quantile(distances, 0.5) > 0, _lower_quantile(distances, 0.9), np.inf)
-    distance = np.abs(X - median)
+    distance = X - median
+    np.abs(distance, out=distance)
     isolated = distance > _tuning.TIMES_AS_FAR * reach
     most = max(_tuning.MOST_DISTINCT, _tuning.LARGEST_SHARE * len(X))
     for j in np.flatnonzero(isolated.any(axis=0)):
