@@ -1,4 +1,4 @@
-"""Base class of the estimators on regression tree fields: the steps of a fit, and means of fitted fields."""
+"""Base class of the estimators based on regression tree fields, with the steps of a fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from sklearn_crf.rtf._sharded import read_shards
 from sklearn_crf.rtf._training import Trained, train
 from sklearn_crf.rtf.images._input import OF_INPUT, Reading
 
-# Class to name in the error where a nested parameter is set but the parameter holds a name.
+# Class that the error suggests if a nested parameter is set but the parameter holds a name.
 _NESTED = {name: kind.__name__ for name, kind in OPTION_CLASSES.items()}
 _NESTED |= {"inference": "ConjugateGradient", "filter_bank": "FilterBank"}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FieldEstimator(CallbackSupportMixin, BaseEstimator):
-    """Base of the estimators that predict by the mean of a regression tree field.
+    """Base class of estimators whose prediction is the mean of a regression tree field.
 
-    ``fit`` reads the data, makes the plan, trains by it, and stores the attributes that were found.
+    ``fit`` reads the data, resolves the parameters into a plan, trains, and stores the fitted attributes.
     """
 
     __getstate__ = versioned_state
@@ -81,7 +81,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         super()._validate_params()
 
     def set_params(self, **params: Any) -> "FieldEstimator":
-        """Set parameters, those of option objects by nested names such as ``split__n_thresholds``.
+        """Set parameters. Nested names such as ``split__n_thresholds`` set parameters of option objects.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         """Read and check the parameters of a fit."""
         targets.check()
         window, solver, split = (clone(as_options(getattr(self, name), name)) for name in ("window", "solver", "split"))
-        # What scikit-learn's validation takes for the estimator.
+        # Stands in for the estimator in scikit-learn's validation, which would set attributes on it.
         door = type(self).__new__(type(self))
         door.n_jobs = self.n_jobs
         reading = Reading(door, window, targets.takes_examples)
@@ -128,13 +128,13 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _former(self) -> Mapping | None:
-        """Fitted attributes of the last call of ``fit`` if training goes on from there."""
+        """Fitted attributes of the last call of ``fit`` for a warm start, else None."""
         if not (self.warm_start and hasattr(self, "trees_")):
             return None
         return {name: value for name, value in vars(self).items() if name.endswith("_") or name == "_has_channels"}
 
     def _fit(self, options: FieldOptions, X, y, sample_weight):
-        """Read the data, make the plan, train by it, and store what was found."""
+        """Read the data, make the plan, train, and store the fitted attributes."""
         if isinstance(X, Shards):
             data = read_shards(options, X, y, sample_weight)
         else:
@@ -144,7 +144,7 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
         return self._store(found)
 
     def _store(self, found: Trained):
-        """Keep a trained field: only now, as everything that can fail has happened, does the estimator change."""
+        """Store a trained field. Earlier steps may fail, so the estimator is only changed here."""
         for name in {*OF_INPUT, "stages_", "joint_curve_"} - found.attributes.keys():
             self.__dict__.pop(name, None)
         self.__dict__.update(found.attributes)
@@ -154,5 +154,5 @@ class FieldEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _reading(self) -> Reading:
-        """How X is read for predictions."""
+        """Reader of X for predictions."""
         return Reading(self, as_options(self.window, "window"), hasattr(self, "classes_"), vars(self))

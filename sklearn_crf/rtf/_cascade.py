@@ -1,4 +1,4 @@
-"""Cascades of regression tree fields: each sees, besides the input, the prediction of the one before."""
+"""Cascades of regression tree fields, in which each field also receives the previous field's prediction."""
 
 from dataclasses import replace
 from functools import partial
@@ -26,8 +26,8 @@ from sklearn_crf.rtf.images._input import Reading
 
 
 def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, callbacks: list):
-    """Train the fields of a cascade; returns what was found of each, and attributes of all together."""
-    # callbacks: as of ``train``, for each field
+    """Train the fields of a cascade; return each trained field, and fitted attributes of the cascade."""
+    # callbacks: argument of ``train`` for each field
     targets: Any = options.targets
     if cascade.joint and not targets.are_predicted:
         raise ValueError(f"joint training of a cascade needs a loss of predictions, got loss={targets.loss!r}.")
@@ -41,7 +41,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
     for k in range(cascade.n_fields):
         own, own_degradations, n_predicted = options, degradations, 0
         if found:
-            # Later fields see a corruption that the former ones were not trained on.
+            # Later fields use a new corruption, which the former fields were not trained on.
             drawn, own_degradations = _redrawn(targets.corruption, X, degradations, [seed, k])
             seen = drawn
             for stage, trained, others in zip(stages, found, of_folds, strict=True):
@@ -49,7 +49,7 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
                 seen = with_channels(drawn, predicted)
             n_predicted = np.shape(seen[0])[-1] - np.shape(drawn[0])[-1]
             own = replace(own, targets=replace(targets, corruption=None))
-        # Fields that are trained together see the prediction before as it is.
+        # Jointly trained fields use the previous prediction without filtering it.
         own = replace(own, n_unfiltered=n_predicted if cascade.joint else 0)
         stages.append(own)
         if k < cascade.n_fields - 1:
@@ -72,20 +72,20 @@ def train_cascade(cascade: Cascade, options: FieldOptions, X, y, sample_weight, 
 
 
 def _trained(options, X, y, sample_weight, degradations, callbacks):
-    """A field that is trained on images on the lattice of y."""
+    """Train a field on images on the lattice of y."""
     read = options.targets.read(options.reading, X, y, sample_weight, False, degradations)
     data = TreeData.of(options.targets, read)
     return train(data, FieldPlan.of(options, data), partial(callbacks, X, y))
 
 
 class _Folds(NamedTuple):
-    """Images in parts, each of which is predicted by fields that are trained on the others."""
+    """Random parts of the images; each part is predicted by fields trained on the other parts."""
 
-    members: list  # of ndarray, images of each part; empty without folds
+    members: list  # of ndarray, indices of the images of each part; empty without folds
 
     @classmethod
     def of(cls, cascade, n_images, seed):
-        """Parts drawn at random."""
+        """Return random parts of the images."""
         if cascade.n_folds is None or cascade.n_fields == 1:
             return cls([])
         if n_images < cascade.n_folds:
@@ -94,7 +94,7 @@ class _Folds(NamedTuple):
         return cls([np.sort(order[k :: cascade.n_folds]) for k in range(cascade.n_folds)])
 
     def trained(self, options, X, y, sample_weight, degradations, callbacks):
-        """Fields that are trained on all parts but one."""
+        """Train one field for each part, on all other parts."""
         found = []
         for own in self.members:
             others = np.setdiff1d(np.arange(len(X)), own)
@@ -104,7 +104,7 @@ class _Folds(NamedTuple):
         return found
 
     def predicted(self, options, trained, others, X, degradations):
-        """Predictions of a field, or of those that were trained on other images."""
+        """Return predictions of a field or, with folds, of the fields that were trained on other images."""
         if not self.members:
             return _predicted(options, trained.attributes, X, degradations)
         found: list = [None] * len(X)
@@ -116,7 +116,7 @@ class _Folds(NamedTuple):
 
 
 def _predicted(options, fitted, X, degradations):
-    """The prediction of a trained field for images on the lattice of y."""
+    """Return the prediction of a trained field for images on the lattice of y."""
     solver = solver_of(options.targets.inference)
     return values_of(options.reading.knowing(fitted), solver, options.n_jobs, X, degradations)
 
@@ -126,12 +126,12 @@ def _taken(values, members):
 
 
 def _of_some(degradations, members):
-    """Degradations of some of the images."""
+    """Return the degradations of the chosen images."""
     return None if degradations is None else degradations._replace(choices=[degradations.choices[i] for i in members])
 
 
 def seen_by_fields(readings: list[Reading], solver, n_jobs, X, degradations) -> list:
-    """Input of each field of a cascade, of which all but the first see the prediction of the one before."""
+    """Return the input of each field of a cascade: X, with the previous prediction for all but the first field."""
     seen = [X]
     for reading in readings[:-1]:
         seen.append(with_channels(X, values_of(reading, solver, n_jobs, seen[-1], degradations)))
@@ -139,14 +139,14 @@ def seen_by_fields(readings: list[Reading], solver, n_jobs, X, degradations) -> 
 
 
 def values_of(reading: Reading, solver, n_jobs, X, degradations):
-    """The prediction of one field for images on the lattice of y."""
+    """Return the prediction of one field for images on the lattice of y."""
     planes, observations = observed_planes(reading, X, degradations)
     means = FittedField(reading.known).means(planes, solver, n_jobs, None, observations)[0]
     return restored_values(reading.known, None, planes, means)
 
 
 def observed_planes(reading: Reading, X, degradations):
-    """Planes of images that were lifted to the lattice of y, and what they add to the fields."""
+    """Return the planes of images on the lattice of y, and their observation terms or None."""
     planes = reading.planes_to_predict(X)
     if degradations is None:
         return planes, None
@@ -156,7 +156,7 @@ def observed_planes(reading: Reading, X, degradations):
 
 
 def _redrawn(corruption, X, degradations, seeds):
-    """Images with a new corruption or degradation, and the degradations that were drawn."""
+    """Return images with a new corruption or degradation, and the degradations that were drawn."""
     of_clean = degradations is not None and degradations.of_clean
     if corruption is None and not of_clean:
         return X, degradations
@@ -174,7 +174,7 @@ def _redrawn(corruption, X, degradations, seeds):
 
 
 def with_channels(X, predicted):
-    """Images with more channels, in the layout of X."""
+    """Return X with predictions as additional channels."""
     values = [p[..., None] if np.ndim(p) < np.ndim(x) else p for x, p in zip(X, predicted, strict=True)]
     kind = np.result_type(InputSample.of(X).kind, InputSample.of(values).kind)
     joined = [np.concatenate([np.asarray(x), own], axis=-1, dtype=kind) for x, own in zip(X, values, strict=True)]
@@ -182,7 +182,7 @@ def with_channels(X, predicted):
 
 
 def channel_gradient(potentials, coef, image, linear, channels):
-    """Derivative by some channels of an image from the derivative by ``h`` of its field; trees are left as they are."""
+    """Return the derivative by some channels, given the derivative by ``h`` of the field, for fixed leaves."""
     # linear: (N, D); channels: list of int; returns (..., len(channels))
     shape, n_channels = image.features.shape[:-1], image.features.shape[-1]
     out = np.zeros((*shape, len(channels)))
@@ -202,30 +202,30 @@ def channel_gradient(potentials, coef, image, linear, channels):
 
 
 class Stage(NamedTuple):
-    """One field of a cascade on some images."""
+    """One field of a cascade, with its input for some images."""
 
     field: TreeField
-    images: list  # FieldImage each
-    channels: list | None  # channels of the prediction of the field before; None for the first
-    mean: np.ndarray  # (D,), what that prediction is shifted by and multiplied with to be these channels
+    images: list  # of FieldImage
+    channels: list | None  # channels that hold the previous field's prediction; None for the first field
+    mean: np.ndarray  # (D,); these channels are mean + scale * (prediction of the previous field)
     scale: np.ndarray  # (D,)
-    whitening: list | None = None  # of the inputs of each type, in training
+    whitening: list | None = None  # whitening matrix of each type, in training
 
     @property
     def potentials(self):
-        """Those of the field."""
+        """Potentials of the field."""
         return self.field.potentials
 
 
 class CascadeRisk:
-    r"""Mean loss of the last field of a cascade as a function of the parameters of all.
+    r"""Mean loss of the last field of a cascade as a function of the parameters of all fields.
 
     .. math::
         u^{(k)} = J_k^{-1} h_k(x, u^{(k - 1)}), \qquad
         \frac{\partial \ell}{\partial h_k} = c^{(k)} = J_k^{-1} \frac{\partial \ell}{\partial u^{(k)}}, \qquad
         \frac{\partial \ell}{\partial u^{(k - 1)}} = \Big( \frac{\partial h_k}{\partial u^{(k - 1)}} \Big)^\top c^{(k)}
 
-    The leaves of factors are those of the images that are given, and do not move with the predictions.
+    The leaves of factors are computed once for the given images, and do not change with the predictions.
     """
 
     # objective: PredictionLoss
@@ -236,26 +236,26 @@ class CascadeRisk:
     def __init__(self, objective, stages, targets, weights, n_jobs=None):
         self.objective, self.stages, self.n_jobs = objective, stages, n_jobs
         self.targets, self.weights = targets, weights
-        # Weights of pixels, targets and starts of the solves are those of the last field.
+        # Holds the pixel weights, targets and warm starts for the last field.
         self.last = FieldRisk(objective, stages[-1].potentials, stages[-1].images, targets, weights, n_jobs)
         self._starts: list[list] = [[(None, None)] * len(targets) for _ in stages[:-1]]
         self._ends = np.cumsum([stage.potentials.n_coef for stage in stages])[:-1]
 
     @property
     def coef(self):
-        """The present parameters of all fields."""
+        """Current parameters of all fields."""
         return np.concatenate([stage.field.coef for stage in self.stages])
 
     def parts(self, coef):
-        """The parameters of each field."""
+        """Return the parameters of each field."""
         return np.split(coef, self._ends)
 
     def value(self, coef):
-        """Mean loss."""
+        """Return the mean loss."""
         return self.value_grad(coef)[0]
 
     def value_grad(self, coef):
-        """Mean loss, and its derivative."""
+        """Return the mean loss and its derivative."""
 
         def group(members, n_threads):
             value, gradient = 0.0, np.zeros(len(coef))
@@ -294,7 +294,7 @@ class CascadeRisk:
         return loss.value, np.concatenate(gradients[::-1])
 
     def _seeing(self, stage, i, means, images):
-        """The image of a field with the prediction of the one before."""
+        """Return the input of a field for image i, with the previous field's prediction."""
         image = stage.images[i]
         if stage.channels is None:
             return image
@@ -308,11 +308,11 @@ class CascadeRisk:
 
 
 class JointTraining:
-    """Fields of a cascade, and the images that they are trained on together."""
+    """Joint training of the fields of a cascade."""
 
     # stages: options of each field
-    # fitted: attributes of each field
-    # seen: for a number of a round and the attributes, the input of each field, and the degradations
+    # fitted: fitted attributes of each field
+    # seen: function of a round and the fitted attributes; returns the input of each field, and the degradations
 
     def __init__(self, stages, fitted, seen, y, sample_weight, seed):
         self.stages, self.fitted, self.seen = stages, fitted, seen
@@ -320,7 +320,7 @@ class JointTraining:
         self.n_jobs = stages[-1].n_jobs
 
     def run(self, n_rounds):
-        """Train; returns the loss before, and after each round, of held-out images where there are such."""
+        """Train; return the loss before training and after each round, on held-out images if there are any."""
         best, curve = self.fitted, []
         with single_threaded_blas(), kept_threads(self.n_jobs):
             for number in range(n_rounds + 1):
@@ -352,7 +352,7 @@ class JointTraining:
         ]
 
     def _risk(self, number, *, is_training):
-        """The cascade on images of a round, on parts of those to train on or on those held out, and the last plan."""
+        """Return the cascade on the training images of a round or on held-out images, and the last field's plan."""
         inputs, degradations = self.seen(number, self.fitted)
         data = [self._read(*own, degradations) for own in zip(self.stages, self.fitted, inputs, strict=True)]
         options, last = data[-1]
@@ -376,7 +376,7 @@ class JointTraining:
         return self._on(made, plan, rng), plan
 
     def _read(self, stage, fitted, X, degradations):
-        """Options that go on from a field of the cascade, and its data."""
+        """Return options to continue from a fitted field of the cascade, and its data."""
         targets = replace(stage.targets, corruption=None, former=fitted)
         options = replace(stage, targets=targets, reading=stage.reading.knowing(fitted))
         read = targets.read(options.reading, X, self.y, self.sample_weight, False, degradations)

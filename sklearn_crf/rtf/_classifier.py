@@ -1,4 +1,4 @@
-"""Regression tree fields for labels: encoded as vectors, predicted as values, decoded."""
+"""Regression tree fields for labels, which are encoded as vectors and decoded from predicted values."""
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -46,120 +46,121 @@ def _has_distribution(estimator):
 
 @dataclass(eq=False, repr=False)
 class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
-    r"""Label pixels by a Gaussian field over codes of the labels, its factors chosen by regression trees.
+    r"""Label pixels by a Gaussian field over codes of the labels, with factors selected by regression trees.
 
-    One sequence is ``X[np.newaxis]``, ``y[np.newaxis]``: X of shape ``(T, F)`` with y of ``(T,)`` are plain rows.
+    X of shape ``(T, F)`` with y of ``(T,)`` are plain rows. Pass one sequence as ``X[np.newaxis]``, ``y[np.newaxis]``.
 
     .. math::
         \hat{y}_s = \arg\min_k \|u_s - e_k\|, \qquad u = \mathrm{E}[y \mid x]
 
-    where :math:`e_k` is the code of class k and u the mean of the field of :class:`RegressionTreeField`. So the
-    prediction is one solve, however the labels depend on each other.
+    where :math:`e_k` is the code of class k and u the mean of the field, see :class:`RegressionTreeField`. The
+    prediction requires a single solve, whatever the dependencies between labels.
 
-    Losses of scores take the K values of a pixel as log-odds of its label, and have a distribution over labelings,
+    Losses of scores (``"logistic"`` and ``"multinomial"``) interpret the K values of a pixel as unnormalised
+    log-probabilities of its label, and define a distribution over labelings,
 
     .. math::
         P(y \mid x) = \prod_s \frac{\exp u_{s y_s}}{\sum_k \exp u_{s k}}
 
-    in which the labels of pixels are independent given x: how they depend on each other is in u.
+    in which the labels of pixels are independent given x. Dependencies between labels enter through u.
 
     Parameters
     ----------
     loss : {"pseudolikelihood", "likelihood", "mse", "logistic", "multinomial"}, default="multinomial"
-        ``"multinomial"`` takes the K values of a pixel as scores of the classes, and ``"logistic"`` its one value as
-        that of the second of two classes: these have probabilities. The others are of codes.
+        ``"multinomial"`` uses the K values of a pixel as scores of the classes, and ``"logistic"`` a single value as
+        the score of the second of two classes; both provide probabilities. The other losses compare codes.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
         Pairs of pixels with a factor, as in :class:`RegressionTreeField`.
     max_depth : int or "auto", default="auto"
-        Most splits between the root of a tree and a leaf, as in :class:`RegressionTreeField`.
+        Maximum depth of the trees, as in :class:`RegressionTreeField`.
     filter_bank : str, image transformer or None, default=None
-        Makes the channels out of X, as in :class:`RegressionTreeField`.
+        Computes channels from X, as in :class:`RegressionTreeField`.
     split : {"gradient", "residual"} or Splits, default="gradient"
         Criterion of splits, as in :class:`RegressionTreeField`.
     solver : {"pqn", "spg"} or FieldSolver, default="pqn"
-        As in :class:`RegressionTreeField`.
+        Optimizer, as in :class:`RegressionTreeField`.
     max_iter : int or "auto", default="auto"
-        Most iterations of each round, as in :class:`RegressionTreeField`.
+        Maximum number of iterations in each round, as in :class:`RegressionTreeField`.
     tol : float, default=1e-4
-        Largest entry of the projected gradient at which a round ends.
+        A round ends when no entry of the projected gradient is larger than this.
     inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
-        What finds the mean of the field, ``"auto"``, ``"conjugate_gradient"``, ``"direct"`` or ``"bp"``, as in
+        Solver for the mean of the field, ``"auto"``, ``"conjugate_gradient"``, ``"direct"`` or ``"bp"``, as in
         :class:`RegressionTreeField`.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the field of the last call.
+        Whether ``fit`` continues from the field of the last call.
     random_state : int, RandomState instance or None, default=None
-        Of tests and samples.
+        Determines the random tests and samples.
     n_jobs : int or None, default=None
-        Threads over images, types, and rows; results do not depend on it.
+        Number of threads over images, types and rows; results do not depend on it.
     verbose : int, default=0
-        1 prints a line a round.
+        1 prints a line for each round.
     encoding : {"orthonormal", "ordinal"}, default="orthonormal"
-        A unit vector for each class, all equally far apart; or one value, the number of the class. Losses of scores do
-        not read it.
+        Code of a class: a unit vector, so that all classes are equally far apart, or a single value, the class index.
+        Losses of scores ignore it.
     class_weight : dict, "balanced" or None, default=None
-        Weight of the pixels of each class; ``"balanced"`` is in inverse proportion to how many there are. The exact
-        likelihood of an image with pairs is one number: the image counts by the mean weight of its pixels, and
-        ``predict`` weighs the components of the mean.
+        Weight of the pixels of each class. ``"balanced"`` is inversely proportional to the number of pixels in a class.
+        With the exact likelihood and pairs, pixels have no loss of their own: each image is weighted by the mean weight
+        of its pixels, and ``predict`` multiplies the components of the mean by the weights.
     cost : array-like of shape (n_classes, n_classes), default=None
-        ``cost[a, b]`` of predicting class a where b is true, in the order of ``classes`` if that is given, else of
-        ``classes_``: the label of least expected
-        cost is predicted. For losses of scores, which have probabilities. None is one for every error.
+        ``cost[a, b]`` is the cost of predicting class a if b is true, in the order of ``classes`` if given, else of
+        ``classes_``. The label with the smallest expected cost is predicted. Only for losses of scores, which provide
+        probabilities. None is a cost of 1 for every error.
     classes : array-like, default=None
-        All classes, where some may be missing from the training labels.
+        All classes, if some may be missing from the training labels.
     missing_label : object, default=None
-        Value of labels that are not known, such as -1 or NaN, in y and ``evidence``. They have no weight in training;
-        the pseudolikelihood leaves out their neighbours too.
+        Value that marks unknown labels in y and ``evidence``, such as -1 or NaN. They have no weight in training. The
+        pseudolikelihood also excludes their neighbours.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The labels, sorted.
+        Sorted class labels.
     trees_ : list of dict
         Arrays of each type's tree, as in :class:`RegressionTreeField`.
     precisions_ : list of ndarray of shape (L, m, m)
-        J of each leaf of each type.
+        Precision J of each leaf for each type.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
-        H of each leaf of each type, of channels ``(X - channel_centre_) * channel_scale_``.
+        Linear model H of each leaf for each type, for channels ``(X - channel_centre_) * channel_scale_``.
     channel_centre_, channel_scale_, channel_range_, input_dtype_
-        As of :class:`RegressionTreeField`.
+        As in :class:`RegressionTreeField`.
     offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
         Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
-        Channels that linear models of pairs see.
+        Channels used by the linear models of pairs.
     slopes_ : list of ndarray of shape (L, I, m, m)
-        By which J of each leaf of each type grows with I channels.
+        Increase of each leaf's precision per unit of the channels in ``precision_channels_``, for each type.
     precision_channels_ : ndarray of shape (I,)
-        These channels.
+        Channels that increase the precisions.
     decision_weight_ : ndarray of shape (n_classes,) or None
-        Weights of classes that ``predict`` multiplies the components of the mean with, after training by the exact
-        likelihood with ``class_weight``.
+        Class weights by which ``predict`` multiplies the components of the mean. Only after training by the exact
+        likelihood with ``class_weight``, else None.
     evidence_scores_ : ndarray of shape (n_classes, D)
-        Values of the field that stand for a known label, after training for scores: their means over training pixels
-        that are labelled right.
+        Values of the field that represent a known label, after training with a loss of scores. They are means over
+        correctly labelled training pixels.
     target_mean_ : ndarray of shape (D,)
-        Mean of the codes; the field's values are of mean 0 and variance 1.
+        Mean of the codes. The values of the field are scaled to mean 0 and variance 1.
     target_scale_ : float
         Standard deviation of the codes.
     loss_curve_ : ndarray
-        The loss at the start, and after every iteration of all rounds.
+        Loss at the start and after every iteration of all rounds.
     round_ends_ : ndarray
-        Iterations made by the end of each round.
+        Total number of iterations at the end of each round.
     validation_curve_ : ndarray
-        Loss of what was held out at the end of each round; empty without early stopping.
+        Loss on held-out data at the end of each round; empty without early stopping.
     n_iter_ : int
-        Iterations of all rounds.
+        Total number of iterations over all rounds.
     filter_bank_ : image transformer or None
-        What makes the channels, fitted.
+        Fitted filter bank, which computes the channels.
     n_node_types_ : int
-        Types of nodes of examples, 1 for arrays.
+        Number of node types in the examples, 1 for arrays.
     missing_channels_ : ndarray of int
-        Channels of X that had missing pixels in ``fit``, and may have them.
+        Channels of X that had missing pixels in ``fit``. Only these channels may have missing pixels in ``predict``.
     n_features_in_ : int
-        Channels of X.
+        Number of channels of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame.
     lattice_ndim_ : int
-        Axes of the lattices seen in ``fit``, from 0 to 3.
+        Number of axes of the lattices in ``fit``, from 0 to 3.
 
     References
     ----------
@@ -211,17 +212,17 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too, in any unit. All
-            that is larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along. A list of
-            :class:`~sklearn_crf.Example` on lattices (:func:`~sklearn_crf.graphs.lattice`) may have a ``node_type``:
-            nodes of every type, and pairs of every two types, then have trees of their own, each as deep as
-            ``max_depth``. Pairs are those of ``window``; other properties of examples are an error.
+            Images with F channels, in any unit. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are
+            possible too. For data larger than memory, or on a cluster, pass :class:`~sklearn_crf.Shards`, which include
+            y. A list of :class:`~sklearn_crf.Example` on lattices (:func:`~sklearn_crf.graphs.lattice`) may have a
+            ``node_type``. Each node type, and each pair of node types, then has its own tree of depth ``max_depth``.
+            Pairs are defined by ``window``; other properties of examples raise an error.
         y : array-like of shape (n, H, W), or list of array-like of shape (H, W)
-            Labels; of shape (n_nodes,) for an Example.
+            Labels; the labels of an Example have shape (n_nodes,).
         sample_weight : array-like of shape (n,), optional
-            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are, and
-            which images the default filter bank and each round look at is chosen among images, whatever their weights,
-            as scikit-learn's HistGradientBoosting does for early stopping.
+            Weight of each image's loss. The weights do not influence the choice of held-out images, the depth of trees,
+            and the images used by the default filter bank and by each round. (HistGradientBoosting of scikit-learn
+            treats early stopping likewise.)
 
         Returns
         -------
@@ -230,9 +231,9 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         Raises
         ------
         InvalidParameterError
-            If a parameter is not valid.
+            If a parameter is invalid.
         ValueError
-            If X and y do not fit, or an Example is not on a lattice or has more than features and types of nodes.
+            If X and y do not match. If an Example is not on a lattice, or has more than features and node types.
         """
         if self.classes is not None and np.ndim(self.classes) != 1:
             raise InvalidParameterError(
@@ -241,25 +242,25 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return self._fit(self._options(label_targets(self, self._former)), X, y, sample_weight)
 
     def predict(self, X: Any, evidence: Any = None) -> Any:
-        """The class whose code is nearest to the mean of the field, whose score is highest, or that costs least.
+        """Predict the class with the nearest code, the highest score, or the smallest expected cost.
 
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
             Images, as in ``fit``.
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
-            the former. The mean of the field is conditioned on their codes, or on ``evidence_scores_``.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. The mean of the field is
+            conditioned on the codes of known labels, or on ``evidence_scores_``.
 
         Returns
         -------
         ndarray of shape (n, H, W), or of shape (n,) of such images
-            An array for an array, an object array for a list; for Shards a list.
+            An array if X is an array, an object array if X is a list, and a list for Shards.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict", X, evidence)
         planes, values, known = self._values(X, evidence)
-        # Training has shifted the mean of an example of one node by the weight of its class.
+        # For an example of one node, training has already included the class weight in the mean.
         codes = codes_of(self)
         columns = [codes.labels(value, is_weighed=len(value) > 1) for value in values]
         if known is not None:
@@ -268,14 +269,14 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any, evidence: Any = None) -> Any:
-        """Probability of each class, for the losses of scores.
+        """Return the probability of each class, for losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Images.
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: they have probability one.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. Known labels have probability 1.
 
         Returns
         -------
@@ -289,18 +290,18 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def predict_log_proba(self, X: Any, evidence: Any = None) -> Any:
-        """Logarithm of the probability of each class, for the losses of scores.
+        """Return the logarithm of the probability of each class, for losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
 
         Returns
         -------
         ndarray
-            In the shape of ``predict_proba``.
+            Array with the shape of ``predict_proba``.
         """
         if isinstance(X, Shards):
             return of_each_shard(self, "predict_log_proba", X, evidence)
@@ -309,20 +310,21 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def predict_edge_proba(self, X: Any, evidence: Any = None) -> np.ndarray:
-        """Joint probability of the labels of the two pixels of every pair of the window, for the losses of scores.
+        """Return the joint label probabilities of every pair of pixels in the window, for losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Images.
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
 
         Returns
         -------
         ndarray of shape (n_images,), of object
-            An array ``(n_edges, n_classes, n_classes)`` each, edges in the order of the graphs that ``models`` gives.
-            Entry (a, b) belongs to class a at the first pixel: the product of both probabilities.
+            An array ``(n_edges, n_classes, n_classes)`` for each image, with edges in the order of the graphs returned
+            by ``models``. Entry (a, b) is the probability of class a at the first pixel times the probability of class
+            b at the second pixel.
         """
         planes, found = self._log_probabilities(X, evidence)
         pairs = []
@@ -336,24 +338,24 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def log_likelihood(self, X: Any, y: Any) -> LogLikelihood:
-        """Log-probability of labelings, or of their labelled part where labels are missing, for the losses of scores.
+        """Return the log-probability of labelings, marginalised over missing labels, for losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Images.
         y : array-like or list of array-like
-            Labels; pixels that carry ``missing_label`` are summed out.
+            Labels; pixels with ``missing_label`` are marginalised out.
 
         Returns
         -------
         LogLikelihood
-            Exact. The value is -inf where a label is not in ``classes_``, which has probability 0.
+            Exact values; -inf for images with a label that is not in ``classes_``.
         """
         planes, found = self._log_probabilities(X, None)
         terms = []
         for own, values in zip(self._known_columns(planes, y, "y"), found, strict=True):
-            # A label that is not known has probability 1, one of another class 0.
+            # A missing label contributes probability 1, a label of an unknown class probability 0.
             table = np.column_stack([values, np.full(len(values), -np.inf), np.zeros(len(values))])
             terms.append(table[np.arange(len(own)), own])
         is_table = planes.encoded.layout == "nodes"
@@ -361,24 +363,24 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_gives_probabilities)
     def predict_topk(self, X: Any, k: int = 5, evidence: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        """The k likeliest labelings of every image, exactly, for the losses of scores.
+        """Return the k most probable labelings of every image, exactly, for losses of scores.
 
         Parameters
         ----------
         X : array-like or list of array-like
             Images.
         k : int, default=5
-            Fewer come back where an image has fewer labelings.
+            Number of labelings; fewer are returned if an image has fewer.
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: all labelings agree with
-            them.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. All labelings agree with known
+            labels.
 
         Returns
         -------
         labels : ndarray of shape (n_images,), of object
-            An array ``(k, *lattice)`` of labels each, the likeliest first.
+            An array ``(k, *lattice)`` of labels for each image, most probable first.
         scores : ndarray of shape (n_images,), of object
-            An array ``(k,)`` of their log-probabilities each.
+            An array ``(k,)`` of log-probabilities for each image.
         """
         inference = TreeBestLabelings(as_integer(k, "k", lowest=1))
         planes, found = self._log_probabilities(X, evidence)
@@ -394,10 +396,10 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None, evidence: Any = None) -> np.ndarray:
-        """Labelings drawn from the distribution given X.
+        """Draw labelings from the distribution given X.
 
-        After training by a likelihood they are the labels of values that are drawn from the field; for the losses of
-        scores labels are drawn pixel by pixel.
+        After training by a likelihood, values are drawn from the field and decoded to labels. For losses of scores,
+        labels are drawn independently for each pixel.
 
         Parameters
         ----------
@@ -406,13 +408,13 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         n_samples : int, default=1
         random_state : int, RandomState instance or None, default=None
         evidence : array-like or list of array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels.
 
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a leading axis of ``n_samples``; for a list, an object array of arrays with that
-            leading axis.
+            As returned by ``predict``, with a leading axis of ``n_samples``; for a list, an object array of arrays with
+            this axis.
         """
         n_samples, rng = as_integer(n_samples, "n_samples", lowest=1), check_random_state(random_state)
         if self.loss in SCORES:
@@ -431,25 +433,25 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return put_samples_back(planes, [self.classes_[part][..., None] for part in drawn], False)
 
     def _log_probabilities(self, X, evidence):
-        """Planes of X, and logarithms of the probabilities of the classes at each pixel, (N, n_classes)."""
+        """Return the planes of X, and the logarithms of class probabilities at each pixel, (N, n_classes)."""
         planes, values, known = self._values(X, evidence)
         found = [codes_of(self).log_probability(value) for value in values]
         return planes, _with_known(found, known, np.where(np.eye(len(self.classes_)) > 0, 0.0, -np.inf))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of pixels that are labelled right, of those whose label is not missing.
+        """Return the fraction of correctly labelled pixels among the pixels with a known label.
 
         Parameters
         ----------
         X, y : array-like or list of array-like
-            Images and their labels; or Shards, and no y.
+            Images and their labels; or Shards, without y.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
         Returns
         -------
         float
-            A label that is not in ``classes_`` is never predicted, so its pixels are errors.
+            Accuracy. A label that is not in ``classes_`` is never predicted, so its pixels count as errors.
         """
         if isinstance(X, Shards):
             right, total = map(
@@ -462,16 +464,16 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         return right / total
 
     def _scored_nodes(self, X, y, sample_weight):
-        """Weight of the pixels that are labelled right, and of all whose label is known."""
+        """Return the weight of correctly labelled pixels, and of all pixels with a known label."""
         is_missing = partial(missing_nodes, missing_label=self.missing_label)
         truth, found, weight = scored_pixels(y, self.predict(X), sample_weight, is_missing)
-        truth = np.array(truth.tolist())  # an array of objects, as a missing label needs, takes the type of its labels
+        truth = np.array(truth.tolist())  # object arrays become arrays of the labels' type
         require_same_kind(truth, found, "y", "the predicted labels")
         weight = np.ones(len(truth)) if weight is None else weight
         return float(weight @ (truth == found)), float(weight.sum())
 
     def models(self, X: Any, evidence: Any = None) -> list[GaussianModel]:
-        r"""Gaussian field of every example under the fitted weights, in the units of the target.
+        r"""Return the Gaussian field of every example under the fitted weights, in the units of the target.
 
         .. math::
             p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
@@ -484,20 +486,19 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
         X : array-like or list of array-like
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
-            Known values or labels, in the layout of y; NaN (or the missing label) where they are not known. Known nodes
-            keep their place in the graph without edges, with the known value as mean, and their neighbours are
-            conditioned on them.
+            Known labels, in the layout of y, with the missing label elsewhere. Known nodes remain in the graph without
+            edges, with the code of their label as mean; their neighbours are conditioned on them.
 
         Returns
         -------
         list of GaussianModel
-            In float64. Plain samples are one model.
+            Models in float64. Plain samples form a single model.
         """
         check_is_fitted(self)
         return self._models_of(self._reading.planes_to_predict(X), evidence)
 
     def _known_columns(self, planes, y, name="evidence"):
-        """Numbers of the classes that are known, -1 elsewhere, and one more than there are for labels of no class."""
+        """Return known class indices, -1 for missing labels, and ``n_classes`` for labels of unknown classes."""
         options = {"missing_label": self.missing_label, "classes": self.classes_, "name": name}
         labels = encode_y(y, planes.encoded, allow_unknown=name == "y", **options).labels
         return [labels] if planes.encoded.layout == "nodes" else labels
@@ -520,20 +521,20 @@ class RegressionTreeFieldClassifier(ClassifierMixin, FieldEstimator):
 
 
 def label_targets(classifier: RegressionTreeFieldClassifier, former: Mapping | None = None) -> LabelTargets:
-    """Return what a field of labels predicts; ``former`` has the attributes that training goes on from."""
+    """Return the description of the labels that a field predicts. ``former``: fitted attributes for a warm start."""
     of_labels = ("encoding", "cost", "classes", "class_weight", "missing_label")
     given = {name: getattr(classifier, name) for name in of_labels}
     return LabelTargets(type(classifier).__name__, classifier.loss, classifier.inference, former, **given)
 
 
 def codes_of(classifier: RegressionTreeFieldClassifier) -> ClassCodes:
-    """Return how values stand for the classes of a fitted field."""
+    """Return the codes of the classes of a fitted field."""
     weight = getattr(classifier, "decision_weight_", None)
     return label_targets(classifier).coding(len(classifier.classes_), weight)
 
 
 def tiles_of_labels(classifier: RegressionTreeFieldClassifier) -> TiledTask:
-    """Return what predicts the labels of the tiles of an image."""
+    """Return the task that predicts the labels of an image tile by tile."""
     codes, classes = codes_of(classifier), classifier.classes_
 
     def finished(values):
@@ -543,7 +544,7 @@ def tiles_of_labels(classifier: RegressionTreeFieldClassifier) -> TiledTask:
 
 
 def _with_known(found, known, certain):
-    """Values of classes (N, n_classes), with rows of ``certain`` where the class is known."""
+    """Return arrays (N, n_classes) in which rows of pixels with a known class are replaced by rows of ``certain``."""
     if known is None:
         return found
     return [np.where(own[:, None] < 0, part, certain[own]) for own, part in zip(known, found, strict=True)]

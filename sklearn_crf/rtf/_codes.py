@@ -1,4 +1,4 @@
-"""Codes of classes: the values that a tree field predicts in place of labels, and the labels of values."""
+"""Codes of classes: the values that a tree field predicts in place of labels, and their conversion to labels."""
 
 from typing import NamedTuple
 
@@ -15,13 +15,13 @@ SCORES = ("logistic", "multinomial")
 
 
 class ClassCodes(NamedTuple):
-    """How values stand for classes."""
+    """Representation of classes by values, with the costs and weights of decisions."""
 
     n_classes: int
     loss: str
     encoding: str
-    cost: np.ndarray | None = None  # (n_classes, n_classes), of predicting the class of a row where that of a column is
-    weight: np.ndarray | None = None  # (n_classes,), of classes in decisions
+    cost: np.ndarray | None = None  # (n_classes, n_classes): predicted class, true class
+    weight: np.ndarray | None = None  # (n_classes,), weights of classes in decisions
 
     @property
     def are_scores(self) -> bool:
@@ -30,23 +30,23 @@ class ClassCodes(NamedTuple):
 
     @property
     def are_binary(self) -> bool:
-        """Whether a pixel has one value, whose sign is that of the second of two classes."""
+        """Whether a pixel has one value, positive for the second of two classes."""
         return self.loss == "logistic"
 
     @property
     def are_ordinal(self) -> bool:
-        """Whether a pixel has one value, the number of the class."""
+        """Whether a pixel has one value, the class index."""
         return not self.are_scores and self.encoding == "ordinal"
 
     @property
     def table(self) -> np.ndarray:
-        """The code of each class, (n_classes, D)."""
+        """Code of each class, (n_classes, D)."""
         if self.are_binary:
             return np.array([[-1.0], [1.0]])[: self.n_classes]
         return np.arange(self.n_classes, dtype=np.float64)[:, None] if self.are_ordinal else np.eye(self.n_classes)
 
     def labels(self, value: np.ndarray, is_weighed: bool = True) -> np.ndarray:
-        """Numbers of the classes that values (N, D) stand for."""
+        """Return the class indices (N,) for values (N, D)."""
         if self.cost is not None:
             return np.argmin(self.probability(value) @ self.cost.T, axis=1)
         if self.weight is not None and is_weighed:
@@ -59,30 +59,30 @@ class ClassCodes(NamedTuple):
 
     @property
     def _factors(self):
-        """Positive weights of classes in decisions."""
+        """Class weights for decisions, increased to a small positive value where they are 0."""
         weight = np.asarray(self.weight)
         return np.maximum(weight, tuned.LEAST_WEIGHT * weight.max())
 
     def _shares(self, value):
-        """Shares of the codes whose mean a value is, (N, n_classes): of the two nearest of ordinal codes."""
+        """Return weights of codes (N, n_classes) whose mean is the value. Ordinal values lie between two codes."""
         if not self.are_ordinal:
             return value
         return np.maximum(1 - np.abs(np.clip(value, 0, self.n_classes - 1) - np.arange(self.n_classes)), 0)
 
     def probability(self, value: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes, (N, n_classes), of scores."""
+        """Return the class probabilities, (N, n_classes), for scores (N, D)."""
         return expit(np.concatenate([-value, value], axis=1)) if self.are_binary else softmax(value, axis=1)
 
     def log_probability(self, value: np.ndarray) -> np.ndarray:
-        """Logarithms of the probabilities of the classes, (N, n_classes), of scores."""
+        """Return the logarithms of the class probabilities, (N, n_classes), for scores (N, D)."""
         return log_expit(np.concatenate([-value, value], axis=1)) if self.are_binary else log_softmax(value, axis=1)
 
     def distances(self, value: np.ndarray) -> np.ndarray:
-        """Least distance of each pixel's values to some that stand for another class, (N,)."""
+        """Return a lower bound (N,) on the distance from each pixel's values to values that decode to another class."""
         if self.n_classes == 1:
             return np.full(len(value), np.inf)
         if self.cost is not None:
-            # The derivative of a softmax has no eigenvalue above one, nor has that of the two probabilities of a value.
+            # Lipschitz bound: the derivatives of softmax and of the two-class probabilities have eigenvalues up to 1.
             steepest = np.linalg.norm(self.cost[:, None] - self.cost[None], axis=2).max()
             expected = np.partition(self.probability(value) @ self.cost.T, 1, axis=1)
             gap = expected[:, 1] - expected[:, 0]
@@ -98,7 +98,7 @@ class ClassCodes(NamedTuple):
 
     def _distances_of_ordinal(self, value):
         if self.weight is None:
-            # Another one is nearest past the middle between two codes.
+            # The decision changes halfway between two codes.
             return np.abs(value - np.clip(np.floor(value), 0, self.n_classes - 2) - 0.5)
         low, high = self._factors[:-1], self._factors[1:]
         ends = np.arange(self.n_classes - 1) + low / (low + high)
@@ -114,7 +114,7 @@ class ClassCodes(NamedTuple):
 
 
 def checked_cost(cost, n_classes: int, classes, loss: str) -> np.ndarray | None:
-    """Costs of labels in the order of the sorted classes."""
+    """Return the validated cost matrix in the order of the sorted classes, or None."""
     if cost is None:
         return None
     if loss not in SCORES:

@@ -1,4 +1,4 @@
-"""What is learned from predictions of a trained field: where errors are large, and scores of known labels."""
+"""Statistics of a trained field's predictions: expected errors by region, and scores of known labels."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ from sklearn_crf.rtf.images._degradation import solved_from
 
 
 def held_out_errors(objective, field, data, rng, n_jobs):
-    r"""A regression tree of the squared errors on images that were held out, and their root mean in each leaf.
+    r"""Return a regression tree of the squared errors on held-out images, and the root mean square error of its leaves.
 
     .. math::
         \sigma_l = \sqrt{\frac{1}{n_l} \sum_{s : l(s) = l} (u_s - y_s)^2}
     """
-    # data: images, here or in shards; deviations: (L, D), in the field's units
+    # data: images, in memory or in shards; returns a dict with deviations (L, D) in the field's units, or None
     shapes = np.array([shape for part in data.parts(_shapes) for shape in part])
     radius = np.minimum(tuned.RADIUS_OF_ERRORS, shapes[:, :-1].min(axis=0) - 1)
     tests = random_tests(tuned.TESTS_OF_ERRORS, shapes[0, -1], radius, rng)
@@ -31,7 +31,7 @@ def held_out_errors(objective, field, data, rng, n_jobs):
 
 
 def _grown(tests, responses, errors, run):
-    """A tree that tells large errors from small ones, best split first, and the leaf of each pixel."""
+    """Grow a tree that separates large from small errors, best split first; return it and the leaf of each pixel."""
     # responses: (T, n); errors: (n, D); leaf: (n,)
     tree, leaf = RegressionTree.stump(), np.zeros(len(errors), dtype=np.int64)
     terms = np.concatenate([np.ones((len(errors), 1)), errors], axis=1)
@@ -56,7 +56,7 @@ def _grown(tests, responses, errors, run):
 
 
 def _of_predictions(finish, solver, field, data, n_jobs):
-    """Results of a function of image, prediction, target and weights, for each image."""
+    """Return ``finish(image, prediction, target, weights)`` of each image, as a list."""
 
     def of_image(task, n_threads):
         image, target, weight = task
@@ -72,7 +72,7 @@ def _shapes(data, part):
 
 
 def _errors(data, part, objective, field, tests, n_jobs):
-    """Responses to tests (T, n), and squared errors (D, n), at some pixels of each image."""
+    """Return the responses to tests (T, n) and the squared errors (D, n) at a sample of pixels of each image."""
 
     def finish(image, mean, target, weight):
         errors = (mean.astype(np.float64) - target) ** 2
@@ -91,8 +91,8 @@ def _errors(data, part, objective, field, tests, n_jobs):
 
 
 def is_worse_than_mean(images, bank, field, solver, n_jobs):
-    """Whether squared errors on the first training images are clearly larger than if the mean of y was predicted."""
-    # images: here or in shards; bank: their filters
+    """Return whether predictions for the first training images are clearly worse than predicting the mean of y."""
+    # images: in memory or in shards; bank: the filter bank of the field
     n_images = 1 + int(np.searchsorted(np.cumsum([np.prod(shape) for shape in images.shapes]), tuned.PIXELS_TO_CHECK))
     rounds = images.rounds(("taken", np.arange(min(n_images, len(images.shapes)))), None, None, 0, n_jobs)
     rounds.take_bank(bank)
@@ -102,7 +102,7 @@ def is_worse_than_mean(images, bank, field, solver, n_jobs):
 
 
 def _sums_of_squares(data, part, solver, field, n_jobs):
-    """Of each image the number of known targets, their sum and that of their squares, and of squared errors: (4, D)."""
+    """Return for each image the number, sum and sum of squares of known targets, and the squared errors, (4, D)."""
 
     def finish(image, mean, target, weight):
         known = ~np.isnan(target)
@@ -113,14 +113,14 @@ def _sums_of_squares(data, part, solver, field, n_jobs):
 
 
 def scores_of_classes(objective, field, data, n_classes, n_jobs):
-    """Scores (n_classes, D) that stand for a known label: means over training pixels that are labelled right."""
-    # data: images, here or in shards
+    """Return scores (n_classes, D) that represent a known label: means over correctly labelled training pixels."""
+    # data: images, in memory or in shards
     found = data.parts(_sums_of_classes, objective, field, n_classes, n_jobs)
     return _mean_scores(np.sum([sums for part in found for sums in part], axis=0))
 
 
 def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
-    """Sums of the scores of each class's pixels, and their number: of those that are labelled right, and of all."""
+    """Sum the scores of the pixels of each class and count them: correctly labelled pixels, and all pixels."""
     # returns list of (2, n_classes, D + 1), one for each image
 
     def finish(image, mean, target, weight):
@@ -135,19 +135,19 @@ def _sums_of_classes(data, part, objective, field, n_classes, n_jobs):
 
 
 def _class_of(values):
-    """Number of the class of scores; one score is that of the second of two classes."""
+    """Return the class index with the highest score. A single score belongs to the second of two classes."""
     return values.argmax(axis=1) if values.shape[1] > 1 else np.where(values[:, 0] > 0, 1, 0)
 
 
 def _mean_scores(sums):
-    """Mean scores of the pixels of each class that are labelled right; of all of its pixels where none is."""
+    """Return the mean scores of correctly labelled pixels of each class, or of all its pixels if none is correct."""
     # sums: (2, n_classes, D + 1); returns (n_classes, D)
     number, total = sums[..., -1:], sums[..., :-1]
     right, every = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     found = np.where(number[0] > 0, right, every)
     largest = np.abs(found).max(initial=0.0) or 1.0
     for k in range(len(found)):
-        # The class has the highest score, whatever its pixels were taken for.
+        # Evidence for a class must give it the highest score, even if its pixels were misclassified.
         if found.shape[1] == 1:
             found[k] = np.abs(found[k]) * (1 if k else -1) or largest * (1 if k else -1)
         elif found[k].argmax() != k or not number[1, k]:
@@ -156,7 +156,7 @@ def _mean_scores(sums):
 
 
 def require_held_out(held_out, loss, evidence):
-    """Raise if a field that was trained for its predictions has no deviations."""
+    """Raise ValueError if standard deviations are unavailable for a field trained with a loss of predictions."""
     if held_out is None:
         raise ValueError(
             f"return_std after training for {loss!r} needs errors on held-out images: pass "

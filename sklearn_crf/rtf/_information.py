@@ -1,4 +1,4 @@
-"""Structural similarity over scales, weighted by information (Wang and Li 2011), and its derivative."""
+"""Information-weighted multi-scale structural similarity (Wang and Li 2011), and its derivative."""
 
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -6,24 +6,24 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-# Exponents of the scales, fine to coarse; side and standard deviation of the window.
+# Exponents of the scales from fine to coarse, and side and standard deviation of the window.
 SCALES = np.array([0.0448, 0.2856, 0.3001, 0.2363, 0.1333])
 WINDOW, _SIGMA = 11, 1.5
 
-# Constants of similarity for values from 0 to 255, and variance of the noise of perception.
+# Stabilising constants of the similarity for values from 0 to 255, and variance of the perceptual noise.
 _C1, _C2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
 _NOISE = 0.4
 
-# Variance below which a neighbourhood is flat; least similarity of a scale, whose powers must be real.
+# Variance below which a neighbourhood counts as flat, and minimum similarity of a scale, so that its power is real.
 _FLAT = 1e-15
 _LEAST = 1e-6
 
-# The filter of the pyramid, of gain 2 in the plane, as in the authors' measurements.
+# Filter of the pyramid, with gain 2 in two dimensions, as in the authors' code.
 _BINOMIAL = np.sqrt(2) / 16 * np.array([1.0, 4.0, 6.0, 4.0, 1.0])
 
 
 def similarity(prediction, target):
-    r"""The measure :math:`\prod_s S_s^{\beta_s}` of an image, and its derivative by the prediction."""
+    r"""Return the similarity :math:`\prod_s S_s^{\beta_s}` of two images, and its derivative by the prediction."""
     # prediction, target: (H, W), values from 0 to 255
     n_scales = min(len(SCALES), int(np.log2(min(target.shape) / WINDOW)) + 1)
     exponents = SCALES[:n_scales] / SCALES[:n_scales].sum()
@@ -43,35 +43,35 @@ def similarity(prediction, target):
 
 
 class Windows:
-    """Moments of two images in windows, and the derivative by the first image of what depends on its moments."""
+    """Local means, variances and covariance of two images, and derivatives by the first image through them."""
 
     def __init__(self, p, t, means, adjoint):
-        # means: from an image to the means of its windows; adjoint: of that map
+        # means: function of an image that returns the means of its windows; adjoint: adjoint of this linear map
         self.p, self.t, self._adjoint = p, t, adjoint
         self.mean_p, self.mean_t = means(p), means(t)
         self.variance_p, self.variance_t = means(p**2) - self.mean_p**2, means(t**2) - self.mean_t**2
         self.covariance = means(p * t) - self.mean_p * self.mean_t
 
     def pulled_back(self, by_mean, by_variance, by_covariance):
-        """The derivative by the first image from those by the mean and variance of it, and by the covariance."""
+        """Return the derivative by the first image, given derivatives by its mean, its variance, and the covariance."""
         by_mean = by_mean - by_covariance * self.mean_t - 2 * by_variance * self.mean_p
         own, cross = 2 * self.p * self._adjoint(by_variance), self.t * self._adjoint(by_covariance)
         return self._adjoint(by_mean) + own + cross
 
     @classmethod
     def of_filter(cls, p, t, matrix):
-        """Those of windows that a matrix of the length of an axis filters along each axis."""
+        """Return the moments for a separable filter; ``matrix(length)`` is its matrix along an axis."""
         matrices = [matrix(length) for length in p.shape]
         return cls(p, t, partial(_on_axes, matrices), partial(_back, matrices))
 
 
 class _Scale(NamedTuple):
     value: float
-    gradient: np.ndarray  # of the band of the prediction
+    gradient: np.ndarray  # derivative by the band of the prediction
 
 
 def _scale(p, t, parent, is_last):
-    """Weighted similarity of a band, and its derivative by that of the prediction."""
+    """Return the weighted similarity of a band, and its derivative by the band of the prediction."""
     windows = Windows.of_filter(p, t, _window)
     mean_p, mean_t = windows.mean_p, windows.mean_t
     scale = windows.variance_p + windows.variance_t + _C2
@@ -99,10 +99,10 @@ def _scale(p, t, parent, is_last):
 
 
 def _information(p, t, parent):
-    r"""Information of each pixel of a band, :math:`\sum_j \log_2 (1 + \cdot)`, and the adjoint of its derivative.
+    r"""Return the information of each pixel of a band, :math:`\sum_j \log_2 (1 + \cdot)`, and its adjoint derivative.
 
-    The target's neighbourhoods are a Gaussian scale mixture, the prediction is a gain times the target plus noise, and
-    both are perceived with noise.
+    The model: neighbourhoods of the target follow a Gaussian scale mixture, the prediction is the target times a gain
+    plus noise, and both are perceived with noise.
     """
     boxes = Windows.of_filter(p, t, _box)
     covariance = boxes.covariance
@@ -127,7 +127,7 @@ def _information(p, t, parent):
 
 
 def _scale_mixture(band, parent):
-    """Multiplier of each neighbourhood of 3 x 3 pixels and its parent, and eigenvalues of their covariance."""
+    """Fit a Gaussian scale mixture to 3 x 3 neighbourhoods and parents; return multipliers and eigenvalues."""
     # returns (H, W), 0 at the border; (N,)
     height, width = band.shape
     rows = [band[i : height - 2 + i, j : width - 2 + j] for j in range(3) for i in range(3)]
@@ -138,7 +138,7 @@ def _scale_mixture(band, parent):
     values, vectors = np.linalg.eigh(samples.T @ samples / len(samples))
     positive = np.maximum(values, 0)
     kept = positive > 1e-12 * max(positive.max(), np.finfo(float).tiny)
-    # What is cut off is made up for, so that the variance stays what it was.
+    # Rescale the remaining eigenvalues to keep the total variance.
     eigenvalues = np.where(kept, positive, 0) * (values.sum() / max(positive[kept].sum(), np.finfo(float).tiny))
     own = (samples @ vectors[:, kept]) ** 2 / np.where(kept, eigenvalues, 1)[kept]
     multiplier = np.zeros(band.shape)
@@ -147,7 +147,7 @@ def _scale_mixture(band, parent):
 
 
 def _pyramid(image, n_scales):
-    """Bands of the Laplacian pyramid, the last of which is what is left."""
+    """Return the bands of the Laplacian pyramid; the last band is the low-pass residual."""
     bands = []
     for _ in range(n_scales - 1):
         low = _on_axes([_reducing(length) for length in image.shape], image)
@@ -157,7 +157,7 @@ def _pyramid(image, n_scales):
 
 
 def _of_pyramid(slopes, shape):
-    """Derivative by the image from those by the bands."""
+    """Return the derivative by the image, given the derivatives by the bands."""
     shapes = [shape]
     for _ in slopes[1:]:
         shapes.append(tuple((length + 1) // 2 for length in shapes[-1]))
@@ -177,7 +177,7 @@ def _back(matrices, values):
 
 
 def _filter_matrix(taps, n, mode):
-    """Correlation of n values with taps; ``mode`` says what is beyond them."""
+    """Return the matrix that correlates n values with ``taps``; ``mode`` selects mirrored or zero borders."""
     half = len(taps) // 2
     rows = np.repeat(np.arange(n), len(taps))
     columns = rows + np.tile(np.arange(len(taps)) - half, n)
@@ -212,7 +212,7 @@ def _box(n):
 
 @lru_cache(maxsize=64)
 def _enlarging(n):
-    """Twice as many values: interpolated to 4 n - 3, continued by one at each end, every second taken."""
+    """Return a matrix that doubles n values: interpolate to 4 n - 3, extrapolate both ends, take every second."""
     places = (np.arange(4 * n - 3) + 0.5) * n / (4 * n - 3) - 0.5
     left = np.clip(np.floor(places), 0, max(n - 2, 0)).astype(int)
     share = np.clip(places - left, 0, 1)

@@ -1,4 +1,4 @@
-"""Objectives of Gaussian fields: pseudolikelihood, exact likelihood, losses of predictions, and their mean."""
+"""Training objectives of Gaussian fields: pseudolikelihood, exact likelihood, and losses of predictions."""
 
 from collections.abc import Callable
 from copy import copy
@@ -21,7 +21,7 @@ from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import FieldImage, GaussianStatistics
 from sklearn_crf.rtf.images._degradation import solved_from
 
-# Solvers by name, as functions of the residual to stop at.
+# Solvers by name, as functions of the tolerance on the residual.
 SOLVERS: dict[str, Callable] = {
     "auto": ConjugateGradient,
     "conjugate_gradient": ConjugateGradient,
@@ -31,21 +31,21 @@ SOLVERS: dict[str, Callable] = {
 
 
 def solver_of(inference: Any, tol: float = 1e-5) -> Any:
-    """What finds means of fields: by the name of the parameter ``inference``, with a residual to stop at, or itself."""
+    """Return the solver for means of fields: ``inference`` itself, or a new solver if it is a name."""
     return SOLVERS[inference](tol=tol) if isinstance(inference, str) else inference
 
 
 class GaussianLoss(NamedTuple):
-    """Loss of one Gaussian field and its derivative by the field's values."""
+    """Loss of one Gaussian field, and its derivative by the field's parameters."""
 
     value: float
     statistics: GaussianStatistics
-    state: object = None  # warm start of the next call for the same image
-    converged: bool = True  # of the inference
+    state: object = None  # warm start for the next call with the same image
+    converged: bool = True  # whether inference has converged
 
 
 class GaussianPseudolikelihood:
-    r"""Negative log-pseudolikelihood of the values of an image, a mean over its pixels.
+    r"""Negative log-pseudolikelihood of the values of an image, averaged over its pixels.
 
     .. math::
         -\frac1N \sum_s \log p(y_s \mid y_{\setminus s}) = \frac1N \sum_s \Big[
@@ -58,18 +58,18 @@ class GaussianPseudolikelihood:
     unit = reported = 1.0
 
     def is_mean(self, graph):
-        """Whether the loss of an image is a mean over its pixels."""
+        """Return whether the loss of an image is a mean over its pixels."""
         return True
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
-        """Loss of a field against values."""
+        """Return the loss of a field for target values."""
         # y: (N, D); weight: (N,), or a number for all
         n_nodes, n_values = y.shape
         weight = np.broadcast_to(1.0 if weight is None else weight, n_nodes) / n_nodes
         diagonal = np.asarray(model.diagonal, dtype=np.float64)
         covariance = inverse_blocks(diagonal)
         y = np.asarray(y, dtype=model.dtype)
-        # h - J y is the precision times the difference of the conditional mean and y.
+        # h - J y is the precision times the difference between the conditional mean and y.
         off = np.asarray(model.h, dtype=np.float64) - model.product(y)
         shift = np.einsum("sab,sb->sa", covariance, off)
         log_det = np.log(diagonal[:, 0, 0]) if n_values == 1 else np.linalg.slogdet(diagonal)[1]
@@ -83,15 +83,15 @@ class GaussianPseudolikelihood:
 
 
 class Adjoint(NamedTuple):
-    """Solution of the second system of a loss of predictions."""
+    """Solution of the second linear system that the derivative of a prediction loss requires."""
 
     x: np.ndarray  # (N, D)
-    scale: float  # by which it has to be multiplied
+    scale: float  # factor by which x must be multiplied
     converged: bool
 
 
 def statistics_of_mean(mean, adjoint):
-    """Derivative by the field of a function of its mean."""
+    """Return the derivative by the field of a function of its mean."""
     # mean: (N, D)
     found = _statistics_of(*mean.shape)
     field_statistics(np.ascontiguousarray(mean), np.ascontiguousarray(adjoint.x), adjoint.scale, *found[:3])
@@ -99,7 +99,7 @@ def statistics_of_mean(mean, adjoint):
 
 
 def _statistics_of(n_nodes, n_values):
-    """Arrays for the statistics of a field, not filled."""
+    """Return uninitialised arrays for the statistics of a field."""
     n_squares = n_nodes, n_values, n_values
     return GaussianStatistics(np.empty((n_nodes, n_values)), np.empty((n_nodes, n_values)), np.empty(n_squares))
 
@@ -108,37 +108,37 @@ def _statistics_of(n_nodes, n_values):
 class PredictionLoss:
     r"""Loss of the prediction of a field, :math:`\ell(J^{-1} h, y)`.
 
-    The derivative takes one more solve, :math:`c = J^{-1} \nabla \ell`: by ``h`` it is c, by a block (s, t) of J it is
-    :math:`-c_s u_t^\top`, with the prediction u.
+    The derivative requires one more solve, :math:`c = J^{-1} \nabla \ell`. The derivative by ``h`` is c; by a block
+    (s, t) of J it is :math:`-c_s u_t^\top`, with the prediction u.
     """
 
-    # ``loss(prediction, target)`` of an image ``(*lattice, D)``: the value and the derivative by the prediction
+    # ``loss_function(prediction, target)`` for arrays ``(*lattice, D)``; returns the value and the derivative
     loss_function: Callable
     solver: Any
-    # (D,), the field predicts ``(value - offset) / scale``
+    # (D,); the field predicts ``(value - offset) / scale``
     offset: Any = 0.0
     scale: Any = 1.0
-    # ``weighted_loss(prediction, target, weight)``, where pixels have weights of their own, ``(*lattice, 1)``
+    # ``weighted_loss(prediction, target, weight)`` for pixel weights ``(*lattice, 1)``, or None
     weighted_loss: Any = None
-    # The value and derivative of the loss as a function of the mean squared error, if it is such
+    # Value and derivative of the loss as a function of the mean squared error, or None if it is no such function
     of_mean_square: Any = None
-    # What the loss is in proportion to where the values of the user have another unit
+    # Unit of the loss: its factor if the user's values are multiplied by a constant
     unit: float = 1.0
-    # The loss by one call, ``of_mean(mean, target, offset, scale, weight, ridge)`` of arrays (N, D): the value, the
-    # derivative by the mean divided by its largest magnitude, and this
+    # ``of_mean(mean, target, offset, scale, weight, ridge)`` for arrays (N, D), a fast form of the loss, or None
+    # It returns the value, the derivative by the mean divided by its largest magnitude, and this magnitude
     of_mean: Any = None
-    # What the loss has to be multiplied by to be that of values in the units of the user
+    # Factor that converts the loss to the units of the user
     reported: float = 1.0
-    # Weight of half the square of a pixel's prediction, which a weighted loss is increased by
+    # Strength of a penalty on predictions: half the squared prediction of each pixel, times this
     ridge: float = 0.0
 
     def is_mean(self, graph):
-        """Whether the loss of an image is a mean over its pixels."""
+        """Return whether the loss of an image is a mean over its pixels."""
         return self.weighted_loss is not None
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
-        """Loss of a field against values."""
-        # y: (N, D); weight: (N,), or a number for all; start: (N, D), where to start from for an observed image
+        """Return the loss of a field for target values."""
+        # y: (N, D); weight: (N,), or a number for all; start: (N, D), first iterate of the solve for an observed image
         if start is None and n_threads == 1 and self._is_at_once(model, y, weight):
             found = self._loss_at_once(model, y, weight, state)
             if found is not None:
@@ -158,7 +158,7 @@ class PredictionLoss:
         return GaussianLoss(value, statistics_of_mean(found.x, adjoint), (found.x, adjoint.x), converged)
 
     def _is_at_once(self, model, y, weight):
-        """Whether one kernel computes the prediction of a small image, its squared error, and the adjoint."""
+        """Return whether a single kernel can compute prediction, squared error and adjoint, as for small images."""
         return (
             self.of_mean_square is not None
             and np.ndim(weight) == 0
@@ -172,7 +172,7 @@ class PredictionLoss:
         )
 
     def _loss_at_once(self, model, y, weight, state):
-        """The loss by that kernel; None where the precision is not positive definite."""
+        """Return the loss computed by a single kernel, or None if the precision is not positive definite."""
         diagonal, edge_weight, _, _, *lattice = model.operator.lattice
         x, adjoint = (np.zeros(y.shape, y.dtype), np.zeros(y.shape, y.dtype)) if state is None else map(copied, state)
         workspace, scale = np.empty((6, y.size), y.dtype), float(np.ravel(self.scale)[0])
@@ -189,13 +189,13 @@ class PredictionLoss:
         return GaussianLoss(value, statistics, (x, adjoint), bool(converged))
 
     def _value_of(self, total, largest, size, weight):
-        """Value, and largest derivative, from the sum of squares and half of the largest of its derivative."""
+        """Return the loss and its largest derivative, given the sum of squares and half of its largest derivative."""
         value, derivative = self.of_mean_square(total / max(size, 1))
         share = 1.0 if weight is None else float(weight)
         return share * value, share * derivative * 2 / max(size, 1) * largest
 
     def _squared(self, x, y, weight):
-        """Value of a function of the mean squared error, its derivative by the field's mean, and the unit of that."""
+        """Return a function of the mean squared error, its scaled derivative by the field's mean, and the scale."""
         x, y, slope = np.ascontiguousarray(x), np.ascontiguousarray(y), np.empty(x.shape, x.dtype)
         scale = np.array(np.broadcast_to(self.scale, y.shape[1]), dtype=np.float64)
         total, largest = squared_differences(x, y, scale, slope)
@@ -203,12 +203,12 @@ class PredictionLoss:
         return value, slope, unit
 
     def _general(self, model, x, y, weight):
-        """The same of any loss."""
+        """Return the value of any loss, its scaled derivative by the field's mean, and the scale."""
         shape = *model.graph.shape, model.n_values
         prediction, target = ((self.offset + self.scale * z.astype(np.float64)).reshape(shape) for z in (x, y))
         missing = np.isnan(target)
         if missing.any():
-            # An unknown target counts as predicted exactly.
+            # A missing target must not contribute to the loss.
             target = np.where(missing, prediction, target)
         value, slope = self._weighted(prediction, target, weight)
         slope = (np.where(missing, 0.0, slope) * self.scale).reshape(y.shape)
@@ -216,7 +216,7 @@ class PredictionLoss:
         return value, slope / unit, unit
 
     def adjoint(self, model, slope, init=None, n_threads=1):
-        r""":math:`J^{-1}` times the derivative by the prediction."""
+        r"""Return :math:`J^{-1}` times the derivative by the prediction."""
         # slope: (N, D)
         unit = _unit_of(slope)
         return self._adjoint(model, slope / unit, unit, init, n_threads)
@@ -226,7 +226,7 @@ class PredictionLoss:
         return Adjoint(found.x, unit, found.converged)
 
     def solved(self, model, start=None, init=None, n_threads=1):
-        """The prediction of a field, in its units."""
+        """Return the prediction of a field, in the field's units."""
         return solved_from(self.solver, model, start, init, n_threads)
 
     def _weighted(self, prediction, target, weight):
@@ -243,7 +243,7 @@ class PredictionLoss:
         return value + 0.5 * float(np.sum(pull * prediction)), slope + pull
 
     def _checked_loss(self, prediction, target):
-        """Value and derivative of the loss, which may be a function of the user."""
+        """Return the value and derivative of the loss. Check them, since the user may have supplied the function."""
         found = self.loss_function(prediction, target)
         with errors_of(getattr(self.loss_function, "__name__", type(self.loss_function).__name__)):
             if not (isinstance(found, tuple | list) and len(found) == 2):
@@ -257,24 +257,24 @@ class PredictionLoss:
 
 
 def _unit_of(slope):
-    """The largest magnitude: a slope far from one could leave the range of float32."""
+    """Return the largest magnitude, by which derivatives are divided to stay within the range of float32."""
     return float(np.abs(slope).max(initial=0.0)) or 1.0
 
 
 class Whole(NamedTuple):
-    """The images of which those of a risk are a part."""
+    """Summary of all training images, of which a risk may hold only a part."""
 
     n_images: int
     weight: float  # sum of the mean weights of all images
-    part: int | None = None  # number of the part, None for the whole
+    part: int | None = None  # index of the part, None if the risk holds all images
 
     def random_state(self, seed):
-        """Random numbers of this part."""
+        """Return the random number generator of this part."""
         return np.random.RandomState(seed if self.part is None else [seed, self.part])
 
 
 def stacks_of(images, objective):
-    """Numbers of images that can be evaluated as one, as they have one shape and the loss is a mean over pixels."""
+    """Group small images of equal shape that can be evaluated together; return the indices of each group."""
     # returns list of list of int
     stacks, of_shape = list[list](), dict[tuple, list]()
     for i, image in enumerate(images):
@@ -285,14 +285,14 @@ def stacks_of(images, objective):
         else:
             of_shape.setdefault(image.features.shape, []).append(i)
     for shape, members in of_shape.items():
-        # Of equal sizes: one that is left over would let other threads wait.
+        # Equal sizes, since other threads would wait for a group that is larger than the rest.
         n_stacks = -(-len(members) // (tuned.PIXELS_OF_STACK // prod(shape[:-1])))
         stacks += [own.tolist() for own in np.array_split(members, n_stacks)]
     return sorted(stacks)
 
 
 def stacked_image(images):
-    """Planes as the slices of a volume, or chains as the rows of a plane, that no factor joins."""
+    """Stack images into one: planes become slices of a volume, chains rows of a plane. No factors connect them."""
     if len(images) == 1:
         return images[0]
     graph = images[0].graph
@@ -304,27 +304,27 @@ def stacked_image(images):
 
 
 def _joined(parts, members):
-    """Some arrays one after the other."""
+    """Concatenate the chosen arrays."""
     return parts[members[0]] if len(members) == 1 else np.concatenate([parts[i] for i in members])
 
 
 def _shared(weight):
-    """The weight of all pixels as one number, if it is the same."""
+    """Return the weights of pixels as one number if all are equal."""
     return weight[0] if np.all(weight == weight[0]) else weight
 
 
 class FieldRisk:
-    r"""Mean loss over images, and its derivative by the parameters of a field.
+    r"""Mean loss over images as a function of the parameters of a field, with its derivative.
 
     .. math:: R(w) = \frac{1}{\sum_i \omega_i} \sum_i \omega_i \, \ell_i (B(x_i) w)
 
-    Images are added in their order, whatever the number of threads; warm starts belong to images.
+    Images are summed in a fixed order for any number of threads. Each image has its own warm start.
     """
 
     # targets: list of (N, D)
-    # weights: list of (N,) or None, of each pixel of each image; they are divided by their mean
-    # whole: of all images, where there are more than these
-    # stacks: list of list of int, images that are evaluated as one; None is each by itself
+    # weights: list of (N,) or None, pixel weights of each image; they are divided by their mean
+    # whole: summary of all images if these are only a part
+    # stacks: list of list of int, images that are evaluated together; None evaluates each separately
 
     def __init__(self, objective, potentials, images, targets, weights=None, n_jobs=None, whole=None, stacks=None):
         self.objective = objective
@@ -345,14 +345,14 @@ class FieldRisk:
         self.whole = whole
         self._weights = [np.asarray(weight, dtype=np.float64) / whole.weight for weight in weights]
         self._take(potentials, images)
-        # Losses are means over pixels, those of a stack over the pixels of all its images.
+        # The loss of a stack is a mean over the pixels of all its images, hence the factor len(members).
         self._of_stacks = [
             (_joined(targets, members), _shared(len(members) * _joined(self._weights, members)))
             for members in self.stacks
         ]
 
     def replaced(self, potentials, images):
-        """The risk of a field whose trees have grown, with the same warm starts."""
+        """Return the risk of a field whose trees have grown, keeping warm starts."""
         other = copy(self)
         other._take(potentials, images)
         return other
@@ -361,19 +361,19 @@ class FieldRisk:
         self.potentials, self.images, self._leaf_weights = potentials, images, None
         self._stacked = [stacked_image([images[i] for i in members]) for members in self.stacks]
         if not any(kind.multipliers for kind in potentials.types):
-            # Leaves stay as they are until trees grow.
+            # Leaves change only when trees grow, so the types of edges are computed once.
             self._stacked = [replace(image, edge_type=potentials.edge_types(image.leaves)) for image in self._stacked]
 
     def parts(self, function, *arguments):
-        """Results of a function of the risk, for each part of the images: here they are in one."""
+        """Return a list with the result of ``function`` for each part of the images; in memory there is one part."""
         return [function(self, *arguments)]
 
     def total(self, function, *arguments):
-        """Sum over all parts of what a function of the risk gives."""
+        """Return the sum over all parts of the results of ``function``."""
         return function(self, *arguments)
 
     def value_grad(self, coef):
-        """Mean loss, and its derivative."""
+        """Return the mean loss and its derivative."""
 
         parameters = self._parameters(coef)
 
@@ -385,7 +385,7 @@ class FieldRisk:
                 gradient.add(self._stacked[k], loss.statistics)
             return value, gradient.total()
 
-        # Groups of images that do not depend on n_jobs; a gradient for each image could take gigabytes.
+        # Groups do not depend on n_jobs, for reproducible sums. A gradient per image could take gigabytes.
         n_groups = min(tuned.MOST_GROUPS, max(tuned.LEAST_GROUPS, tuned.NUMBERS_OF_GROUPS // self.potentials.n_coef))
         parts = map_tasks(group, fixed_ranges(len(self.stacks), n_groups), self.n_jobs)
         total = np.zeros(self.potentials.n_coef)
@@ -394,16 +394,16 @@ class FieldRisk:
         return sum(value for value, _ in parts), total
 
     def value(self, coef):
-        """Mean loss."""
+        """Return the mean loss."""
         parameters, stacks = self._parameters(coef), range(len(self.stacks))
         return sum(map_tasks(lambda k, n_threads: self._loss(parameters, k, n_threads).value, stacks, self.n_jobs))
 
     def _parameters(self, coef):
-        """The parameters in the precision of the images."""
+        """Return the parameters in the floating point type of the images."""
         return self.potentials.at(coef, self._stacked[0].features.dtype) if self._stacked else None
 
     def leaf_weights(self):
-        """Weight of the factors in each leaf, type by type."""
+        """Return the total weight of the factors in each leaf, for each type."""
         # returns list of (n_leaves,)
         if self._leaf_weights is None:
             types = range(len(self.potentials.types))
@@ -418,7 +418,7 @@ class FieldRisk:
         return total
 
     def shares(self):
-        """Weighted share of each leaf in the factors of its type, 1 / L where no leaf has a factor."""
+        """Return the weighted share of each leaf in the factors of its type, 1 / L if the type has no factors."""
         # returns list of (n_leaves,)
         return [
             np.where(total > 0, total / (total.sum() or 1.0), 1 / len(total))
@@ -426,13 +426,13 @@ class FieldRisk:
         ]
 
     def factor_weights(self, i, kind):
-        """Weight of each factor of a type on an image, which is that of its first pixel."""
+        """Return the weight of each factor of a type on an image, which is the weight of its first pixel."""
         # returns (n_factors,)
         plane = self.images[i].features.shape[:-1]
         return self._weights[i].reshape(plane)[kind.ends(plane)[0]].ravel() * self.whole.weight
 
     def statistics(self, coef):
-        """Derivative by the field of each image."""
+        """Return the derivatives of the mean loss by the field of each image."""
         found, parameters = [None] * len(self.images), self._parameters(coef)
         of_stacks = map_tasks(
             lambda k, n_threads: self._loss(parameters, k, n_threads).statistics, range(len(self.stacks)), self.n_jobs
@@ -447,7 +447,7 @@ class FieldRisk:
         return self.loss_of(parameters, self._stacked[k], k, n_threads)
 
     def loss_of(self, parameters, image, k, n_threads):
-        """Loss of a field of stack k, whose image may see other channels than those of this set."""
+        """Return the loss of a field of stack k. ``image`` may have other channels than the images of this risk."""
         model = parameters.model(image, n_threads)
         target, weight = self._of_stacks[k]
         options = {"weight": weight, "state": self.states[k], "n_threads": n_threads, "start": image.start}
@@ -459,23 +459,23 @@ class FieldRisk:
 
 
 class GaussianLikelihood:
-    r"""Negative log-likelihood of the values of an image, divided by the number of its pixels.
+    r"""Negative log-likelihood of the values of an image, divided by its number of pixels.
 
     .. math::
         -\frac1N \log p(y) = \frac{1}{2 N} (y - u)^\top J (y - u) - \frac{1}{2 N} \log \det J + \frac{D}{2} \log 2 \pi,
         \qquad u = J^{-1} h
 
-    Convex in the values of the field. It takes the whole inverse of J, so that fields are limited to 4096 values.
+    Convex in the values of the field. It computes the whole inverse of J, so fields are limited to 4096 values.
     """
 
     unit = reported = 1.0
 
     def is_mean(self, graph):
-        """Whether the loss of an image is a mean over its pixels: without edges it is the pseudolikelihood."""
+        """Return whether the loss is a mean over pixels. Without edges it is, as it equals the pseudolikelihood."""
         return graph.n_edges == 0
 
     def loss(self, model, y, *, weight=None, state=None, n_threads=1, start=None):
-        """Loss of a field against values."""
+        """Return the loss of a field for target values."""
         # y: (N, D); weight: (N,)
         if model.graph.n_edges == 0:
             return GaussianPseudolikelihood().loss(model, y, weight=weight)
@@ -501,7 +501,7 @@ class GaussianLikelihood:
         scale = (1.0 if weight is None else weight if np.ndim(weight) == 0 else weight[0]) / n_nodes
         own = blocks[np.arange(n_nodes), :, np.arange(n_nodes)]
         square = y[:, :, None] * y[:, None, :] - mean[:, :, None] * mean[:, None, :] - own
-        # The difference of y y' and u u' is a product of linear and values; the covariance is not.
+        # y y' - u u' is a product of ``linear`` and ``values``; the covariance is not, hence ``square`` and ``cross``.
         statistics = GaussianStatistics(
             scale * (mean - y), (mean + y) / 2, 0.5 * scale * square, -scale * blocks[tails, :, heads]
         )

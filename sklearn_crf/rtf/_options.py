@@ -1,4 +1,4 @@
-"""Options of the splits, the window, the solver and the cascade of a regression tree field, as objects."""
+"""Option objects of regression tree fields: splits, window, solver and cascade."""
 
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
@@ -12,12 +12,12 @@ from sklearn_crf._versions import HoldsOptions
 
 
 class Options(HoldsOptions):
-    """Base of objects that hold constructor parameters and nothing else."""
+    """Base class of objects that only hold constructor parameters."""
 
     _parameter_constraints: ClassVar[dict] = {}
 
     def check(self) -> None:
-        """Raise InvalidParameterError for the first parameter that is not valid."""
+        """Raise InvalidParameterError for the first invalid parameter."""
         self._validate_params()
 
 
@@ -25,26 +25,27 @@ class Options(HoldsOptions):
 class Splits(Options):
     r"""Options of the splits of regression trees.
 
-    A test compares a channel at an offset, the difference of two such, or the magnitude of either, with a threshold.
-    The split with the highest criterion is taken: with :math:`g_l` the projected gradient of the loss by the parameters
-    of a leaf, ``"gradient"`` maximises :math:`\|g_{left}\|^2 + \|g_{right}\|^2`.
+    A test compares a response with a threshold. The response is a channel at an offset, the difference of two of them,
+    or the magnitude of either. Each leaf is split by the test with the highest criterion. ``"gradient"`` maximises
+    :math:`\|g_{left}\|^2 + \|g_{right}\|^2`, with :math:`g_l` the projected gradient of the loss by the parameters of
+    leaf l.
 
     Parameters
     ----------
     criterion : {"gradient", "residual"}, default="gradient"
-        ``"gradient"`` splits round by round where the projected gradient of the loss grows most; ``"residual"`` grows
-        the trees before any parameter is fitted, where the means of the targets explain most of their variance.
+        ``"gradient"`` splits leaves after each round of training, to increase the projected gradient of the loss.
+        ``"residual"`` grows the trees before any parameter is fitted, to explain most of the variance of the targets.
     n_feature_tests : int or None, default=64
-        Random tests per type of factor and round. None takes every channel at every offset.
+        Number of random tests per factor type and round. None tests every channel at every offset.
     n_thresholds : int, default=15
-        Quantiles of the responses to each test that are tried, at most 255.
+        Number of thresholds tried for each test, at most 255. They are quantiles of the responses.
     feature_radius : int, default=3
-        Largest offset of a test, in rows and columns.
+        Largest offset of a test from the factor's pixel, in rows and columns.
     max_samples : int or None, default=20000
-        Random factors of a type on which splits are compared. None takes all.
+        Number of random factors of each type on which splits are compared. None uses all factors.
     min_samples_leaf : int or None, default=None
-        Fewest factors in a leaf, approximately where ``max_samples`` is smaller than their number. None is ten for
-        each weight of a value's linear model.
+        Minimum number of factors in a leaf; approximate if ``max_samples`` limits the factors. None requires ten
+        factors for each weight of a value's linear model.
 
     References
     ----------
@@ -79,7 +80,7 @@ class Splits(Options):
 
 @dataclass(eq=False, repr=False)
 class Window(Options):
-    r"""Pairs of pixels that have a factor, and what their factors depend on.
+    r"""Pairs of pixels that have a factor, and the channels on which the factors depend.
 
     A factor of a pair (s, t) has the energy :math:`\tfrac12 y_{st}^\top J_l(x) \, y_{st} - y_{st}^\top H_l b(x_{st})`
     with :math:`J_l(x) = J_l + \sum_i c_i(x_{st}) S^{(i)}_l`.
@@ -87,19 +88,20 @@ class Window(Options):
     Parameters
     ----------
     size : int or array-like of shape (n_offsets, lattice_ndim), default=3
-        3 joins each pixel with its 8 neighbours (4 types of factors), in volumes with 26 (13 types), 5 with 24 (12
-        types), 1 with none. Or the offsets from the first pixel of a pair to the second.
+        Side of the window: 3 connects each pixel to its 8 neighbours (4 factor types; 26 neighbours and 13 types in
+        volumes), 5 to 24 neighbours (12 types), and 1 to none. An array holds the offsets from the first pixel of a
+        pair to the second.
     pairwise_channels : array-like of int or None, default=None
-        Channels that the linear models of pairs see; None is all. Their trees see all channels. Linear models take
-        most of the training time, so a few channels make it several times as fast.
+        Channels used by the linear models of pairs, None for all. Their trees use all channels. Linear models take most
+        of the training time: using only a few channels makes training several times as fast.
     precision_channels : array-like of int or None, default=None
-        Non-negative channels :math:`c_i` that the precisions of all factors grow with, averaged over the pixels of the
-        factor, with positive semi-definite :math:`S^{(i)}`. None is none.
+        Non-negative channels :math:`c_i` that increase the precisions of all factors, by positive semi-definite
+        :math:`S^{(i)}`. Each channel is averaged over the pixels of the factor. None uses no channels.
     max_depth : int or None, default=None
-        Largest depth of the trees of pairs; None is that of the estimator.
+        Maximum depth of the trees of pairs; None uses ``max_depth`` of the estimator.
     lattice_ndim : int or None, default=None
-        Axes of the lattices: 0 for plain samples, 1 for chains, 2 for images, 3 for volumes. None reads them from X,
-        and raises where X and y have another reading that is more likely.
+        Number of axes of the lattices: 0 for plain samples, 1 for chains, 2 for images, 3 for volumes. None infers it
+        from X, and raises an error if X and y are more likely meant differently.
 
     Examples
     --------
@@ -129,54 +131,55 @@ class Window(Options):
 
 @dataclass(eq=False, repr=False)
 class FieldSolver(Options):
-    r"""Options of the optimisation of the leaves: the method, and the pixels that it looks at.
+    r"""Options for optimising the parameters of leaves: method, sampling of pixels, regularisation, early stopping.
 
     Parameters
     ----------
     method : {"pqn", "spg"}, default="pqn"
-        Projected quasi-Newton steps, or spectral projected gradients. The loss never rises with the first; the second
-        needs less memory.
+        Projected quasi-Newton method, or spectral projected gradients. With ``"pqn"`` the loss never increases;
+        ``"spg"`` needs less memory.
     max_samples : int, None or "auto", default="auto"
-        Most pixels of all images together that a round of training looks at, chosen again for every round. The
-        pseudolikelihood is summed over pixels of squares chosen at random, given all that is around them; other losses
-        are of rectangles of images. None is all; ``"auto"`` is 100,000 for losses of predictions of images, else all.
-        With the default filters training holds about one kilobyte for each of these pixels.
+        Maximum number of pixels, over all images, that a round of training uses; they are drawn anew for every round.
+        The pseudolikelihood is summed over the pixels of random squares, conditioned on their surroundings. Other
+        losses are computed for rectangles of images. None uses all pixels. ``"auto"`` is 100,000 for losses of
+        predictions of images, else all pixels. With the default filters, training needs about one kilobyte of memory
+        for each of these pixels.
     shrinkage : float or "auto", default="auto"
-        Pull of each leaf's linear model towards that of the leaf that it was split from, as strong as this number of
-        factors that agree with the parent. It reduces overfitting where trees are deep and images few. ``"auto"`` is
-        5 % of the pixels of a round for losses of predictions of images and of 2,000 nodes of chains, else 0; also 0
-        where all trees are grown before anything is trained (``criterion="residual"``), so that leaves would be drawn
-        to where they start.
+        Strength of a penalty that pulls the linear model of each leaf towards the model of the leaf it was split from.
+        It acts like this number of factors that agree with the parent, and reduces overfitting if trees are deep and
+        images few. ``"auto"`` is 5 % of the pixels of a round for losses of predictions of images, or of at least 2,000
+        nodes of chains, else 0. It is also 0 for ``criterion="residual"``: all trees are then grown before training,
+        and leaves have no trained parents.
     ridge : float or "auto", default="auto"
-        Penalty on the scores of classes, ``ridge / (2 n)`` times the mean over pixels of their sum of squares, with the
-        n labelled pixels of a round, each counted by its weight. Where a field has one leaf and no pairs, it is the
-        penalty of ``LogisticRegression(C=1 / ridge)`` on uncorrelated features of variance one. ``"auto"`` is the
-        number of leaves of a tree of depth ``max_depth``, at most 32, for each type of nodes. Losses that are not of
-        scores have no such penalty.
+        Penalty on the scores of classes: ``ridge / (2 n)`` times the mean over pixels of the sum of squared scores.
+        Here n is the total weight of the labelled pixels of a round. For a field with one leaf and no pairs, it equals
+        the penalty of ``LogisticRegression(C=1 / ridge)`` on uncorrelated features of variance one. ``"auto"`` is the
+        number of leaves of a tree of depth ``max_depth``, at most 32, for each node type. Only losses of scores have
+        this penalty.
     eigenvalue_bounds : (float, float), default=(1e-2, 1e2)
-        Smallest and largest eigenvalue of each precision, where targets have variance one. They regularise, and bound
-        the iterations of conjugate gradients. The pseudolikelihood of very smooth targets needs narrower ones, such as
-        (1, 10): with a wide range neighbours count for so much that predictions drift away from X.
+        Smallest and largest eigenvalue of each precision, for targets of variance one. The bounds regularise, and limit
+        the iterations of conjugate gradients. The pseudolikelihood of very smooth targets needs a narrower range, such
+        as (1, 10): with a wide range, the influence of neighbours grows so large that predictions drift away from X.
     early_stopping : bool or "auto", default="auto"
-        Whether to hold out images, strips of fewer than five images, or rows of a table, and to stop after two rounds
-        in a row that do not lower the loss on them. The field is that of the best round, see Notes. ``"auto"`` holds
-        out for losses of predictions, if there are at least 20,000 pixels of images or 2,000 nodes of chains and some
-        values of y are known both in what is held out and in the rest.
+        Whether to hold out validation data, and to stop after two consecutive rounds that do not lower the loss on it.
+        Validation data are whole images, strips if there are fewer than five images, or rows of a table. The field of
+        the best round is returned, see Notes. ``"auto"`` holds out data for losses of predictions, if there are at
+        least 20,000 pixels of images or 2,000 nodes of chains, and both parts contain known values of y.
     validation_fraction : float, default=0.1
-        Share of the images to hold out.
+        Fraction of the images to hold out.
 
     Notes
     -----
-    Where rounds look at other pixels each, or at another corruption, parameters after round k are means of rounds,
+    If each round draws new pixels or a new corruption, the parameters after round k are averages over rounds,
 
     .. math::
         \bar\theta_k = (1 - a_k) \bar\theta_{k-1} + a_k \theta_k, \qquad
         a_1 = 1, \quad a_k = \max\left(0.3, \tfrac{n}{n + 200\,000}, \tfrac{1}{k - 1}\right),
 
-    with the :math:`\theta_k` that round k finds from :math:`\bar\theta_{k-1}`, and the n pixels that it looks at. So
-    the loss on what is held out depends less on the pixels of the last round, and falls more evenly (B. T. Polyak and
-    A. B. Juditsky, SIAM Journal on Control and Optimization 30, 1992). Rounds of many pixels differ little, and count
-    nearly in full.
+    where :math:`\theta_k` are the parameters that round k finds when it starts from :math:`\bar\theta_{k-1}`, and n is
+    the number of pixels of the round. Averaging makes the validation loss depend less on the pixels of the last round
+    and decrease more evenly (B. T. Polyak and A. B. Juditsky, SIAM Journal on Control and Optimization 30, 1992).
+    Rounds with many pixels differ little; their weight :math:`a_k` is close to 1.
 
     Examples
     --------
@@ -208,7 +211,7 @@ class FieldSolver(Options):
     validation_fraction: float = 0.1
 
     def check(self) -> None:
-        """Raise InvalidParameterError for the first parameter that is not valid."""
+        """Raise InvalidParameterError for the first invalid parameter."""
         super().check()
         bounds = as_array(self.eigenvalue_bounds, "eigenvalue_bounds")
         is_pair = bounds.shape == (2,) and bounds.dtype.kind in "iuf"
@@ -221,24 +224,25 @@ class FieldSolver(Options):
 
 @dataclass(eq=False, repr=False)
 class Cascade(Options):
-    """Options of fields that are fitted one after the other, each on the prediction of the one before.
+    """Options of a cascade: fields that are fitted in sequence, each on the prediction of the previous field.
 
-    Fields know their own training images, so that what they predict for them is better than what they will predict for
-    others, and the next field learns to trust it too much. ``n_folds`` has predictions of fields that were trained on
-    other images instead; ``joint`` trains the parameters of all fields for what the last one predicts.
+    A field predicts its own training images better than new images. A following field that is trained on these
+    predictions learns to trust them too much. ``n_folds`` replaces them by predictions of fields that were trained on
+    other images. ``joint`` trains the parameters of all fields for the prediction of the last one.
 
     Parameters
     ----------
     n_fields : int, default=2
         Number of fields.
     n_folds : int or None, default=None
-        Parts of the images, drawn at random: each is predicted by fields that are trained on the other parts, and
-        these predictions are what the next field is trained on. Fields of the cascade itself are trained on all images.
-        Takes ``1 + n_folds`` times as long for all fields but the last. None predicts by the fields themselves.
+        Number of random parts of the images. Each part is predicted by a field that is trained on the other parts; the
+        next field is trained on these predictions. The fields of the cascade itself are trained on all images.
+        Training takes ``1 + n_folds`` times as long for all fields but the last. None uses the predictions of the
+        fields themselves.
     joint : int, default=0
-        Rounds of training of all fields together, with the trees as they are, at most ``max_iter`` iterations each.
-        Kept are the fields of the round with the smallest loss on what is held out for early stopping, or on the
-        training images if nothing is. Later fields then see the prediction before as it is, not through filters.
+        Number of rounds in which all fields are trained together, with unchanged trees and at most ``max_iter``
+        iterations each. The fields of the round with the smallest validation loss are kept (training loss if nothing
+        is held out). With joint training, later fields use the previous prediction without filtering it.
 
     References
     ----------
@@ -277,12 +281,12 @@ def check_clip(bounds: Any) -> None:
         )
 
 
-# Class of the options that a name or a number stands for, by parameter.
+# Class of the options object for each parameter that may also be a name or a number.
 OPTION_CLASSES = {"split": Splits, "window": Window, "solver": FieldSolver, "cascade": Cascade}
 
 
 def as_options(value: Any, name: str) -> Any:
-    """Validated options of a parameter that is given as an object, a name or a number."""
+    """Return the validated options object of a parameter that is an object, a name or a number."""
     kind = OPTION_CLASSES[name]
     options = value if isinstance(value, kind) else kind(value)
     options.check()

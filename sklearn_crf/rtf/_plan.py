@@ -1,4 +1,4 @@
-"""What is known before training: targets and the loss of a field, and the plan in which all parameters are resolved."""
+"""Preparation of training: targets, the loss, and a plan in which every parameter has its final value."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,41 +38,41 @@ from sklearn_crf.rtf.images._input import (
     require_size,
 )
 
-# Losses of the model, not of its prediction. They are sums over pixels, so each row of a table may have a weight.
+# Likelihood losses, which need no prediction. They are sums over pixels, so each row of a table may have a weight.
 LIKELIHOODS = {"pseudolikelihood": GaussianPseudolikelihood, "likelihood": GaussianLikelihood}
 
-# Losses of values: all but those of labels.
+# Losses for regression: all losses except the two for labels.
 LOSSES_OF_VALUES = tuple(name for name in losses.LOSSES if name not in ("logistic", "multinomial"))
 
 
 def is_likelihood(loss: Any) -> bool:
-    """Whether a loss is of the model, not of its prediction."""
+    """Return whether a loss is a likelihood of the model rather than a loss of its predictions."""
     return isinstance(loss, str) and loss in LIKELIHOODS
 
 
 class ReadImages(NamedTuple):
-    """Images and targets of a fit, or of a part of them, as planes."""
+    """Training images, or a part of them, read as planes, with their targets."""
 
     planes: Planes
-    targets: list  # (N, D) each, in the units of the user
-    weights: list | None  # (N,) each
-    layout: dict  # attributes that describe y
+    targets: list  # (N, D) for each image, in the units of the user
+    weights: list | None  # (N,) for each image
+    layout: dict  # fitted attributes that describe y
     corrupted: Callable | None = None
     missing: tuple = ()  # channels of X that may be NaN
     degradations: _degradation.Degradations | None = None
-    keeps_known: bool = False  # whether what is known of the first channels of X is the target itself
+    keeps_known: bool = False  # whether known values in the first channels of X equal the target
 
 
 class Common(NamedTuple):
-    """What the targets of all images share."""
+    """Mean, scale and description that the targets of all images share."""
 
     mean: np.ndarray  # (D,)
-    scale: float  # targets times scale plus mean are those of the user
+    scale: float  # targets in training are (y - mean) / scale
     attributes: dict  # fitted attributes that describe y
 
 
 class TreeData(NamedTuple):
-    """The data of a fit: images here or in shards, and what they have in common."""
+    """Training data: images in memory or in shards, and the properties that they share."""
 
     images: Any  # ImagesHere or ShardedImages, with targets of mean 0 and variance 1
     encoded: Any  # Encoded or Outline of X
@@ -83,18 +83,18 @@ class TreeData(NamedTuple):
 
     @classmethod
     def of(cls, targets: "ValueTargets | LabelTargets", read: ReadImages) -> "TreeData":
-        """The data of images in memory."""
+        """Return the training data for images in memory."""
         planes, common = read.planes, targets.common([targets.found(read)])
         return cls(targets.images(read, common), planes.encoded, planes.offsets, planes.units, read.missing, common)
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """Base of the kinds of targets."""
+    """Base class of targets: values or labels."""
 
-    # former: fitted attributes of the last call of fit, which training goes on from
+    # former: fitted attributes of the last call of fit, from which a warm start continues
 
-    name: str  # of the estimator, in messages
+    name: str  # name of the estimator, for messages
     loss: str | Callable
     inference: Any
     former: Any = None  # Mapping
@@ -104,14 +104,14 @@ class _Targets:
 
     @property
     def are_predicted(self) -> bool:
-        """Whether the loss is of predictions, not of the model."""
+        """Whether the loss compares predictions with targets, unlike likelihoods."""
         return not is_likelihood(self.loss)
 
     def check(self) -> None:
         """Raise InvalidParameterError for parameters that are not valid."""
 
     def weights(self, planes: Planes, sample_weight: Any) -> list | None:
-        """Weights of pixels by example."""
+        """Return the weights of the pixels of each example, or None if all are 1."""
         weight = validate_sample_weight(sample_weight, planes.encoded.n_examples)
         if weight is None:
             return None
@@ -126,7 +126,7 @@ class _Targets:
         return [weight]
 
     def without_missing(self, planes: Planes, gaps: list, weights: list | None) -> list:
-        """Weights that are 0 where the term of a pixel in the pseudolikelihood needs a missing target."""
+        """Return pixel weights for the pseudolikelihood, 0 where a pixel's term would need a missing target."""
         if self.loss == "likelihood":
             raise ValueError(
                 "loss='likelihood' needs all of y: use 'pseudolikelihood' or 'mse' where values or labels are missing."
@@ -148,7 +148,7 @@ class _Targets:
         return found
 
     def scale_of(self, moments: Sequence[TargetMoments]) -> tuple[np.ndarray, float]:
-        """Return the mean (D,) and the scale of the targets of all parts, those of the last fit for a warm start."""
+        """Return the mean (D,) and the scale of the targets; a warm start keeps the mean and scale of the last fit."""
         if self.former is not None:
             return self.former["target_mean_"], self.former["target_scale_"]
         return reduce(TargetMoments.joined, moments).centre_and_scale()
@@ -171,40 +171,40 @@ class _Targets:
         return ImagesHere(*given, choices, read.corrupted, observe)
 
     def objective(self, common: Common) -> Any:
-        """Return what is minimised."""
+        """Return the objective that training minimises."""
         if not self.are_predicted:
             return LIKELIHOODS[str(self.loss)]()
         weighted = self.losses_with_weights.get(self.loss) if isinstance(self.loss, str) else None
         return PredictionLoss(weighted_loss=weighted, **self.prediction_loss(common))
 
     def prediction_loss(self, common: Common) -> dict[str, Any]:
-        """Return the options of a loss of predictions."""
+        """Return the options of a :class:`PredictionLoss`."""
         raise NotImplementedError(type(self).__name__)
 
     def learned(self, objective: Any, field: Any, data: Callable, attributes: dict, n_jobs: int | None) -> dict:
-        """Attributes that are learned from the predictions of a trained field for training images."""
-        # data: function without arguments; attributes: those that are known
+        """Return fitted attributes that are computed from a trained field's predictions for the training images."""
+        # data: function without arguments that returns the training data; attributes: fitted attributes found so far
         return {}
 
 
 @dataclass(frozen=True)
 class ValueTargets(_Targets):
-    """Values, of images that may be made worse."""
+    """Real-valued targets, for images that may be corrupted or degraded in training."""
 
     corruption: Any = None
     degradation: Any = None
-    gaps: tuple | None = None  # channels that a corruption leaves gaps in, where they are known
+    gaps: tuple | None = None  # channels in which the corruption leaves gaps, None if still unknown
 
     are_scores: ClassVar[bool] = False
 
     @property
     def is_degraded(self) -> bool:
-        """Whether fields have the terms of observations."""
+        """Whether fields include observation terms of a known degradation."""
         return self.degradation is not None
 
     @property
     def are_drawn(self) -> bool:
-        """Whether X is made worse anew in every round."""
+        """Whether X is corrupted or degraded anew in every round."""
         return self.corruption is not None or self.is_degraded
 
     def check(self) -> None:
@@ -216,27 +216,27 @@ class ValueTargets(_Targets):
             )
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
-        """Read images as they are given, and their values."""
+        """Read images and their target values, after degrading clean images if asked for."""
         if not self.are_drawn:
             return self.read(reading, X, y, sample_weight)
         X, y, is_grey, degradations = _degradation.read_clean(X, y, self.corruption, self.degradation)
         return self.read(reading, X, y, sample_weight, is_grey, degradations)
 
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
-        """Planes of the images of a shard, the channels that a corruption leaves gaps in, and labels."""
+        """Return the planes of a shard, the channels in which a corruption leaves gaps, and an empty list of labels."""
         if y is not None and isinstance(self.degradation, list | tuple):
             raise ValueError("degradation holds one for each image, which Shards do not allow: pass one for all.")
         read = self.read_given(reading, X, y, sample_weight)
         return read.planes, read.missing if self.corruption is not None else (), []
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "ValueTargets":
-        """The targets with what is known of all shards."""
+        """Return targets that know in which channels the corruption of all shards leaves gaps."""
         return replace(self, gaps=gaps)
 
     def read(
         self, reading: Reading, X: Any, y: Any, sample_weight: Any, is_grey: bool = False, degradations: Any = None
     ) -> ReadImages:
-        """Read images on the lattice of y, and their values."""
+        """Read images on the lattice of y, and their target values."""
         if reading.window.lattice_ndim is None:
             require_one_reading(X, y)
         is_clean = self.corruption is not None or (degradations is not None and degradations.of_clean)
@@ -259,13 +259,13 @@ class ValueTargets(_Targets):
         return ReadImages(planes, targets, weights, layout, drawn.make, drawn.missing, degradations, kept)
 
     def found(self, read: ReadImages) -> tuple:
-        """Description of the images of one part, which :meth:`common` joins with those of the others."""
+        """Return statistics of one part of the images; :meth:`common` joins the statistics of all parts."""
         values = np.concatenate(read.targets)
         moments, extremes = TargetMoments.of(read.targets, read.weights), (np.nanmin(values), np.nanmax(values))
         return moments, extremes, read.layout, read.planes.offsets, read.keeps_known
 
     def common(self, found: Sequence) -> Common:
-        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        """Return the mean and scale of the targets of all parts, and the fitted attributes that describe y."""
         moments, extremes, layouts, offsets, kept = zip(*found, strict=True)
         self._check_former(len(moments[0].mean), layouts[0]["_has_channels"], offsets[0])
         mean, scale = self.scale_of(moments)
@@ -274,7 +274,7 @@ class ValueTargets(_Targets):
         return Common(mean, scale, {"target_range_": ends, "keeps_known_": all(kept), **layouts[0]})
 
     def _check_former(self, n_values: int, has_channels: bool, offsets: np.ndarray) -> None:
-        """Raise ValueError where training cannot go on from the last fit."""
+        """Raise ValueError if a warm start is impossible because the targets or the window have changed."""
         former = self.former
         if former is None:
             return
@@ -293,7 +293,7 @@ class ValueTargets(_Targets):
         mean, scale, data_range = unit * common.mean, unit * common.scale, unit * ((high - low) or 1.0)
         return {
             "loss_function": losses.loss_function(self.loss, data_range),
-            # What is observed of degraded images takes most of the norm that residuals are compared with.
+            # For degraded images the observation terms dominate the norm that residuals are relative to.
             "solver": solver_of(self.inference, 1e-5 if self.is_degraded else 1e-4),
             "offset": mean,
             "scale": scale,
@@ -305,7 +305,7 @@ class ValueTargets(_Targets):
 
 @dataclass(frozen=True)
 class LabelTargets(_Targets):
-    """Codes of labels."""
+    """Labels as targets, represented by the codes of their classes."""
 
     encoding: str = "orthonormal"
     cost: Any = None
@@ -320,20 +320,20 @@ class LabelTargets(_Targets):
 
     @property
     def are_scores(self) -> bool:
-        """Whether the field predicts scores of classes, so that nothing but a penalty keeps them finite."""
+        """Whether the field predicts scores of classes, which only a penalty keeps finite."""
         return self.loss in SCORES
 
     def coding(self, n_classes: int, weight: np.ndarray | None = None) -> ClassCodes:
-        """How values stand for classes."""
+        """Return the codes of the classes."""
         cost = checked_cost(self.cost, n_classes, self.classes, str(self.loss))
         return ClassCodes(n_classes, str(self.loss), self.encoding, cost, weight)
 
     def labels(self, planes: Planes, y: Any) -> EncodedLabels:
-        """Numbers of the classes of pixels."""
+        """Return the class indices of the pixels."""
         return encode_y(y, planes.encoded, missing_label=self.missing_label, classes=self.classes)
 
     def read_given(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> ReadImages:
-        """Read images, and the codes of their labels."""
+        """Read images and convert their labels to codes."""
         planes = reading.planes(X)
         labels = self.labels(planes, y)
         n_classes = len(labels.classes_)
@@ -355,8 +355,8 @@ class LabelTargets(_Targets):
     def _pixel_weights(
         self, planes: Planes, columns: list, of_class: np.ndarray | None, is_joint: bool, weights: list | None
     ) -> list | None:
-        """Weights of pixels by example and class, 0 where the label is missing."""
-        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is no sum over its pixels
+        """Return pixel weights from the weights of examples and classes, 0 where the label is missing."""
+        # of_class: (n_classes,) or None; is_joint: whether the loss of an example is not a sum over its pixels
         gaps = [own < 0 for own in columns]
         is_complete = not any(gap.any() for gap in gaps)
         if is_complete and of_class is None:
@@ -377,7 +377,7 @@ class LabelTargets(_Targets):
         return weights
 
     def counts(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
-        """Weight of the labelled pixels of each of the classes, (n_classes,)."""
+        """Return the total weight of the labelled pixels of each class, (n_classes,)."""
         planes = reading.planes(X)
         labels, weights = self.labels(planes, y), self.weights(planes, sample_weight)
         found = np.zeros(len(labels.classes_))
@@ -387,14 +387,14 @@ class LabelTargets(_Targets):
         return found
 
     def survey(self, reading: Reading, X: Any, y: Any, sample_weight: Any) -> tuple[Planes, tuple, list]:
-        """Planes of the images of a shard, channels with gaps, and labels, none if all classes are named."""
+        """Return the planes of a shard, the channels with gaps, and its labels (empty if ``classes`` is given)."""
         planes = reading.planes(X)
         labels = found_labels(y, planes.encoded, missing_label=self.missing_label) if self.classes is None else []
         return planes, (), labels
 
     def of_shards(self, gaps: tuple, labels: list, counted: Callable) -> "LabelTargets":
-        """The targets with the classes of all shards and their weights."""
-        # counted: function of targets that returns the counts of all shards
+        """Return targets with the classes of all shards and the class weights."""
+        # counted: function of targets that returns the total weight of each class over all shards
         targets = replace(self, classes=sorted_classes(labels, self.classes))
         if self.class_weight is None:
             return targets
@@ -404,11 +404,11 @@ class LabelTargets(_Targets):
         return replace(targets, class_weight=dict(zip(targets.classes.tolist(), weights.tolist(), strict=True)))
 
     def found(self, read: ReadImages) -> tuple:
-        """Description of the images of one part, which :meth:`common` joins with those of the others."""
+        """Return statistics of one part of the images; :meth:`common` joins the statistics of all parts."""
         return TargetMoments.of(read.targets, read.weights), read.layout
 
     def common(self, found: Sequence) -> Common:
-        """Mean and scale of the targets of all parts, and the fitted attributes that describe them."""
+        """Return the mean and scale of the targets of all parts, and the fitted attributes that describe y."""
         moments, layouts = zip(*found, strict=True)
         mean, scale = (np.zeros(len(moments[0].mean)), 1.0) if self.are_scores else self.scale_of(moments)
         return Common(mean, scale, layouts[0])
@@ -432,7 +432,7 @@ class LabelTargets(_Targets):
 
 
 def _by_example(labels: EncodedLabels) -> list:
-    """Numbers of the classes of each example, of plain rows together."""
+    """Return the class indices of each example, in a list. Plain samples form a single example."""
     return labels.labels if isinstance(labels.labels, list) else [labels.labels]
 
 
@@ -441,7 +441,7 @@ Targets = ValueTargets | LabelTargets
 
 @dataclass(frozen=True)
 class FieldOptions:
-    """Parameters of a tree field that have been checked, before there are data to resolve them for."""
+    """Validated parameters of a tree field, before "auto" values are resolved for the data."""
 
     reading: Reading
     targets: Targets
@@ -454,38 +454,38 @@ class FieldOptions:
     seed: int
     n_jobs: int | None
     verbose: int
-    # Last channels of X that filters do not see; fields of cascades that are trained together have some.
+    # Number of last channels of X that filters skip. Nonzero only for cascades that are trained jointly.
     n_unfiltered: int = 0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FieldPlan(FitLimits):
-    """Every parameter of a fit, resolved."""
+    """Parameters of a fit with all "auto" values resolved."""
 
     targets: Targets
-    objective: Any  # without the penalty on scores, which goes by the leaves
-    common: Common  # of the targets of all images
-    offsets: np.ndarray  # (n_offsets, 2), or (n_offsets, 3) of volumes
+    objective: Any  # without the penalty on scores, which depends on the number of leaves
+    common: Common  # mean, scale and description of the targets
+    offsets: np.ndarray  # (n_offsets, 2), or (n_offsets, 3) for volumes
     lattice_ndim: int
     units: ChannelUnits  # of the channels of X
     missing: tuple[int, ...]  # channels of X that may be NaN
-    n_filtered: int  # first channels of X, which filters see
+    n_filtered: int  # number of first channels of X, the input of the filters
     n_node_types: int
     filter_bank: Any
     window: Window
-    is_observed: bool  # whether fields have the terms of observations
+    is_observed: bool  # whether fields include observation terms
     split: Splits
-    solver: FieldSolver  # without "auto" but for ridge, which goes by the number of leaves
-    has_given_max_iter: bool  # whether it is no choice of the package that training may stop at
-    must_stop_early: bool  # whether it is an error if nothing can be held out
+    solver: FieldSolver  # only ridge may still be "auto", as it depends on the number of leaves
+    has_given_max_iter: bool  # whether the user chose max_iter
+    must_stop_early: bool  # whether to raise an error if nothing can be held out
     tol: float
-    depth: int | None  # of the trees of pixels; None goes by the number of parameters
-    n_values: int  # values of y
+    depth: int | None  # of the trees of pixels; None lets it depend on the number of parameters
+    n_values: int  # total number of values of y
     seed: int
 
     @classmethod
     def of(cls, options: FieldOptions, data: TreeData) -> "FieldPlan":
-        """Resolve all parameters for some data."""
+        """Return the plan for some data."""
         targets, asked, common = options.targets, options.solver, data.common
         if asked.ridge != "auto" and not targets.are_scores:
             raise ValueError(
@@ -494,7 +494,7 @@ class FieldPlan(FitLimits):
         ndim, n_pixels = data.encoded.lattice_ndim, sum(map(prod, data.images.shapes))
         if ndim == 3 and isinstance(targets.loss, str) and targets.loss in ("ssim", "iw_ssim"):
             raise ValueError(f"loss={targets.loss!r} is of images, but X holds volumes: use 'mse' or 'psnr'.")
-        # Losses of predictions need no more than parts of images, with few iterations on each.
+        # For losses of predictions, a few iterations on a part of the images suffice in each round.
         in_parts = ndim >= 2 and targets.are_predicted
         is_enough = targets.are_predicted and n_pixels >= tuned.LEAST_TO_HOLD_OUT[ndim]
         iterations = 8 if in_parts else 20 if targets.are_predicted else 50
@@ -519,7 +519,7 @@ class FieldPlan(FitLimits):
 
     @property
     def former(self) -> Mapping[str, Any] | None:
-        """Fitted attributes of the field that training goes on from."""
+        """Fitted attributes of the field from which a warm start continues, or None."""
         return self.targets.former
 
     @property
@@ -533,25 +533,25 @@ class FieldPlan(FitLimits):
         return self.lattice_ndim == 0
 
     def depth_for(self, n_coef: int) -> int:
-        """Depth of the trees of pixels, for a number of parameters of a field of single leaves."""
+        """Return the depth of the trees of pixels; ``n_coef`` is the number of parameters if each tree has one leaf."""
         if self.depth is not None:
             return self.depth
         n_leaves = self.n_values / (tuned.VALUES_OF_PARAMETER * n_coef)
         return int(np.clip(np.log2(n_leaves), 0, tuned.DEEPEST))
 
     def depths_of_types(self, depth: int) -> list[int]:
-        """Largest depth of the tree of each type of factors, where that of pixels is known."""
+        """Return the largest depth of each factor type's tree, given the depth for pixels."""
         of_types = (self.n_node_types - 1).bit_length()
         of_pairs = depth if self.window.max_depth is None else self.window.max_depth
         return [of_types + depth] + [2 * of_types + of_pairs] * len(self.offsets)
 
     def ridge_for(self, depth: int) -> float:
-        """Penalty on scores: by default the number of leaves that the data can bear."""
+        """Return the penalty on scores, by default the number of leaves of a tree of this depth for each node type."""
         ridge: Any = self.solver.ridge
         return self.n_node_types * 2 ** min(depth, tuned.DEEPEST) if ridge == "auto" else ridge
 
     def report(self, rounds: list, value: float, n_leaves: list) -> None:
-        """Print the course of training after a round."""
+        """Print the progress of training after a round."""
         if self.verbose:
             progress = f"round {len(rounds)}: {rounds[-1]} iterations, loss {value:.6g}"
             print(f"[{self.targets.name}] {progress}, leaves {n_leaves}")
@@ -560,21 +560,21 @@ class FieldPlan(FitLimits):
 def _solver_without_auto(
     asked: FieldSolver, split: Splits, n_pixels: int, in_parts: bool, is_enough: bool
 ) -> FieldSolver:
-    """Return the solver with values in place of "auto", but for ridge."""
+    """Return a copy of the solver in which all "auto" values except ``ridge`` are resolved."""
     found, given = clone(asked), asked.max_samples
     found.max_samples = (tuned.PIXELS_OF_ROUND if in_parts else None) if given == "auto" else given
     found.early_stopping = is_enough if asked.early_stopping == "auto" else bool(asked.early_stopping)
     found.eigenvalue_bounds = tuple(asked.eigenvalue_bounds)
     if asked.shrinkage == "auto":
         seen = n_pixels if found.max_samples is None else min(n_pixels, found.max_samples)
-        # Leaves of trees that are grown first have no trained parents.
+        # If all trees are grown before training, leaves have no trained parents to shrink towards.
         is_drawn = (in_parts or is_enough) and split.criterion != "residual"
         found.shrinkage = tuned.SHRINKAGE * seen if is_drawn else 0.0
     return found
 
 
 def _depth(options: FieldOptions, n_pixels: int, in_parts: bool, is_enough: bool) -> Any:
-    """Depth of trees by the number of pixels, None where it goes by the number of parameters."""
+    """Return the depth of trees for a number of pixels, or None if it depends on the number of parameters."""
     if options.max_depth != "auto":
         return options.max_depth
     if not in_parts:

@@ -1,4 +1,4 @@
-"""Gaussian fields whose factors are looked up in regression trees."""
+"""Gaussian fields whose factors take their parameters from leaves of regression trees."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -25,11 +25,11 @@ from sklearn_crf.rtf.images._degradation import Observation
 
 
 def packed_inputs(whitening, paired):
-    """A matrix of linear models with its columns in the order of the kernels.
+    """Return a matrix of linear models with its columns in the order that kernels require.
 
-    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or half of that where there are less. The last
-    block ends with the pixel, and repeats channels of the block before it; there the columns are zero, so that nothing
-    is counted twice.
+    Kernels read the channels of a pixel in blocks of ``CHANNEL_BLOCK``, or of half this size if there are fewer. The
+    last block ends with the pixel's last channel, and overlaps the block before it. Columns of repeated channels are
+    zero, so that no channel is counted twice.
     """
     # whitening: (B, n_inputs); returns (B, 1 + size)
     n_pixels = 2 if paired else 1
@@ -45,12 +45,12 @@ def packed_inputs(whitening, paired):
 
 
 def packed_size(n_channels):
-    """Number of columns for the channels of one pixel."""
+    """Return the number of columns for the channels of one pixel."""
     return n_channels if n_channels < CHANNEL_BLOCK // 2 else -(-n_channels // CHANNEL_BLOCK) * CHANNEL_BLOCK
 
 
 def clip_eigenvalues(matrices, low, high):
-    """The nearest symmetric matrices, in Frobenius norm, whose eigenvalues lie between bounds."""
+    """Return the nearest symmetric matrices, in Frobenius norm, with eigenvalues between bounds."""
     # matrices: (..., m, m)
     size = matrices.shape[-1]
     if size > 2:
@@ -73,7 +73,7 @@ def _clip_together(parts, low, high):
 
 
 def precisions_of_factors(part, kind, features, leaf):
-    """Precisions, and the index of that of each factor."""
+    """Return an array of precisions, and the index of each factor's precision in it."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); precision: (L, m, m); place: (n_factors,)
     dtype = features.dtype
     precision = part.precision.astype(dtype)
@@ -84,16 +84,16 @@ def precisions_of_factors(part, kind, features, leaf):
 
 
 def slope_gradient(kind, features, leaf, square, n_leaves):
-    """Derivative by the slopes of leaves from the derivative by the precision of each factor."""
+    """Return the derivative by the slopes of leaves, given the derivative by the precision of each factor."""
     # features: (H, W, F) or (D, H, W, F); leaf: (n_factors,); square: (n_factors, m, m); returns (n_leaves, I, m, m)
     terms = kind.multiplied_by(features).astype(np.float64)[:, :, None, None] * square[:, None]
-    # Factor by factor, so that the order of the sums does not depend on the threads.
+    # Sums factor by factor, in an order that does not depend on the threads.
     members = sp.csc_matrix((np.ones(len(leaf)), leaf, np.arange(len(leaf) + 1)), shape=(n_leaves, len(leaf)))
     return (members @ terms.reshape(len(leaf), -1)).reshape(n_leaves, *terms.shape[1:])
 
 
 def as_plane(features):
-    """Channels of a plane as they are, those of a volume with its slices one below the other."""
+    """Stack the slices of a volume vertically into a plane; return planes unchanged."""
     # features: (H, W, F) or (D, H, W, F), contiguous
     return features if features.ndim == 3 else features.reshape(-1, *features.shape[-2:])
 
@@ -102,12 +102,12 @@ def as_plane(features):
 class FieldImage:
     """Input of the potentials: channels, lattice and leaves of an image."""
 
-    # features: (H, W, F), or (D, H, W, F) of volumes, channels, contiguous
-    # graph: the plane, its edges grouped by offset
+    # features: channels (H, W, F), or (D, H, W, F) for volumes, contiguous
+    # graph: lattice of the image, with edges grouped by offset
     # leaves: list of ndarray of shape (n_factors,), leaf of each factor, for each type
-    # chosen: dict of tuple to ndarray, channels of types whose linear models use only some
+    # chosen: dict of channel indices to ndarray, channels for types whose linear models use only some
     # observation: contribution of a degraded image to the field
-    # edge_type: as of ``RegressionTreePotentials.edge_types``, None if it is not kept
+    # edge_type: result of ``RegressionTreePotentials.edge_types``, None if it is not stored
 
     features: np.ndarray
     graph: Graph
@@ -118,7 +118,7 @@ class FieldImage:
 
     @classmethod
     def of(cls, features, graph, types, trees, n_threads=1, observation=None):
-        """Look up the leaves."""
+        """Return the input of the potentials, after looking up the leaves of all factors."""
         # features: (H, W, F) or (D, H, W, F)
         with range_runner(n_threads) as run:
             leaves = [tree.leaves(features, kind, run) for tree, kind in zip(trees, types, strict=True)]
@@ -128,25 +128,25 @@ class FieldImage:
 
     @property
     def start(self):
-        """Values (N, D) that a solve starts from for an observed image, else None."""
+        """Values (N, D) at which solves start for an observed image, else None."""
         return None if self.observation is None else self.observation.start
 
     @property
     def known(self):
-        """Mask (N, D) of the values that predictions keep, None if there are none."""
+        """Mask (N, D) of known values, which predictions keep, or None."""
         own = self.observation
         return None if own is None or own.diagonal is None else own.diagonal > 0
 
     def seen(self, kind):
-        """The channels that linear models of a type see."""
+        """Return the channels used by the linear models of a type."""
         return self.features if kind.channels is None else self.chosen[kind.channels]
 
 
 class GaussianStatistics(NamedTuple):
-    r"""Derivative of a scalar by the values of a :class:`~sklearn_crf.models.GaussianModel`, in factors.
+    r"""Derivative of a scalar by the arrays of a :class:`~sklearn_crf.models.GaussianModel`, in factored form.
 
-    By ``h`` it is ``linear``, by ``diagonal[s]`` it is ``square[s]``, and by the block of an edge (s, t) it is
-    ``-(linear[s] values[t]' + values[s] linear[t]')``, to which ``cross`` of the edge is added, if given.
+    The derivative by ``h`` is ``linear``, and by ``diagonal[s]`` it is ``square[s]``. The derivative by the block of an
+    edge (s, t) is ``-(linear[s] values[t]' + values[s] linear[t]')``, plus ``cross`` of the edge, if given.
     """
 
     # linear: (N, D)
@@ -160,33 +160,33 @@ class GaussianStatistics(NamedTuple):
     cross: np.ndarray | None = None
 
     def split(self, n):
-        """Those of n images of one size that stand one after the other."""
+        """Return the statistics of each of n images of equal size that are concatenated."""
         return [GaussianStatistics(*own) for own in zip(*(np.split(part, n) for part in self[:3]), strict=True)]
 
 
 class LeafParameters(NamedTuple):
-    """Parameters of the leaves of one type, views of the flat vector."""
+    """Parameters of the leaves of one type, as views of the flat parameter vector."""
 
     precision: np.ndarray  # (L, m, m): m is D for one pixel, 2 D for two
     weight: np.ndarray  # (L, m, B), of the whitened inputs
-    slopes: np.ndarray  # (L, I, m, m), by which the precision grows with each of I channels
+    slopes: np.ndarray  # (L, I, m, m), increase of the precision per unit of each of I channels
 
 
 class RegressionTreePotentials:
-    r"""Gaussian field of an image, summed over factors with parameters that trees look up.
+    r"""Gaussian field of an image: a sum over factors whose parameters are stored in the leaves of trees.
 
     .. math::
         h = \sum_F W_{l(F)} V_t b(x_F), \qquad J = \sum_F \Big( J_{l(F)} + \sum_i c_i(x_F) S^{(i)}_{l(F)} \Big)
 
-    where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, :math:`V_t` whitens them for the type of
-    the factor (so that no direction of the weights is much flatter than another), and l(F) is its leaf. The precision
-    grows with channels :math:`c_i \ge 0` of its type, if it has such. Linear in the parameters.
+    where :math:`b(x_F)` holds 1 and the channels at the pixels of the factor, and l(F) is the factor's leaf.
+    :math:`V_t` whitens these inputs for type t, so that no direction of the weights is much flatter than another. The
+    precision may grow with channels :math:`c_i \ge 0`. The field is linear in the parameters.
     """
 
-    # n_leaves: list of int, leaves of the tree of each type
+    # n_leaves: list of int, number of leaves for each type
     # whitening: list of ndarray of shape (B, n_inputs), V of each type
-    # packed: the same in the order of the kernels
-    # n_values: values of a pixel D
+    # packed: whitening with columns in the order of the kernels
+    # n_values: number D of values of a pixel
 
     def __init__(self, types, n_leaves, whitening, n_values):
         self.types = types
@@ -198,18 +198,18 @@ class RegressionTreePotentials:
 
     @property
     def n_coef(self):
-        """Length of the flat vector of parameters."""
+        """Length of the flat parameter vector."""
         return self._places[-1][-1][1].stop
 
     @property
     def n_coef_of_leaves(self):
-        """Number of parameters of one leaf of each type together."""
+        """Number of parameters of one leaf, summed over all types."""
         lengths = (own[-1][1].stop - own[0][1].start for own in self._places)
         return sum(length // n for length, n in zip(lengths, self.n_leaves, strict=True))
 
     @cached_property
     def _places(self):
-        """Shape and slice of the flat vector of each parameter, type by type."""
+        """Shape of each parameter array and its slice of the flat vector, for each type."""
         sizes = zip(self.types, self.n_leaves, self._sizes, self.whitening, strict=True)
         places, start = [], 0
         for kind, n, m, white in sizes:
@@ -221,11 +221,11 @@ class RegressionTreePotentials:
         return places
 
     def unpack(self, coef):
-        """The parameters of each type."""
+        """Return the parameters of each type as views of the flat vector."""
         return [LeafParameters(*(coef[own].reshape(shape) for shape, own in places)) for places in self._places]
 
     def pack(self, precisions, weights, slopes):
-        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        """Return the flat parameter vector, the inverse of :meth:`unpack`."""
         # returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, *given in zip(self.unpack(coef), precisions, weights, slopes, strict=True):
@@ -233,14 +233,14 @@ class RegressionTreePotentials:
         return coef
 
     def start(self):
-        """Identity precisions, zero weights and slopes."""
+        """Return initial parameters: identity precisions, zero weights and slopes."""
         coef = np.zeros(self.n_coef)
         for part in self.unpack(coef):
             part.precision[:] = np.eye(part.precision.shape[1])
         return coef
 
     def spread(self, values):
-        """Values of leaves, repeated for each parameter of the leaf."""
+        """Return a flat vector with the value of each leaf repeated for all parameters of the leaf."""
         # values: list of (n_leaves,); returns (n_coef,)
         coef = np.empty(self.n_coef)
         for part, own in zip(self.unpack(coef), values, strict=True):
@@ -249,7 +249,7 @@ class RegressionTreePotentials:
         return coef
 
     def grown(self, coef, parents, n_leaves):
-        """The potentials with more leaves, each with the parameters of its parent."""
+        """Return potentials with more leaves, and parameters in which each leaf starts from its parent's."""
         potentials = RegressionTreePotentials(self.types, n_leaves, self.whitening, self.n_values)
         grown = np.empty(potentials.n_coef)
         for old, new, parent in zip(self.unpack(coef), potentials.unpack(grown), parents, strict=True):
@@ -258,7 +258,7 @@ class RegressionTreePotentials:
         return potentials, grown
 
     def project(self, coef, bounds):
-        """The nearest parameters with eigenvalues of precisions between bounds, and of slopes from 0 to the upper."""
+        """Return the nearest parameters with precision eigenvalues in the bounds, slopes in 0 to the upper bound."""
         # coef: (n_coef,); returns (n_coef,)
         projected = coef.copy()
         parts = self.unpack(projected)
@@ -267,7 +267,7 @@ class RegressionTreePotentials:
                 clip_eigenvalues_in_place(projected, precisions, size, *bounds)
                 clip_eigenvalues_in_place(projected, slopes, size, 0.0, bounds[1])
                 continue
-            # Types of pairs share the size of their matrices, and one call for all is several times as fast.
+            # Matrices of all pairwise types have equal size, and a single call is several times as fast.
             own = [part for part, m in zip(parts, self._sizes, strict=True) if m == size]
             _clip_together([part.precision for part in own], *bounds)
             _clip_together([part.slopes.reshape(-1, size, size) for part in own], 0.0, bounds[1])
@@ -275,7 +275,7 @@ class RegressionTreePotentials:
 
     @cached_property
     def _starts(self):
-        """Where the precisions and the slopes of all leaves begin in the flat vector, by the size of their matrices."""
+        """Offsets of all leaves' precisions and slopes in the flat vector, for each matrix size."""
         found: dict = {size: ([], []) for size in sorted(set(self._sizes))}
         for size, (precisions, _, slopes) in zip(self._sizes, self._places, strict=True):
             for starts, (_, own) in zip(found[size], (precisions, slopes), strict=True):
@@ -283,26 +283,26 @@ class RegressionTreePotentials:
         return {size: tuple(np.concatenate(own).astype(np.int64) for own in both) for size, both in found.items()}
 
     def at(self, coef, dtype):
-        """The parameters as kernels take them, for images of a precision."""
+        """Return the parameters in the layout of kernels, for images of a floating point type."""
         return _PackedParameters(self, coef, dtype)
 
     def model(self, coef, image, n_threads=1):
-        """The field of an image."""
+        """Return the Gaussian field of an image."""
         return self.at(coef, image.features.dtype).model(image, n_threads)
 
     def pullback(self, image, statistics):
-        """Adjoint of ``model``: derivative by the parameters from the derivative by the field of an image."""
+        """Return the derivative by the parameters, given the derivative by the field of an image."""
         # returns (n_coef,)
         sums = self.gradient_sums()
         sums.add(image, statistics)
         return sums.total()
 
     def gradient_sums(self):
-        """Sums of derivatives by the parameters, zero at first, to which those of images are added."""
+        """Return an accumulator of derivatives by the parameters, initially zero."""
         return _GradientSums(self)
 
     def edge_types(self, leaves):
-        """Number of each edge's leaf among the leaves of all types of pairs, where precisions are those of leaves."""
+        """Return the index of each edge's leaf among the leaves of all pairwise types."""
         # leaves: list of (n_factors,); returns (E,) int32
         parts, start = [np.empty(0, dtype=np.int32)], 0
         for kind, own, n in zip(self.types, leaves, self.n_leaves, strict=True):
@@ -313,7 +313,7 @@ class RegressionTreePotentials:
 
 
 class _PackedParameters:
-    """Parameters of a field in the order and the precision of the kernels."""
+    """Parameters of a field in the layout and floating point type that kernels require."""
 
     def __init__(self, potentials, coef, dtype):
         self.potentials, self.dtype = potentials, dtype
@@ -328,7 +328,7 @@ class _PackedParameters:
         self.are_sound = not self.is_linear and all(map(_is_sound, self.precisions))
 
     def model(self, image, n_threads=1):
-        """The field of an image."""
+        """Return the Gaussian field of an image."""
         dtype, d = self.dtype, self.potentials.n_values
         shape = image.features.shape[:-1]
         width, n_rows = shape[-1], prod(shape[:-1])
@@ -360,14 +360,14 @@ class _PackedParameters:
         return GaussianModel(image.graph, h, diagonal, blocks, edge_type, more)
 
     def _precisions_of_factors(self, image):
-        """Precision of each factor, and its number, type by type."""
+        """Return for each type the precisions, and the index of each factor's precision."""
         found = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
             found.append(precisions_of_factors(part, kind, image.features, image.leaves[number]))
         return found
 
     def _blocks_of_edges(self, image, types):
-        """Blocks of the precision between pixels, and the number of that of each edge."""
+        """Return the precision blocks between pixels, and the index of each edge's block."""
         if not self.is_linear:
             edge_type = image.edge_type
             return self.blocks, self.potentials.edge_types(image.leaves) if edge_type is None else edge_type
@@ -384,18 +384,18 @@ class _PackedParameters:
 
 
 def _times(weight, matrix):
-    """Linear models (L, m, B) times a matrix, as one product."""
+    """Return linear models (L, m, B) times a matrix, computed in one product."""
     return (weight.reshape(-1, weight.shape[2]) @ matrix).reshape(*weight.shape[:2], -1)
 
 
 def _is_sound(precision):
-    """Whether matrices are symmetric, and within the limits of scores."""
+    """Return whether matrices are symmetric and within the limits of scores."""
     largest = np.abs(precision).max(initial=0.0)
     return largest <= SCORE_LIMITS[precision.dtype] and np.array_equal(precision, precision.transpose(0, 2, 1))
 
 
 class _GradientSums:
-    """Derivatives by the parameters, summed over images; those by linear models are in the order of the kernels."""
+    """Derivative by the parameters, summed over images. Linear models stay in the layout of kernels until the end."""
 
     def __init__(self, potentials):
         self.potentials = potentials
@@ -407,7 +407,7 @@ class _GradientSums:
         ]
 
     def add(self, image, statistics):
-        """Add the derivative of an image, from that by its field."""
+        """Add the derivative of one image, given the derivative by its field."""
         linear, values, square = contiguous(statistics)
         types = []
         for number, (kind, part) in enumerate(zip(self.potentials.types, self.parts, strict=True)):
@@ -421,7 +421,7 @@ class _GradientSums:
         add_gradients(types, image.features.shape[-2], as_plane(image.features), linear, values, square)
 
     def total(self):
-        """The sum."""
+        """Return the sum."""
         # returns (n_coef,)
         for part, white, own in zip(self.parts, self.potentials.packed, self.of_weights, strict=True):
             part.weight[:] = _times(own, white.T)
@@ -429,13 +429,13 @@ class _GradientSums:
 
 
 def _placed(image, kind, number):
-    """Channels of the linear models of a type, and where its factors are."""
+    """Return the channels of a type's linear models, and the location of its factors."""
     x, leaf = as_plane(image.seen(kind)), image.leaves[number]
     return x, (leaf, packed_size(x.shape[2]), *kind.rows(image.features.shape[:-1]))
 
 
 def _add_type_in_threads(run, own, h, diagonal):
-    """Add the factors of one type to the field of their pixels, some rows a thread."""
+    """Add the factors of one type to the field, with rows distributed over threads."""
     x, weight, precision, place, of_row, placed = own
     leaf, _, first, left, columns, _, right = placed
     if not len(leaf):
@@ -456,7 +456,7 @@ def _add_type_in_threads(run, own, h, diagonal):
 
 
 def factor_terms(statistics, image, types, number):
-    """Derivative by the linear values and the precision of each factor of a type."""
+    """Return the derivatives by the linear values and by the precision of each factor of a type."""
     # slope: (n_factors, m); square: (n_factors, m, m)
     kind = types[number]
     linear, values, square = (at_ends(part, kind, image.features.shape[:-1]) for part in statistics[:3])
@@ -474,18 +474,18 @@ def factor_terms(statistics, image, types, number):
 
 
 def at_ends(values, kind, shape):
-    """Values (N, ...) at the first pixels of the factors of a type, and at the second."""
+    """Return values (N, ...) at the first pixels of the factors of a type and, for pairs, at the second pixels."""
     plane = values.reshape(*shape, *values.shape[1:])
     return [plane[end].reshape(-1, *values.shape[1:]) for end in kind.ends(shape)]
 
 
 def contiguous(statistics):
-    """Those of pixels as kernels take them."""
+    """Return the statistics of pixels as contiguous float64 arrays, for kernels."""
     return [np.ascontiguousarray(part, dtype=np.float64) for part in statistics[:3]]
 
 
 def cross_of(statistics, image, types, number):
-    """The part of ``cross`` of one type; empty if there is none."""
+    """Return the part of ``cross`` that belongs to one type, or an empty array."""
     if statistics.cross is None or not types[number].paired:
         return np.zeros((0, 1, 1))
     start = sum(len(leaf) for leaf, kind in zip(image.leaves[:number], types, strict=False) if kind.paired)

@@ -1,4 +1,4 @@
-"""Means of a trained regression tree field: of planes of any size, or tile by tile of an image larger than memory."""
+"""Prediction of trained regression tree fields, for planes or in tiles for images larger than memory."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,13 +21,13 @@ from sklearn_crf.rtf.images._channels import ChannelUnits, InputSample, filtered
 from sklearn_crf.rtf.images._degradation import KnownValues, solved_from
 from sklearn_crf.rtf.images._input import Planes, check_multipliers, chosen_channels, plane_graph, put_back
 
-# Types of the arrays of a tree, and the columns of its tests that hold offsets, by their number.
+# Data types of a tree's arrays, and the columns of its tests that hold offsets, by number of columns.
 _TYPES = {"children": np.int32, "test": np.int32, "threshold": np.float64, "leaf": np.int32}
 _OFFSETS = {7: [1, 2, 4, 5], 9: [1, 2, 4, 5, 7, 8]}
 
 
 def check_saved_trees(estimator):
-    """Raise ValueError unless the fitted trees of an estimator are such."""
+    """Raise ValueError unless the fitted trees and offsets of an estimator are valid."""
     trees, held_out = getattr(estimator, "trees_", []), getattr(estimator, "held_out_errors_", None)
     if trees:
         _check_offsets(estimator.offsets_, len(trees) - 1)
@@ -36,7 +36,7 @@ def check_saved_trees(estimator):
 
 
 def _check_offsets(offsets, n_pairs):
-    """Raise ValueError unless each type of pairs has an offset of its own, up to its sign: others have no edges."""
+    """Raise ValueError unless each pairwise type has its own nonzero offset, up to its sign."""
     if offsets.dtype.kind != "i" or offsets.ndim != 2 or len(offsets) != n_pairs:
         raise ValueError(f"offsets_ must be {n_pairs} rows of integers, got {offsets.dtype} of shape {offsets.shape}.")
     if np.abs(offsets).max(initial=0) > tuned.LARGEST_OFFSET:
@@ -46,8 +46,8 @@ def _check_offsets(offsets, n_pairs):
 
 
 def _check_tree(arrays, n_channels):
-    """Raise ValueError unless the arrays of a fitted attribute are a tree: kernels follow them without looking."""
-    # arrays: dict of the fields of RegressionTree; n_channels: number of channels that tests look at
+    """Raise ValueError unless arrays form a valid tree, since kernels use them without checks."""
+    # arrays: dict of the fields of RegressionTree; n_channels: number of channels available to tests
     if not isinstance(arrays, dict) or arrays.keys() != _TYPES.keys():
         raise ValueError(f"a tree must be a dict of {', '.join(_TYPES)}, got {type(arrays).__name__}.")
     for name, dtype in _TYPES.items():
@@ -58,7 +58,7 @@ def _check_tree(arrays, n_channels):
     if not n_nodes or shapes not in [[(n_nodes, 2), (n_nodes, width), (n_nodes,), (n_nodes,)] for width in _OFFSETS]:
         raise ValueError(f"the arrays of a tree must have a row for each node, got shapes {shapes}.")
     inner, nodes = tree.children[:, 0] >= 0, np.arange(n_nodes)
-    # Parents come before their children, and each child has one parent: no path has a cycle, and all end at leaves.
+    # Parents precede their children, and each child has one parent: there are no cycles, and paths end at leaves.
     children, numbers = np.sort(tree.children[inner], axis=None), np.sort(tree.leaf[~inner])
     is_tree = (
         np.array_equal(children, nodes[1:])
@@ -80,11 +80,11 @@ def _check_tree(arrays, n_channels):
 
 
 class FittedField:
-    """A trained field, of the fitted attributes of an estimator."""
+    """Trained field, restored from the fitted attributes of an estimator."""
 
-    # n_axes: axes of the lattices, 1 to 3
+    # n_axes: number of axes of the lattices, 1 to 3
     # filter_bank: computes the channels of a plane for trees and leaves
-    # known: KnownValues of fields that keep the known pixels of images with gaps
+    # known: KnownValues if predictions keep the known pixels of images with gaps, else None
 
     def __init__(self, fitted: Mapping):
         weights, precisions = fitted["weights_"], fitted["precisions_"]
@@ -105,18 +105,18 @@ class FittedField:
 
     @property
     def reach(self):
-        """Rows or columns between a factor's pixels and the farthest pixel that it depends on."""
+        """Largest distance, in rows or columns, between a factor's pixels and a pixel that it depends on."""
         of_tests = max(int(np.abs(tree.test[:, [1, 2, 4, 5]]).max(initial=0)) for tree in self.trees)
         of_pairs = int(np.abs(self.offsets).max(initial=0))
         return of_tests + of_pairs + (0 if self.filter_bank is None else self.filter_bank.reach_)
 
     @property
     def period(self):
-        """Windows have the field of the plane where they begin at multiples of this many rows and columns."""
+        """Number of rows and columns to a multiple of which windows must be aligned, to have the field of the plane."""
         return 1 if self.filter_bank is None else self.filter_bank.period_
 
     def model(self, plane, n_threads, observation=None):
-        """The Gaussian field of a plane, or of a window of one."""
+        """Return the Gaussian field of a plane or of a window."""
         # plane: (H, W, F) or (D, H, W, F)
         return self.potentials.model(self.coef, self._image(plane, n_threads, observation), n_threads)
 
@@ -133,19 +133,19 @@ class FittedField:
         return FieldImage.of(features, self._graphs[shape], self.types, self.trees, n_threads, observation)
 
     def model_and_eigenvalues(self, plane, n_threads):
-        r"""The field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel: J is no less than that."""
+        r"""Return the field, and :math:`\sum_{F \ni s} \lambda_{\min}(J_F)` of each pixel, a lower bound on J."""
         # plane: (H, W, F); eigenvalues: (H, W)
         image = self._image(plane, n_threads)
         total = np.zeros(image.features.shape[:2])
         for kind, part, leaf in zip(self.types, self.potentials.unpack(self.coef), image.leaves, strict=True):
-            # Slopes are positive semidefinite and what they are multiplied by is not negative.
+            # The terms of slopes only increase J: slopes are positive semidefinite, and their channels non-negative.
             least = np.linalg.eigvalsh(part.precision)[:, 0]
             for pixels in kind.ends(total.shape):
                 total[pixels] += least[leaf].reshape(total[pixels].shape)
         return self.potentials.model(self.coef, image, n_threads), total
 
     def deviation(self, plane, held_out, n_threads):
-        """Deviation of each value of a plane, by the tree that was grown on held-out errors; 0 of known values."""
+        """Return the expected error of each value, from the tree of held-out errors; 0 for known values."""
         # plane: (H, W, F); held_out: dict; returns (N, D)
         tree, deviations = RegressionTree(**held_out["tree"]), held_out["deviations"]
         height, width = plane.shape[0], prod(plane.shape[1:-1])
@@ -163,7 +163,7 @@ class FittedField:
         return values if self.known is None else np.where(self.known.observation(plane).diagonal > 0, 0.0, values)
 
     def means(self, planes, solver, n_jobs, and_also=None, observations=None):
-        """Means of the fields of planes in standardised units, and the results of a function of their models."""
+        """Return the means of the fields of planes in standardised units, and the results of ``and_also(model)``."""
 
         def one(task, n_threads):
             plane, observation = task
@@ -175,12 +175,12 @@ class FittedField:
         return [mean for mean, _ in found], [other for _, other in found]
 
     def mean(self, plane, solver, n_threads, and_also=None, observation=None):
-        """Mean of the field of a plane."""
+        """Return the mean of the field of a plane, and the result of ``and_also(model)`` or None."""
         # plane: (H, W, F) or (D, H, W, F); mean: (N, D); others: (N, D)
         shape = plane.shape[:-1]
-        # Observations of blurred pixels reach over all of the image, and known pixels take nearly all of the norm that
-        # tiles are compared by: such images are not cut into tiles.
-        # Nor are volumes, and what other solvers than conjugate gradients are given.
+        # Images with observation terms are not cut into tiles: blur couples distant pixels, and known pixels dominate
+        # the norm by which tiles are compared. Volumes, and other solvers than conjugate gradients, do not support
+        # tiles.
         is_whole = prod(shape) <= tuned.PIXELS_OF_TILES or len(shape) == 3 or not isinstance(solver, ConjugateGradient)
         if is_whole or observation is not None or self.known is not None:
             if observation is None and self.known is not None:
@@ -204,7 +204,7 @@ class FittedField:
 
 
 def known_pixels(fitted: Mapping) -> KnownValues | None:
-    """Terms that known pixels add to the field of fitted attributes; None if it does not keep them."""
+    """Return the terms that known pixels add to a field, or None if predictions do not keep known pixels."""
     if not fitted.get("keeps_known_", False):
         return None
     mean, missing = fitted["target_mean_"], tuple(fitted["missing_channels_"].tolist())
@@ -212,12 +212,12 @@ def known_pixels(fitted: Mapping) -> KnownValues | None:
 
 
 def unscaled(fitted: Mapping, means: list) -> list:
-    """Means in standardised units as values of y or of codes."""
+    """Convert means from standardised units to the units of y or of codes."""
     return [fitted["target_mean_"] + fitted["target_scale_"] * mean.astype(np.float64) for mean in means]
 
 
 def restored_values(fitted: Mapping, clip, planes: Planes, means: list):
-    """Values of y of the means of fields, clipped, with known pixels in their place, in the layout of X."""
+    """Convert means of fields to clipped values in the layout of X, with known pixels restored."""
     values = []
     for own in means:
         starts = range(0, max(len(own), 1), tuned.PIXELS_IN_DOUBLES)
@@ -227,7 +227,7 @@ def restored_values(fitted: Mapping, clip, planes: Planes, means: list):
 
 
 def in_layout(fitted: Mapping, planes: Planes, values: list):
-    """Values of y with known pixels in their place, in the layout of X."""
+    """Return values in the layout of X, with known pixels restored."""
     known = known_pixels(fitted)
     if known is not None and values[0].dtype.kind == "f":
         values = [known.put_back(plane, value) for plane, value in zip(planes.features, values, strict=True)]
@@ -235,7 +235,7 @@ def in_layout(fitted: Mapping, planes: Planes, values: list):
 
 
 def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
-    """Values clipped; by default those of images have the range and type of y, where it is floating or unsigned."""
+    """Clip values. By default, images get the range and data type of y, if this is floating or unsigned."""
     if not isinstance(clip, str):
         return values if clip is None else np.clip(values, *clip)
     dtype = np.dtype(fitted["target_dtype_"])
@@ -248,7 +248,7 @@ def clipped(fitted: Mapping, clip, values: np.ndarray) -> np.ndarray:
 
 
 def in_units(model, mean, scale):
-    r"""The field of :math:`m + s u`, where ``model`` is that of u: :math:`J / s^2`, :math:`J m / s^2 + h / s`."""
+    r"""Return the field of :math:`m + s u`, given the field of u: :math:`J / s^2`, :math:`J m / s^2 + h / s`."""
     doubled = GaussianModel(
         model.graph,
         model.h.astype(np.float64) / scale,
@@ -262,7 +262,7 @@ def in_units(model, mean, scale):
 
 
 def models_of(fitted: Mapping, planes: Planes, known=None, observations=None) -> list[GaussianModel]:
-    """The fields of planes under fitted attributes, in the units of the target, given values that are known."""
+    """Return the fields of planes in the units of the target, conditioned on known values."""
     # known: list of (N, D), NaN where not known; observations: list of Observation
     field, found = FittedField(fitted), []
     for i, plane in enumerate(planes.features):
@@ -273,9 +273,9 @@ def models_of(fitted: Mapping, planes: Planes, known=None, observations=None) ->
 
 
 def conditioned(model, known):
-    r"""The field given some of its values: :math:`J_{uu}` and :math:`h_u - J_{uk} y_k` of those that are not known.
+    r"""Return the field conditioned on known values k: unknown values u have :math:`J_{uu}`, :math:`h_u - J_{uk} y_k`.
 
-    Known values have their own mean, and no coupling to others.
+    Known values remain in the field, with the known value as mean and without edges.
     """
     # known: (N, D)
     is_known = ~np.isnan(known)
@@ -291,7 +291,7 @@ def conditioned(model, known):
     cut = np.flatnonzero(is_known.any(axis=1)[tails] | is_known.any(axis=1)[heads])
     edge_type = model.edge_type.copy()
     masked = model.blocks[edge_type[cut]] * (free[tails[cut], :, None] & free[heads[cut], None, :])
-    # One block of zeros serves all edges that are cut altogether.
+    # Edges without any free pair of values share one block of zeros.
     partly = masked.any(axis=(1, 2))
     blocks = np.concatenate([model.blocks, np.zeros_like(masked[:1]), masked[partly]])
     edge_type[cut] = len(model.blocks)
@@ -300,7 +300,7 @@ def conditioned(model, known):
 
 
 def deviation(model, n_threads):
-    """Standard deviations of the values of a field."""
+    """Return the standard deviations of the values of a field."""
     if model.h.size <= tuned.MOST_DENSE_VALUES:
         found = GaussianDirect().marginals(model)
     else:
@@ -309,7 +309,7 @@ def deviation(model, n_threads):
 
 
 def samples_of(models, n_samples, seeds):
-    """Values drawn from fields."""
+    """Draw values from each field."""
     # returns list of (n_samples, N, D)
     drawn = []
     for model, seed in zip(models, seeds, strict=True):
@@ -319,7 +319,7 @@ def samples_of(models, n_samples, seeds):
 
 
 def scored_pixels(y, predicted, sample_weight, is_missing):
-    """True and predicted values and weights of the pixels that have a target, as flat arrays."""
+    """Return true values, predicted values and weights of the pixels with a target, as flat arrays."""
     if number_of_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
     parts = [label_array(part) for part in y]
@@ -336,43 +336,43 @@ def scored_pixels(y, predicted, sample_weight, is_missing):
 
 
 def is_unknown(values):
-    """Where values are missing."""
+    """Return a mask of missing values."""
     return np.isnan(values.astype(float))
 
 
 class TiledField(NamedTuple):
-    """Values that were predicted tile by tile, next to those of the whole image."""
+    """Accuracy of a prediction in tiles, compared with a solve for the whole image."""
 
-    # Norm of the residual of the linear system as a share of that of its right-hand side
+    # Norm of the residual of the linear system, relative to the norm of the right-hand side
     residual: float
-    # Bound on the root mean square difference from the mean of the whole, in units of y, before clipping
+    # Bound on the root mean square difference from the mean of the whole image, in units of y, before clipping
     difference: float
-    # Most pixels whose label can differ; 0 for values
+    # Maximum number of pixels whose label can differ; 0 for values
     n_open: int
     margins: np.ndarray
 
 
 class TiledTask(NamedTuple):
-    """What the tiles of an image are predicted with."""
+    """Everything that is needed to predict the tiles of an image."""
 
-    name: str  # of the estimator, in messages
-    fitted: Mapping  # attributes of the estimator
+    name: str  # name of the estimator, for messages
+    fitted: Mapping  # fitted attributes of the estimator
     solver: Any
-    inference: Any  # the parameter
-    finished: Callable  # from values (N, D) in units of y or of codes to predictions and distances to other labels
+    inference: Any  # the estimator's parameter, for messages
+    finished: Callable  # converts values (N, D) in units of y or codes to predictions and distances to other labels
     n_jobs: int | None
-    dtype: np.dtype  # of predictions
-    shape: tuple = ()  # of the prediction of a pixel
+    dtype: np.dtype  # data type of predictions
+    shape: tuple = ()  # shape of the prediction of one pixel
     is_degraded: bool = False
 
     @classmethod
     def of(cls, estimator: Any, finished: Callable, *of_predictions: Any) -> "TiledTask":
-        """The task of a fitted estimator; ``of_predictions`` are the fields from ``dtype`` on."""
+        """Return the task of a fitted estimator; ``of_predictions`` are the fields from ``dtype`` on."""
         fitted, inference, name = vars(estimator), estimator.inference, type(estimator).__name__
         return cls(name, fitted, solver_of(inference), inference, finished, estimator.n_jobs, *of_predictions)
 
     def check(self, image: np.ndarray) -> None:
-        """Raise if a prediction needs all of an image at once."""
+        """Raise ValueError if the prediction requires the whole image at once."""
         for what, has in (("cascade", "stages_" in self.fitted), ("degradation", self.is_degraded)):
             if has:
                 raise ValueError(f"{self.name} with {what} looks at all of an image: call predict.")
@@ -392,13 +392,14 @@ class TiledTask(NamedTuple):
 def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margin) -> TiledField:
     r"""Predict a large image into ``out``.
 
-    With u the mean that was found, :math:`u^*` the exact one, and :math:`J_F` the precisions of factors,
+    With the computed mean u, the exact mean :math:`u^*`, and the precisions :math:`J_F` of factors,
 
     .. math::
         \|u - u^*\| \le \|h - J u\| / \lambda, \qquad
         \lambda = \min_s \sum_{F \ni s} \lambda_{\min}(J_F) \le \lambda_{\min}(J).
 
-    Labels of so many pixels can differ as have, together, no larger squared distances to another label.
+    The number of labels that can differ is the largest number of pixels whose summed squared distances to another label
+    are within this bound.
     """
     # out: (H, W) or (H, W, D), sliced; tiles: list of Rectangle
     task.check(image)
@@ -424,23 +425,23 @@ def predict_field_in_tiles(task: TiledTask, image, out, tiles, margin, max_margi
 
 
 class _Planes:
-    """An image and the mean of its field, of which only windows are in memory."""
+    """Access to windows of an image and to the mean of its field, which may be larger than memory."""
 
     def __init__(self, task, image, shape, file):
         self.task, self.image, self.shape, self.file = task, image, shape, file
         self.field, self.units = FittedField(task.fitted), ChannelUnits.of(task.fitted, image.shape[2])
-        # Bounds on the least eigenvalue, one of each window
+        # Lower bound on the smallest eigenvalue for each window
         self.least = []
 
     def storage(self, n_values, dtype):
-        """An array for the mean, in a file where it is large."""
+        """Return an array for the mean, stored in a file if it is large."""
         shape = (*self.shape, n_values)
         if np.prod(shape) <= tuned.VALUES_IN_MEMORY:
             return np.zeros(shape, dtype=dtype)
         return np.memmap(self.file, dtype=dtype, mode="w+", shape=shape)
 
     def model(self, window, n_threads):
-        """Field of a window."""
+        """Return the field of a window."""
         features = np.ascontiguousarray(self.units.seen(self.image[window.slices]))
         if not np.isfinite(features).all():
             raise ValueError(
@@ -448,7 +449,7 @@ class _Planes:
                 f"{window.left} to {window.right - 1}."
             )
         model, certain = self.field.model_and_eigenvalues(features, n_threads)
-        # Pixels next to where the window was cut off lack factors that the plane has.
+        # Pixels near an edge of the window inside the plane lack factors, so they are excluded.
         near = self.field.reach
         inner = certain[
             near * (window.top > 0) : window.shape[0] - near * (window.bottom < self.shape[0]),
@@ -458,7 +459,7 @@ class _Planes:
         return model
 
     def write(self, mean, out, tiles, error):
-        """Write what is predicted, and count the pixels whose label can differ by an error of the values."""
+        """Write the predictions; return the number of pixels whose label can differ for an error of the values."""
         near = []
         for tile in tiles:
             values = np.asarray(mean[tile.slices], dtype=np.float64).reshape(-1, mean.shape[2])
@@ -466,6 +467,6 @@ class _Planes:
             out[tile.slices] = predicted.reshape(*tile.shape, *out.shape[2:])
             if distance is not None:
                 near.append(distance[distance <= error])
-        # How many distances there can be whose squares sum up to no more than that of an error.
+        # Largest number of distances whose squares sum to at most the squared error.
         squares = np.cumsum(np.sort(np.concatenate(near)) ** 2) if near else np.zeros(0)
         return int(np.searchsorted(squares, error**2, side="right"))

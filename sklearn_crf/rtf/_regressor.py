@@ -1,4 +1,4 @@
-"""Regression tree fields: Gaussian fields whose parameters trees look up in the input."""
+"""Regression tree fields: Gaussian fields whose parameters are selected by trees from the input."""
 
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
@@ -40,141 +40,150 @@ def _has_distribution(estimator):
 
 @dataclass(eq=False, repr=False)
 class RegressionTreeField(RegressorMixin, FieldEstimator):
-    r"""Predict an image from an image: a Gaussian field whose factors are chosen by regression trees.
+    r"""Predict an image from an image by a Gaussian field whose factors are selected by regression trees.
 
     .. math::
         p(y \mid x) \propto \exp \Big( \sum_F -\tfrac12 y_F^\top J_{l(F)} y_F + y_F^\top H_{l(F)} b(x_F) \Big)
 
-    Factors F are the pixels and the pairs of pixels of a window, one type for each offset. Each type has a tree that
-    looks at the channels of x around the factor and ends in a leaf l(F), with a precision J and a linear model H of 1
-    and the channels at the factor's pixels, b. The prediction is the mean of the field. Trees and leaves are trained
-    together, by the pseudolikelihood or for the loss of the prediction itself.
+    Factors F are single pixels and the pairs of pixels of a window, with one factor type for each offset. Each type has
+    a regression tree, which assigns a factor to a leaf l(F) by testing the channels of x around it. A leaf holds a
+    precision matrix J and a linear model H of b, which consists of 1 and the channels at the factor's pixels. The
+    prediction is the mean of the field. Trees and leaves are trained together, by maximising the pseudolikelihood or
+    by minimising the loss of the prediction itself.
 
     Parameters
     ----------
     loss : str or callable, default="mse"
-        What is minimised, averaged over images. ``"mse"``, ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and
-        ``"iw_ssim"`` are those of :mod:`~sklearn_crf.rtf.losses`, of the prediction; they take two solves an image and
-        iteration. ``"pseudolikelihood"`` is convex, and its J are precisions that ``return_std`` and ``sample`` read;
-        so is the exact ``"likelihood"``, for images of at most 4096 values. Or a function of prediction and target,
-        both ``(*lattice, D)``, that returns the value and the derivative by the prediction; ranges of values are fixed
-        by ``functools.partial(losses.ssim, data_range=255)``, and are those of y for names.
+        Training loss, averaged over images. ``"mse"``, ``"psnr"`` (in decibels), ``"mae"``, ``"ssim"`` and
+        ``"iw_ssim"`` are losses of the prediction, see :mod:`~sklearn_crf.rtf.losses`; they require two solves per
+        image and iteration. ``"pseudolikelihood"`` and the exact ``"likelihood"`` (for images of at most 4096 values)
+        are convex, and yield precisions for ``return_std`` and ``sample``. A callable takes prediction and target,
+        both ``(*lattice, D)``, and returns the value and the derivative by the prediction. Named losses use the range
+        of y; to set another range pass ``functools.partial(losses.ssim, data_range=255)``.
     window : int, array-like of shape (n_offsets, lattice_ndim) or Window, default=3
-        Pairs of pixels with a factor: 3 joins each with its 8 neighbours (4 types of factors), 26 in volumes, 5 with 24
-        (12 types), 1 with none. Or offsets, or a :class:`~sklearn_crf.rtf.Window`, which says what factors depend on.
+        Pairs of pixels with a factor: 3 connects each pixel to its 8 neighbours (4 factor types; 26 neighbours in
+        volumes), 5 to 24 neighbours (12 types), and 1 to none. An array holds offsets. A
+        :class:`~sklearn_crf.rtf.Window` also selects the channels on which factors depend.
     max_depth : int or "auto", default="auto"
-        Most splits between the root of a tree and a leaf; 0 is a Gaussian field of one leaf a type. ``"auto"`` goes by
-        the number of pixels, up to 6, where early stopping finds the depth, else 4 for losses of predictions of images.
-        For other losses, chains and rows it is at most 5, and each parameter of the deepest leaves has six values of
-        y.
+        Maximum depth of the trees; 0 is a Gaussian field with one leaf per type. ``"auto"`` depends on the number of
+        pixels. For losses of predictions of images it is at most 6 with early stopping and 4 without. For other losses,
+        chains and rows it is at most 5, and so small that there are six values of y for each parameter of the deepest
+        leaves.
     filter_bank : str, image transformer or None, default="auto"
-        What makes the channels that trees and leaves see, learned from the images of ``fit``. ``"auto"``, for images of
-        up to four channels, is derivatives of Gaussians, copies of the image whose patches are shrunk, averages over
-        patches that look alike, and groups of these shrunk together, by as much as X is off y; ``"groups"`` looks for
-        similar patches farther and more often, which takes more time. Other names are those of
-        :class:`~sklearn_crf.preprocessing.FilterBank`, such as ``"pca"``; or a transformer of images, several as a
-        :class:`~sklearn_crf.preprocessing.ChannelUnion`. None sees X as it is. Volumes are filtered slice by slice.
+        Computes the channels for trees and leaves; it is fitted to the images of ``fit``. ``"auto"``, for images of up
+        to four channels, uses derivatives of Gaussians, images denoised by shrinking patches, averages over similar
+        patches, and groups of similar patches shrunk together; the amount of shrinkage depends on the difference
+        between X and y. ``"groups"`` searches farther and more often for similar patches, which takes more time.
+        Other names, such as ``"pca"``, are options of :class:`~sklearn_crf.preprocessing.FilterBank`. It may also be a
+        transformer of images; combine several by :class:`~sklearn_crf.preprocessing.ChannelUnion`. None uses X
+        itself. Volumes are filtered slice by slice.
     split : {"gradient", "residual"} or Splits, default="gradient"
-        Where leaves are split: where the projected gradient of the loss grows most, round by round; or, before any
-        parameters are fitted, where the means of the targets explain most. The tests and thresholds to try are options
-        of :class:`~sklearn_crf.rtf.Splits`.
+        Criterion for splitting leaves. ``"gradient"`` splits after each round, to increase the projected gradient of
+        the loss. ``"residual"`` grows the trees before any parameters are fitted, to explain the variance of the
+        targets. :class:`~sklearn_crf.rtf.Splits` has options for the tests and thresholds to try.
     solver : {"pqn", "spg"} or FieldSolver, default="pqn"
-        Projected quasi-Newton steps, or spectral projected gradients; the number of pixels to train on, shrinkage,
-        bounds of eigenvalues and early stopping are options of :class:`~sklearn_crf.rtf.FieldSolver`.
+        Optimizer: projected quasi-Newton method, or spectral projected gradients. :class:`~sklearn_crf.rtf.FieldSolver`
+        has options for the number of training pixels, shrinkage, bounds of eigenvalues and early stopping.
     max_iter : int or "auto", default="auto"
-        Most iterations of each round, of which there are one more than splits on the longest path. ``"auto"`` is 8 for
-        losses of predictions of images, 20 for those of chains and rows of a table, else 50. By pseudolikelihood,
-        natural images are restored better after 15 iterations a round than at the optimum.
+        Maximum number of iterations in each round; there is one more round than the depth of the trees. ``"auto"`` is 8
+        for losses of predictions of images, 20 for losses of predictions of chains and table rows, else 50. With
+        the pseudolikelihood, natural images are restored better after 15 iterations per round than at the optimum.
     tol : float, default=1e-4
-        Largest entry of the projected gradient at which a round ends, of ``"mse"`` and ``"mae"`` where y has variance
-        one, by parameters in units of the root of their leaf's share of the factors, and of what the leaf sees of the
-        channels.
+        A round ends when no entry of the projected gradient is larger than this. For ``"mse"`` and ``"mae"``, y is
+        scaled to variance one. Parameters are scaled by the square root of their leaf's share of the factors, and by
+        the spread of the channels in the leaf.
     inference : str, ConjugateGradient, GaussianDirect or GaussianBP, default="auto"
-        What finds the mean of the field in training and prediction. ``"auto"``, or ``"conjugate_gradient"``, stops at a
-        residual of 1e-4 in training, 1e-5 in prediction. ``"direct"`` factorises, which suits chains and small images;
-        ``"bp"`` is belief propagation, an error where the field is not walk-summable.
+        Solver for the mean of the field in training and prediction. ``"auto"`` and ``"conjugate_gradient"`` stop at a
+        residual of 1e-4 in training and 1e-5 in prediction. ``"direct"`` factorises the precision, which suits chains
+        and small images. ``"bp"`` is belief propagation; it raises an error if the field is not walk-summable.
     warm_start : bool, default=False
-        Whether ``fit`` goes on from the field of the last call: with a larger ``max_depth`` its trees are deepened.
+        Whether ``fit`` continues from the field of the last call. A larger ``max_depth`` then deepens its trees.
     random_state : int, RandomState instance or None, default=None
-        Of tests and samples.
+        Determines the random tests and samples.
     n_jobs : int or None, default=None
-        Threads over images, types, and rows; results do not depend on it.
+        Number of threads over images, types and rows; results do not depend on it.
     verbose : int, default=0
-        1 prints a line a round.
+        1 prints a line for each round.
     corruption : callable or None, default=None
-        Makes the inputs out of X: a function of an image, ``(H, W, C)`` or ``(H, W)``, and a
-        :class:`numpy.random.Generator`, such as :class:`~sklearn_crf.rtf.GaussianNoise`,
-        :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. It is drawn anew in every round, so
-        that leaves cannot learn one noise by heart. ``fit(images)`` of clean images is then enough.
+        Function that corrupts X to obtain the inputs. It takes an image, ``(H, W, C)`` or ``(H, W)``, and a
+        :class:`numpy.random.Generator`. Examples are :class:`~sklearn_crf.rtf.GaussianNoise`,
+        :class:`~sklearn_crf.rtf.JPEG` and :class:`~sklearn_crf.rtf.MissingPixels`. Every round draws a new corruption,
+        so that leaves cannot memorise the noise. ``fit(images)`` then only needs clean images.
     degradation : Blur, Downsampling, list of them or None, default=None
-        What is known to have made X out of y besides noise: :class:`~sklearn_crf.rtf.Blur` or
+        Known degradation that turned y into X, besides noise: :class:`~sklearn_crf.rtf.Blur` or
         :class:`~sklearn_crf.rtf.Downsampling`. The likelihood of X becomes part of the field, for deblurring and
-        super-resolution. A list has one for each image of X; with ``fit(images)`` of clean images one of the list is
-        drawn for each image and round. It needs a loss of predictions, and as many channels in X as in y.
+        super-resolution. A list has one degradation for each image of X. With ``fit(images)`` of clean images, one of
+        the list is drawn for each image and round. A degradation requires a loss of predictions, and X and y with
+        equally many channels.
     clip : "auto", (float, float) or None, default="auto"
-        Bounds of predictions. ``"auto"``, for images, is the range and type of y: rounded bytes are predicted for
-        bytes, and float32 for float32, within the values seen. None is what the field predicts, in float64.
+        Bounds of predictions. ``"auto"`` uses the data type of y for images: bytes are predicted for bytes, and
+        floating point values within the range of y for floating point values. None does not clip, and returns
+        float64.
     cascade : int or Cascade, default=1
-        Fields one after the other: each sees, besides X, the prediction of the one before as more channels. A
-        :class:`~sklearn_crf.rtf.Cascade` has them learn from predictions of other images, or trains them together.
+        Number of fields in a sequence. Each field receives the prediction of the previous field as additional
+        channels. :class:`~sklearn_crf.rtf.Cascade` has options for training fields on predictions for other images,
+        or jointly.
 
     Attributes
     ----------
     trees_ : list of dict
-        Arrays of each type's tree: ``children``, ``test``, ``threshold``, ``leaf``. The unary type is first, then one
-        for each row of ``offsets_``.
+        Arrays of each type's tree: ``children``, ``test``, ``threshold``, ``leaf``. The unary type is first, followed
+        by a type for each row of ``offsets_``.
     precisions_ : list of ndarray of shape (L, m, m)
-        J of each leaf of each type, for targets of mean 0 and variance 1.
+        Precision J of each leaf for each type, for targets of mean 0 and variance 1.
     weights_ : list of ndarray of shape (L, m, 1 + n_channels)
-        H of each leaf of each type, as to 1 and the channels (for pairs those chosen, of both pixels), in the units of
-        ``channel_scale_``.
+        Linear model H of each leaf for each type: weights of the constant 1 and of the channels, scaled by
+        ``channel_scale_``. For pairs, weights of the chosen channels at both pixels.
     offsets_ : ndarray of shape (n_offsets, 2), or (n_offsets, 3) of volumes
         Slices, rows and columns from the first pixel of a pair to its second.
     pairwise_channels_ : ndarray
-        Channels that linear models of pairs see.
+        Channels used by the linear models of pairs.
     slopes_ : list of ndarray of shape (L, I, m, m)
-        By which J of each leaf of each type grows with I channels.
+        Increase of each leaf's precision per unit of the channels in ``precision_channels_``, for each type.
     precision_channels_ : ndarray of shape (I,)
-        These channels.
+        Channels that increase the precisions.
     target_mean_ : ndarray of shape (D,)
         Mean of y.
     target_scale_ : float
         Standard deviation of y.
     loss_curve_ : ndarray
-        The loss at the start, and after every iteration of all rounds, with the pull of ``shrinkage``.
+        Loss at the start and after every iteration of all rounds, including the penalty of ``shrinkage``.
     round_ends_ : ndarray
-        Iterations made by the end of each round.
+        Total number of iterations at the end of each round.
     stages_ : list of RegressionTreeField
-        The fields of a cascade; the attributes above and below are those of the last. Only with ``cascade`` above 1.
+        Fields of a cascade; all other attributes describe the last field. Only if ``cascade`` is above 1.
     joint_curve_ : ndarray of shape (1 + joint,)
-        Loss before, and after each round of joint training, of what was held out, if anything was. Only with ``joint``.
+        Loss before joint training and after each of its rounds, on held-out data if there are any, else on training
+        data. Only with ``joint``.
     validation_curve_ : ndarray
-        Loss of what was held out at the end of each round; empty without early stopping.
+        Loss on held-out data at the end of each round; empty without early stopping.
     held_out_errors_ : dict or None
-        A tree of the errors on what was held out, and their root mean square in each leaf; None if nothing was.
+        Regression tree of the errors on held-out data, and the root mean square error of each leaf. None if nothing was
+        held out.
     n_iter_ : int
-        Iterations of all rounds.
+        Total number of iterations over all rounds.
     filter_bank_ : image transformer or None
-        What makes the channels, fitted.
+        Fitted filter bank, which computes the channels.
     missing_channels_ : ndarray of int
-        Channels of X that had missing pixels in ``fit``, and may have them.
+        Channels of X that had missing pixels in ``fit``. Only these channels may have missing pixels in ``predict``.
     keeps_known_ : bool
-        Whether X has missing pixels and is y elsewhere, so that predictions keep its known pixels.
+        Whether X has missing pixels and equals y elsewhere. Predictions then keep its known pixels.
     target_range_ : ndarray of shape (2,)
         Smallest and largest value of y.
     target_dtype_ : str
-        Type of y.
+        Data type of y.
     n_features_in_ : int
-        Channels of X.
+        Number of channels of X.
     channel_centre_, channel_scale_ : ndarray of shape (n_features_in_,)
-        Trees, ``weights_`` and filters see ``(X - channel_centre_) * channel_scale_``: images near the range of bytes,
-        other channels near what float32 holds, centred if their level is far from 0.
+        Trees, ``weights_`` and filters use ``(X - channel_centre_) * channel_scale_``. Images are scaled near the range
+        of bytes. Other channels are scaled only if float32 could not represent them, and centred if their level is far
+        from 0.
     channel_range_, input_dtype_ : ndarray of shape (n_features_in_, 2), and str
-        Range of nearly all values of each channel in ``fit``, and type of X.
+        Range of nearly all values of each channel in ``fit``, and data type of X.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns of a data frame.
     lattice_ndim_ : int
-        Axes of the lattices seen in ``fit``, from 0 to 3.
+        Number of axes of the lattices in ``fit``, from 0 to 3.
 
     References
     ----------
@@ -228,17 +237,18 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images of F channels; volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) too, in any unit. NaN in
-            images are missing pixels. With ``corruption``, what is corrupted. Downsampled images are smaller than
-            those of y. Larger than memory, or on a cluster: :class:`~sklearn_crf.Shards`, which bring y along.
+            Images with F channels, in any unit. Volumes (n, D, H, W, F), chains (n, T, F) and samples (n, F) are
+            possible too. NaN marks missing pixels of images. With ``corruption``, the images before corruption.
+            Downsampled images are smaller than the images of y. For data larger than memory, or on a cluster, pass
+            :class:`~sklearn_crf.Shards`, which include y.
         y : array-like of shape (n, H, W) or (n, H, W, D), or list of such images
-            Values to predict; NaN where they are not known, for losses of predictions and the pseudolikelihood. None,
-            with ``corruption`` or ``degradation``, is X: then images without an axis of channels, (n, H, W) or list of
-            (H, W), are grey.
+            Values to predict. Unknown values are NaN, except for the exact likelihood. With ``corruption`` or
+            ``degradation``, None uses X as y; images without an axis of channels, (n, H, W) or list of (H, W), are then
+            grey images.
         sample_weight : array-like of shape (n,), optional
-            One weight for each image: a factor of its losses. What early stopping holds out, how deep trees are, and
-            which images the default filter bank and each round look at is chosen among images, whatever their weights,
-            as scikit-learn's HistGradientBoosting does for early stopping.
+            Weight of each image's loss. The weights do not influence the choice of held-out images, the depth of trees,
+            and the images used by the default filter bank and by each round. (HistGradientBoosting of scikit-learn
+            treats early stopping likewise.)
 
         Returns
         -------
@@ -247,9 +257,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Raises
         ------
         InvalidParameterError
-            If a parameter is not valid.
+            If a parameter is invalid.
         ValueError
-            If X and y do not fit, have two readings, or hold infinity.
+            If X and y do not match, are ambiguous, or contain infinity.
         """
         if self.clip is not None and not isinstance(self.clip, str):
             check_clip(self.clip)
@@ -263,19 +273,19 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return self._fit_stages(cascade, options, X, y, sample_weight)
 
     def _targets(self) -> ValueTargets:
-        """What the field predicts."""
+        """Return the description of the values that the field predicts."""
         of_images = self.corruption, self.degradation
         return ValueTargets(type(self).__name__, self.loss, self.inference, self._former, *of_images)
 
     def _fit_stages(self, cascade, options, X, y, sample_weight):
-        """Train the fields of a cascade, and keep the last one's attributes as the estimator's."""
+        """Train the fields of a cascade, and store the attributes of the last field in the estimator."""
         stages = []
         for k in range(cascade.n_fields):
             later = {"corruption": None} if k else {}
             seed = {"random_state": options.seed} if cascade.joint else {}
             clip = self.clip if k == cascade.n_fields - 1 else None
             stages.append(clone(self).set_params(cascade=1, clip=clip, **later, **seed))
-        # Callbacks hear of every stage as of a fit of its own, and are not kept with it.
+        # For callbacks, every stage is a separate fit. Stages do not keep the callbacks.
         callbacks = [partial(fit_callbacks, stage) for stage in stages]
         found, of_all = train_cascade(cascade, options, X, y, sample_weight, callbacks)
         for stage, trained in zip(stages, found, strict=True):
@@ -288,41 +298,43 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
     def predict(
         self, X: Any, return_std: bool = False, *, evidence: Any = None, degradation: Any = None, noise: Any = None
     ) -> Any:
-        """Mean of the field, clipped to the range of y.
+        """Predict the mean of the field, clipped to the range of y.
 
-        Images of more than a million pixels are solved in tiles, with margins so large that the tiles agree at their
-        seams to the tolerance of the solver.
+        Images of more than a million pixels are solved in tiles. Their margins are large enough for tiles to agree at
+        their seams up to the tolerance of the solver.
 
         Parameters
         ----------
         X : array-like of shape (n, H, W, F), list of array-like of shape (H, W, F), or Shards
-            Images, as in ``fit``. A field trained on clean grey images restores every channel of colour images.
+            Images, as in ``fit``. A field trained on clean grey images restores each channel of colour images.
         return_std : bool, default=False
-            Whether to return standard deviations too. After training by a likelihood those of the field: exact for at
-            most 4096 values, else averages over 200 sweeps of Gibbs sampling. After training for a loss of predictions,
-            root mean square errors on what was held out for early stopping, by a tree that tells where they are large.
+            Whether to also return standard deviations. After training by a likelihood, these are the standard
+            deviations of the field: exact for at most 4096 values, else averages over 200 sweeps of Gibbs sampling.
+            After training with a loss of predictions, they are root mean square errors on data held out for early
+            stopping, by region; a tree predicts where errors are large.
         evidence : array-like or list of array-like, optional
-            Values that are known, in the layout of y, NaN elsewhere: the mean is conditioned on them.
+            Known values, in the layout of y, with NaN elsewhere. The mean is conditioned on them.
         degradation : Blur, Downsampling or list of them, optional
-            What made X, one for all images or one for each; by default that of the estimator, if that is one.
+            Degradation that produced X, for all images or for each image. By default, ``degradation`` of the estimator
+            if it is not a list.
         noise : "auto", float or array-like of shape (n,), optional
-            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto"
-            estimates it for each image by the finest detail where the image is smooth. The field then sees images in
-            units in which it is the level of ``corruption=GaussianNoise(level)``.
+            Standard deviation of the noise of X, for all images or for each image, if it differs from training. "auto"
+            estimates it for each image, from the finest detail in smooth regions. Images are then rescaled so that
+            their noise has the level of ``corruption=GaussianNoise(level)``.
 
         Returns
         -------
         y : ndarray of shape (n, H, W) or (n, H, W, D), or of shape (n,) of such images
-            An array for an array, an object array for a list; for Shards a list.
+            An array if X is an array, an object array if X is a list, and a list for Shards.
         std : the same
             Only with ``return_std``.
 
         Raises
         ------
         ValueError
-            If ``return_std`` is asked for after training for a loss of predictions where nothing was held out or with
-            ``evidence``, ``evidence`` of a field with ``degradation``, or ``degradation`` is missing or unexpected; if
-            ``noise`` is not positive, or given to a field that was not trained for one level of noise.
+            If ``return_std`` is used after training with a loss of predictions and nothing was held out, or together
+            with ``evidence``. If ``evidence`` is given for a field with ``degradation``, or ``degradation`` is missing
+            or unexpected. If ``noise`` is not positive, or the field was not trained for a single noise level.
         """
         if isinstance(X, Shards):
             options = {"return_std": return_std, "degradation": degradation, "noise": noise}
@@ -342,7 +354,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return found
 
     def _predicted(self, X, return_std, evidence, degradation=None):
-        """Predictions for images whose noise is that of training."""
+        """Predict images whose noise has the level of training."""
         is_exact = return_std and is_likelihood(self.loss)
         if return_std and not is_exact:
             require_held_out(self.held_out_errors_, self.loss, evidence)
@@ -365,7 +377,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return predicted, _input.put_back(planes, deviations, self._has_channels)
 
     def _at_levels(self, X, return_std, evidence, levels):
-        """Predictions image by image, for one level of noise each."""
+        """Predict each image for its own noise level."""
         found = []
         for i, level in enumerate(levels):
             known = None if evidence is None else evidence[i : i + 1]
@@ -377,9 +389,9 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return _input.joined_examples(found)
 
     def _in_units(self, factor, mean):
-        """The field for images that are to be multiplied by a factor, about their mean, to be in units of training."""
+        """Return a field for other units: images times ``factor``, about their mean, are in units of training."""
         field, share = copy(self), 1 - 1 / factor
-        # A later field of a cascade sees the prediction of the one before, too, which has the same mean.
+        # Later fields of a cascade have the previous prediction as more channels, with an equal mean.
         field.channel_centre_ = self.channel_centre_ / factor + share * np.resize(mean, self.channel_centre_.shape)
         field.channel_scale_ = self.channel_scale_ * factor
         field.target_mean_, field.target_scale_ = self.target_mean_ / factor + share * mean, self.target_scale_ / factor
@@ -390,12 +402,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return field
 
     def _mean_of(self, model):
-        """Mean of a field in the units of y; residuals are compared with what differs from the mean of y."""
+        """Return the mean of a field in the units of y. Starting at the mean of y makes residuals relative to it."""
         return solved_from(solver_of(self.inference), model, np.broadcast_to(self.target_mean_, model.h.shape)).x
 
     @available_if(_has_distribution)
     def sample(self, X: Any, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Values drawn from the distribution of the field given X, not clipped.
+        """Draw values from the distribution of the field given X, without clipping.
 
         Parameters
         ----------
@@ -407,8 +419,8 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a leading axis of ``n_samples``; for a list, an object array of arrays with that
-            leading axis. Exact for fields of at most 4096 values, else by Gibbs sampling.
+            As returned by ``predict``, with a leading axis of ``n_samples``; for a list, an object array of arrays with
+            this axis. Samples are exact for fields of at most 4096 values, else drawn by Gibbs sampling.
         """
         check_is_fitted(self)
         planes, _ = self._observed_planes(X, None)
@@ -417,12 +429,12 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return _input.put_samples_back(planes, drawn, self._has_channels)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination over all values that are known.
+        """Return the coefficient of determination over all known values.
 
         Parameters
         ----------
         X, y : array-like or list of array-like
-            Images and their values, NaN where these are not known; or Shards, and no y.
+            Images and their values, NaN where unknown; or Shards, without y.
         sample_weight : array-like of shape (n,), optional
             One weight for each image.
 
@@ -437,7 +449,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return float(r2_score(truth, found, sample_weight=weight))
 
     def _scored_nodes(self, X, y, sample_weight):
-        """Moments of the true values, and the weighted sum of squared errors."""
+        """Return the moments of the true values, and the weighted sum of squared errors."""
         if y is None:
             raise ValueError("score needs y: load gave None.")
         truth, found, weight = _prediction.scored_pixels(y, self.predict(X), sample_weight, _prediction.is_unknown)
@@ -446,7 +458,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         return _input.TargetMoments.of([truth[:, None]], [weight]), float(np.sum(weight * (truth - found) ** 2))
 
     def models(self, X: Any, evidence: Any = None, *, degradation: Any = None) -> list[GaussianModel]:
-        r"""Gaussian field of every example under the fitted weights, in the units of y.
+        r"""Return the Gaussian field of every example under the fitted weights, in the units of y.
 
         .. math::
             p(y \mid x) \propto \exp(-\tfrac12 y^\top J(x) \, y + h(x)^\top y)
@@ -458,16 +470,16 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         X : array-like or list of array-like
             Examples, as in ``predict``.
         evidence : array-like or list of array-like, optional
-            Known values, in the layout of y; NaN where they are not known. Known nodes keep their place in the graph
-            without edges, with the known value as mean, and their neighbours are conditioned on them.
+            Known values, in the layout of y, with NaN elsewhere. Known nodes remain in the graph without edges, with
+            the known value as mean; their neighbours are conditioned on them.
         degradation : Blur, Downsampling or list of them, optional
             As in ``predict``. Models then have a ``precision_operator``, which
-            :class:`~sklearn_crf.inference.ConjugateGradient` takes.
+            :class:`~sklearn_crf.inference.ConjugateGradient` supports.
 
         Returns
         -------
         list of GaussianModel
-            In float64. Plain samples are one model.
+            Models in float64. Plain samples form a single model.
         """
         check_is_fitted(self)
         planes, observations = self._observed_planes(X, degradation)
@@ -483,7 +495,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
         )
 
     def _observed_planes(self, X, degradation):
-        """Planes of X, and what they add to the fields of degraded images."""
+        """Return the planes of X, and the observation terms of degraded images or None."""
         X = Channels.of(X, self.n_features_in_).X if self._is_grey else X
         require_channels(X, self.n_features_in_, self.lattice_ndim_)
         degradations = Degradations.to_predict(self.degradation, degradation, X)
@@ -496,7 +508,7 @@ class RegressionTreeField(RegressorMixin, FieldEstimator):
 
 
 def tiles_of_values(regressor: RegressionTreeField) -> _prediction.TiledTask:
-    """Return what predicts the values of the tiles of an image."""
+    """Return the task that predicts the values of an image tile by tile."""
     fitted = vars(regressor)
 
     def finished(values):

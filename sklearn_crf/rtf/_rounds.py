@@ -1,4 +1,4 @@
-"""Training data of each round: whole images or random parts of them, with a new corruption if there is one."""
+"""Training data of each round: whole images or random parts of them, with a new corruption if asked for."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ from sklearn_crf.rtf.images._input import TrainingData, cut_values, joined
 
 
 class ImagesHere(NamedTuple):
-    """Training images in memory: inputs without channels of filters, and targets, image by image."""
+    """Training images in memory: inputs before filtering, and targets."""
 
-    inputs: list  # (H, W, C) each, or (D, H, W, C), before corruption
-    targets: list  # (N, D) float32 each, scaled
-    weights: list | None  # (N,) each
-    graph_of: Callable  # from the shape of a plane to its lattice
-    choices: list | None = None  # degradations of each, to draw from
-    corrupted: Callable | None = None  # ``corrupted(image, degradation, rng)`` of an input
-    # ``observe(degradation, image)`` of an input after corruption, or ``observe(image)`` without degradation
+    inputs: list  # (H, W, C) or (D, H, W, C) for each image, before corruption
+    targets: list  # (N, D) float32 for each image, scaled
+    weights: list | None  # (N,) for each image
+    graph_of: Callable  # returns the lattice for the shape of a plane
+    choices: list | None = None  # degradations to draw from, for each image
+    corrupted: Callable | None = None  # ``corrupted(image, degradation, rng)`` returns a corrupted input
+    # ``observe(degradation, image)``, or ``observe(image)`` without degradation, for a corrupted input
     observe: Callable | None = None
 
     @property
     def shapes(self):
-        """Shape of each image, without channels."""
+        """Shape of each image, without the axis of channels."""
         return [plane.shape[:-1] for plane in self.inputs]
 
     @property
     def step(self):
-        """Sides of parts of images are multiples of this."""
+        """Number that the sides of parts of images must be multiples of."""
         return 1 if not self.choices else self.choices[0][0].step
 
     def has_targets(self, choice):
-        """Whether the target of a pixel of the chosen images counts."""
+        """Return whether any pixel of the chosen images has a target of positive weight."""
         weights = self.chosen(choice).weights
         return weights is None or any(bool(weight.any()) for weight in weights)
 
     def square_differences(self, kind):
-        """Sum of squared differences of the targets at the two pixels of the factors of a type, and their number."""
+        """Return the sum of squared target differences over the pixel pairs of a factor type, and their number."""
         total, count = 0.0, 0
         if not kind.paired:
             return total, count
@@ -59,23 +59,23 @@ class ImagesHere(NamedTuple):
         return total, count
 
     def chosen(self, choice):
-        """The images of a choice, which is the name of one of the next methods and its arguments; None is all."""
+        """Return the images of a choice: the name of one of the methods below and its arguments, or None for all."""
         return self if choice is None else getattr(self, choice[0])(*choice[1:])
 
     def taken(self, members):
-        """Some of the images."""
+        """Return the images with the given indices."""
         lists = self.inputs, self.targets, self.weights, self.choices
         found: list[Any] = [None if own is None else [own[i] for i in members] for own in lists]
         return self._replace(inputs=found[0], targets=found[1], weights=found[2], choices=found[3])
 
     def rows(self, members):
-        """Some rows of a table, which is a plane of one row."""
+        """Return some samples of a table, which is stored as a plane with one row."""
         weights = None if self.weights is None else [self.weights[0][members]]
         inputs = [np.ascontiguousarray(self.inputs[0][:, members])]
         return self._replace(inputs=inputs, targets=[self.targets[0][members]], weights=weights)
 
     def columns(self, start, stop):
-        """Columns of all images, from start to stop as shares of their width."""
+        """Return a range of columns of all images; ``start`` and ``stop`` are fractions of the width."""
         ends = ends_of_columns(self.shapes, self.step, start, stop)
         places = [
             (slice(None),) * (len(own) - 1) + (slice(*columns),) for own, columns in zip(self.shapes, ends, strict=True)
@@ -89,17 +89,17 @@ class ImagesHere(NamedTuple):
         return self._replace(inputs=inputs, targets=cut(self.targets), weights=weights)
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Data of each round of some of the images."""
+        """Return the data of each round for the chosen images."""
         return Rounds(self.chosen(choice), max_samples, sampled, seed, n_jobs)
 
 
 def ends_of_columns(shapes, step, start, stop):
-    """First column of images and the one behind the last, from shares of their width to multiples of a step."""
+    """Convert fractions of the width to a range of columns for each shape, rounded to multiples of ``step``."""
     return [[step * (int(share * shape[-1]) // step) for share in (start, stop)] for shape in shapes]
 
 
 def split_off(shapes, fraction, rng):
-    """Choices of images to train on, and of those held out: whole images, or strips where there are few images."""
+    """Choose images to train on and images to hold out. If there are few images, hold out a strip of each."""
     # returns two tuples of the name of a method of ImagesHere and its arguments
     n = len(shapes)
     width = min(shape[-1] for shape in shapes)
@@ -116,9 +116,9 @@ def split_off(shapes, fraction, rng):
 
 
 def random_rectangles(shapes, max_samples, step, rng):
-    """One rectangle (image, rows, columns) of each image, or of some images; boxes of volumes."""
+    """Draw one rectangle (image, rows, columns) from each of some images, or one box from each of some volumes."""
     sizes = np.array([prod(shape) for shape in shapes])
-    # Filters of small rectangles mostly work on their surroundings.
+    # Small rectangles would cost too much: filters must also process their surroundings.
     least = tuned.SHORTEST_SIDE**2 if len(shapes[0]) == 2 else tuned.SHORTEST_EDGE**3
     n = min(len(sizes), max(max_samples // least, int(max_samples / sizes.mean()) + 1))
     members = np.sort(rng.permutation(len(sizes))[:n])
@@ -137,44 +137,44 @@ def _random_rectangle(shape, share, step, rng):
 
 
 def round_of(level, seed):
-    """Random numbers of a round."""
+    """Return the random number generator of a round."""
     return np.random.RandomState((seed + 7919 * level) % 2**32)
 
 
 @dataclass(eq=False)
 class Rounds:
-    """Data of each round."""
+    """Factory of the training data of each round."""
 
     images: ImagesHere
-    max_samples: int | None  # pixels of a round
-    # How a round's pixels are chosen where they are not rectangles of images: from TrainingData and a RandomState
+    max_samples: int | None  # maximum number of pixels in a round
+    # Function of TrainingData and a RandomState that samples pixels; None samples rectangles of images
     sampled: Callable | None
     seed: int
     n_jobs: int | None
-    first: int = 0  # number of the first image among those of all parts
-    bank: Any = None  # computes the channels for trees and leaves
+    first: int = 0  # index of the first image among the images of all parts
+    bank: Any = None  # filter bank that computes the channels for trees and leaves
     _whole: TrainingData | None = None
     _last: Any = None
 
     def take_bank(self, bank):
-        """Compute the channels for trees and leaves by a filter bank from now on."""
+        """Set the filter bank that computes the channels for trees and leaves in later rounds."""
         self.bank = bank
 
     def mean_square_differences(self, types):
-        """Of the targets at the two pixels of the factors of each type."""
+        """Return the mean squared target difference over the pixel pairs of each factor type."""
         return [total / max(count, 1) for total, count in map(self.images.square_differences, types)]
 
     def first_pairs(self, n):
-        """Inputs, targets and weights of the first images, and the noise of their degradations."""
+        """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
         images = self.images
         members = range(min(len(images.inputs), n))
         noise = None if images.choices is None else [images.choices[i][0].noise for i in members]
-        # Pixels that are not known have no weight.
+        # Pixels without a target have weight 0, so an image's weight is the largest of its pixels' weights.
         weight = None if images.weights is None else [float(own.max(initial=0.0)) for own in images.weights[:n]]
         return [self.input_of(i, 0) for i in members], images.targets[:n], weight, noise
 
     def __call__(self, level):
-        """Data of a round; rounds that do not differ share one object."""
+        """Return the data of a round. Rounds with equal data share one object."""
         if self._last is None or self._last[0] != level:
             self._last = level, self._made(level)
         return self._last[1]
@@ -190,7 +190,7 @@ class Rounds:
         return self.sampled(self.whole_images(level), rng=rng)
 
     def _drawn(self, shapes, rng):
-        """Random rectangles of a round: others where no target counts in the first that are drawn."""
+        """Draw random rectangles for a round, again if none contains a target of positive weight."""
         for _ in range(tuned.MOST_DRAWS):
             cuts = random_rectangles(shapes, self.max_samples, self.images.step, rng)
             weights, shapes = self.images.weights, self.images.shapes
@@ -199,7 +199,7 @@ class Rounds:
         return cuts
 
     def whole_images(self, level):
-        """All images as a round sees them."""
+        """Return all images, corrupted and filtered for a round."""
         if self._whole is None or self.images.corrupted is not None:
             members = range(len(self.images.inputs))
             inputs = [self.input_of(i, level) for i in members]
@@ -227,7 +227,7 @@ class Rounds:
         return own[np.random.default_rng([self.seed, level, self.first + i, 1]).integers(len(own))]
 
     def input_of(self, i, level):
-        """An input as the round sees it, before filters."""
+        """Return an input, corrupted for a round, before filtering."""
         # returns (H, W, C) or (D, H, W, C)
         plane = self.images.inputs[i]
         if self.images.corrupted is None:
@@ -236,7 +236,7 @@ class Rounds:
         return self.images.corrupted(plane, self._degradation_of(i, level), rng)
 
     def rectangles(self, cuts, level):
-        """Rectangles of images, filtered as parts of the whole images."""
+        """Return rectangles of images with the filter responses that the whole images have there."""
 
         def one(cut, n_threads):
             i, *sides = cut
@@ -248,7 +248,7 @@ class Rounds:
         plane = self.input_of(i, level)
         shape = plane.shape[:-1]
         reach = 0 if self.bank is None else self.bank.reach_
-        # Slices of volumes are filtered one by one.
+        # Slices of volumes are filtered one by one, so no margin is needed across slices.
         reaches = [0] * (len(shape) - 2) + [reach, reach]
         around, inner = _widened(sides, shape, reaches)
         features = np.ascontiguousarray(plane[around])
@@ -263,7 +263,7 @@ class Rounds:
 
 
 def _widened(sides, shape, margins):
-    """Slices of an image that go beyond others by margins, and the places of the others within them."""
+    """Return slices widened by margins within the image, and the places of the original slices in them."""
     around = tuple(
         slice(max(0, own.start - beyond), min(length, own.stop + beyond))
         for own, length, beyond in zip(sides, shape, margins, strict=True)
@@ -273,15 +273,15 @@ def _widened(sides, shape, margins):
 
 
 def sampled_rows(data, max_samples, rng):
-    """Random rows of a table, at most ``max_samples`` of them."""
+    """Return at most ``max_samples`` random rows of a table."""
     return data.cut(0, slice(None), np.sort(rng.choice(data.n_pixels, max_samples, replace=False)))
 
 
 def sampled_variables(data, max_samples, margin, rng):
-    """Pixels of random squares, at most ``max_samples`` of them, with margins of weight 0.
+    """Return at most ``max_samples`` pixels, in random squares with margins of weight 0.
 
-    Their terms are those in the whole images, so that the mean over the sample estimates the mean over all pixels
-    without bias.
+    Because of the margins, each pixel has the same loss term as in the whole image. The mean over the sample is
+    therefore an unbiased estimate of the mean over all pixels.
     """
     side = max(isqrt(max_samples // (tuned.SQUARES_OF_IMAGE * len(data.features))), tuned.LEAST_SQUARE)
     squares = squares_of(data, min(side, tuned.LARGEST_SQUARE))
@@ -295,7 +295,7 @@ def sampled_variables(data, max_samples, margin, rng):
 
 
 def squares_of(data, side):
-    """Squares (image, rows, columns) that cover the images; of chains stretches, of volumes cubes of as many pixels."""
+    """Return squares (image, rows, columns) that cover the images; intervals for chains, cubes for volumes."""
     found = []
     for number, plane in enumerate(data.features):
         shape = plane.shape[:-1]
@@ -309,19 +309,19 @@ def squares_of(data, side):
 
 
 def with_surroundings(data, squares, margin):
-    """Cuts of images around squares, with weight 0 for pixels outside the squares."""
+    """Cut out squares of images with a margin. Pixels of the margin have weight 0."""
     cuts = []
     for number, *sides in squares:
         shape = data.features[number].shape[:-1]
         around, inside = _widened(sides, shape, [margin] * len(shape))
         cut = data.cut(number, *around)
         weight = np.zeros(cut.features[0].shape[:-1])
-        # The loss of a cut is a mean over its own pixels: the weights make it one over the pixels of the image.
+        # The loss of a cut is a mean over its own pixels: the weights turn it into a mean over the image.
         weight[inside] = weight.size / np.prod(shape)
         own = np.ones(1) if data.weights is None else cut.weights[0]
         cuts.append(cut._replace(weights=[weight.ravel() * own]))
     found = joined(cuts)
-    # Sizes of leaves are counted in factors: on average a pixel of a square counts as one.
+    # Sizes of leaves are sums of weights: the average weight of a pixel in the squares must be 1.
     used = [np.count_nonzero(weight) for weight in found.weights]
     scale = sum(used) / sum(weight.sum() for weight in found.weights)
     if data.weights is not None:
@@ -330,9 +330,9 @@ def with_surroundings(data, squares, margin):
 
 
 def fitted_bank(plan, inputs, targets, weight, noise):
-    """The filter bank of a fit, fitted to the first images, or None."""
+    """Return the filter bank, fitted to the first images, or None if the input is used as it is."""
     # inputs: list of (H, W, C) or (D, H, W, C); targets: list of (N, D)
-    # weight: of each image, None if all count the same; noise: of each image, None if it is not known
+    # weight: of each image, None for equal weights; noise: level of each image, None if unknown
     if plan.former is not None:
         return plan.former["filter_bank_"]
     inputs = [plane[..., : plan.n_filtered] for plane in inputs]

@@ -1,4 +1,4 @@
-"""Units of the parameters of a tree field in training: whitened inputs, scaled leaves, and the pull to parents."""
+"""Scaling of a tree field's parameters in training: whitened inputs, scaled leaves, shrinkage to parents."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from sklearn_crf.rtf._trees import places_by_leaf
 
 
 def whitening_of_types(data, types, rng, n_jobs):
-    """Whitening matrix of each type."""
+    """Return the whitening matrix of each factor type."""
     # returns list of (B, n_inputs)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(types))
     parts = data.parts(_input_moments, types, seeds, data.n_images, n_jobs)
@@ -21,7 +21,7 @@ def whitening_of_types(data, types, rng, n_jobs):
 
 
 class InputMoments(NamedTuple):
-    """Weight, mean and scatter about it of the inputs of linear models of one type, the constant apart."""
+    """Total weight, mean and scatter matrix of the linear models' inputs for one factor type, without the constant."""
 
     weight: float
     mean: np.ndarray  # (n_inputs - 1,)
@@ -29,8 +29,8 @@ class InputMoments(NamedTuple):
 
     @classmethod
     def of(cls, features, kind, rng, weights=None, n_images=None):
-        """Those of some pixels of images, of which there may be more elsewhere."""
-        # features: list of (H, W, F), not empty; weights: list of (N,)
+        """Return the moments of a sample of pixels of these images."""
+        # features: list of (H, W, F), not empty; weights: list of (N,); n_images: number of images in all parts
         inputs, weight = _samples_of_inputs(features, kind, rng, weights, n_images or len(features))
         weight, inputs = weight[:, None], inputs[:, 1:]
         total = float(weight.sum())
@@ -40,7 +40,7 @@ class InputMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts):
-        """Those of several parts together."""
+        """Return the moments of several parts together. Parts may be None."""
         parts = [part for part in parts if part is not None]
         total = parts[0]
         for part in parts[1:]:
@@ -52,7 +52,7 @@ class InputMoments(NamedTuple):
 
 
 def _input_moments(data, part, types, seeds, n_images, n_jobs):
-    """Moments of the inputs of each type, None where there are no images."""
+    """Return the input moments of each factor type, each None if there are no images."""
 
     def one(number, n_threads):
         seed = seeds[number] if part is None else [seeds[number], part]
@@ -63,7 +63,7 @@ def _input_moments(data, part, types, seeds, n_images, n_jobs):
 
 
 def _samples_of_inputs(features, kind, rng, weights, n_images):
-    """Inputs of some factors of each image, and their weights."""
+    """Draw factors of each image; return their inputs and weights."""
     # returns (n, n_inputs), (n,)
     chosen, weight = [], []
     for k, plane in enumerate(features):
@@ -82,7 +82,7 @@ def _samples_of_inputs(features, kind, rng, weights, n_images):
 
 
 def whitening_of(moments):
-    """A matrix that makes the inputs of linear models uncorrelated and of variance one, except the constant."""
+    """Return a matrix that whitens the inputs of linear models and keeps the constant input."""
     # returns (B, n_inputs)
     mean, size = moments.mean, len(moments.mean) + 1
     covariance = moments.scatter / (moments.weight or 1.0)
@@ -101,18 +101,18 @@ def whitening_of(moments):
 
 
 class LeafScaling:
-    r"""Parameters in units in which the curvature of the loss is about the same.
+    r"""Scaling of parameters that gives the loss about equal curvature along all of them.
 
     .. math::
         \tilde J_l = \sqrt{p_l} \, J_l, \qquad \tilde W_l = \sqrt{p_l} \, W_l C_l, \qquad
         C_l C_l^\top = \mathrm{E}[b b^\top \mid l]
 
-    with the share :math:`p_l` of a leaf in the factors of its type, which the curvature is in proportion to, and the
-    inputs b of its linear models: in a leaf of smooth regions the responses of filters are small, and a step along
-    their weights would matter little. One number for all of a precision keeps projections what they are.
+    where :math:`p_l` is the share of a leaf in the factors of its type, to which the curvature is proportional, and b
+    are the inputs of its linear models. In a leaf of smooth regions the filter responses are small, and a step along
+    their weights would change little. Each precision is scaled by a single number, so that projections are unchanged.
     """
 
-    # rng: of the factors that are looked at
+    # rng: draws the factors that second moments are estimated from
 
     def __init__(self, risk, rng):
         self.potentials = risk.potentials
@@ -132,24 +132,24 @@ class LeafScaling:
         self.inverse = [np.linalg.inv(factor) for factor in self.factor]
 
     def scaled(self, coef):
-        """Scaled parameters x of given parameters."""
+        """Return the scaled parameters ``x``."""
         # coef: (n_coef,); returns (n_coef,)
         return self.root * self._turned(coef, self.factor)
 
     def unscaled(self, x):
-        """Parameters of ``x``, the inverse of :meth:`scaled`."""
+        """Return the parameters for scaled parameters ``x``, the inverse of :meth:`scaled`."""
         return self._turned(x, self.inverse) / self.root
 
     def gradient(self, gradient):
-        """Derivative by ``x`` from the derivative by the parameters."""
+        """Return the derivative by ``x``, given the derivative by the parameters."""
         return self._turned(gradient, [inverse.transpose(0, 2, 1) for inverse in self.inverse]) / self.root
 
     def project(self, x, bounds):
-        """The nearest ``x`` whose precisions have eigenvalues between bounds."""
+        """Return the nearest ``x`` whose precisions have eigenvalues between bounds."""
         return self.root * self.potentials.project(x / self.root, bounds)
 
     def _turned(self, coef, matrices):
-        """Every linear model times the matrix of its leaf."""
+        """Multiply the linear model of each leaf by the leaf's matrix."""
         out = coef.copy()
         for part, matrix in zip(self.potentials.unpack(out), matrices, strict=True):
             part.weight[:] = part.weight @ matrix
@@ -157,7 +157,7 @@ class LeafScaling:
 
 
 def _moments(squares, weight, white):
-    """Weighted second moments (L, B, B) of the whitened inputs in each leaf, from sums over its factors."""
+    """Return the second moments (L, B, B) of the whitened inputs in each leaf, from sums over its factors."""
     # squares: (L, n_inputs, n_inputs); weight: (L,)
     empty = weight == 0
     moments = white @ (squares / np.where(empty, 1.0, weight)[:, None, None]) @ white.T
@@ -166,17 +166,17 @@ def _moments(squares, weight, white):
 
 
 def _sums_of_squares(risk, seeds):
-    """Weighted sums of the squared inputs of some factors in each leaf, and their weights, type by type."""
+    """Return the summed outer products of sampled inputs in each leaf and the summed weights, for each type."""
 
     def of_type(number, n_threads):
         return _sums_of_type(risk, number, risk.whole.random_state(seeds[number]), n_threads)
 
-    # Calls for single images and leaves are so short that threads would wait for each other.
+    # Parallel over types: calls for single images and leaves are too short for threads.
     return map_tasks(of_type, range(len(seeds)), risk.n_jobs)
 
 
 def _drawn_factors(risk, number, rng):
-    """Some factors of a type on each image, their places leaf by leaf, and in this order their leaves and weights."""
+    """Draw factors of a type on each image; return them and their places, leaves and weights in the order of leaves."""
     limit, chosen, kind = max(1, tuned.SAMPLES_OF_MOMENTS // risk.whole.n_images), [], risk.potentials.types[number]
     for image in risk.images:
         n = len(image.leaves[number])
@@ -207,7 +207,7 @@ def _sums_of_type(risk, number, rng, n_jobs):
 
     def moment(piece, n_threads):
         seen = inputs[piece[1]]
-        # Unlike ``@``, this gives the lock of the interpreter away where both factors are one matrix.
+        # ``dot``, unlike ``@``, releases the interpreter's lock for the product of a matrix with itself.
         return seen.T.dot(seen)
 
     sums = np.zeros((n_leaves, size, size))
@@ -217,20 +217,20 @@ def _sums_of_type(risk, number, rng, n_jobs):
 
 
 class Shrinkage:
-    r"""Penalty on the change of linear models in a round.
+    r"""Penalty on changes of the linear models during a round.
 
     .. math::
         \frac{s}{2} \sum_t \frac{\kappa_t}{N_t} \sum_l \| W_l - W_l^{(0)} \|^2
 
-    with the :math:`N_t` factors of type t, the strength s, and the mean curvature :math:`\kappa_t` of the loss by a
-    weight that all factors of the type share. So a leaf with s factors whose inputs are as white as those of all
-    factors moves half as far as without it. The penalty is 0 where a round begins, so that the loss still falls from
-    round to round.
+    with the :math:`N_t` factors of type t, the strength s, and the mean curvature :math:`\kappa_t` of the loss along a
+    weight that all factors of the type share. For example, a leaf with s factors and white inputs moves half as far as
+    without the penalty. The penalty is 0 at the start of a round. The loss without the penalty therefore still
+    decreases from round to round.
     """
 
-    # coef: (n_coef,), where the round begins
+    # coef: (n_coef,), parameters at the start of the round
     # strength: s
-    # rng: of the directions that curvature is measured along
+    # rng: draws the directions along which curvature is measured
 
     def __init__(self, risk, coef, strength, rng):
         self.start = coef.copy()
@@ -245,13 +245,13 @@ class Shrinkage:
                 own.weight[:] = strength * max(curvature, 0.0) / n_factors
 
     def value_grad(self, coef):
-        """The penalty, and its derivative."""
+        """Return the penalty and its derivative."""
         pull = self.weight * (coef - self.start)
         return 0.5 * float(pull @ (coef - self.start)), pull
 
 
 def _curvatures(risk, coef, rng):
-    """Curvatures of the loss along random signs, for each type by a weight that all its factors share."""
+    """Estimate the curvature of the loss along random signs, for each type along a weight shared by its factors."""
     potentials = risk.potentials
     signs = np.zeros(len(coef))
     for part in potentials.unpack(signs):
@@ -267,11 +267,11 @@ def _curvatures(risk, coef, rng):
 
 
 class ScaledLoss:
-    """Loss of the leaves of one field or of several, over scaled parameters, with the pull to the parents of leaves."""
+    """Loss of one or more fields as a function of scaled parameters, with shrinkage of leaves to their parents."""
 
-    # value_grad: of the parameters of all fields, one after the other
-    # risks, coefs: of each field
-    # strengths: of the pull in each field; 0 is none
+    # value_grad: function of the concatenated parameters of all fields
+    # risks, coefs: one for each field
+    # strengths: shrinkage in each field, 0 for none
 
     def __init__(self, value_grad, risks, coefs, strengths, rng):
         self.value_grad, self.start = value_grad, np.concatenate(coefs)
@@ -291,7 +291,7 @@ class ScaledLoss:
         return [scaling.potentials.project(part, bounds) for scaling, part in parts]
 
     def minimised(self, plan, unit, callback=None):
-        """Return the result of an optimizer, of the loss in a unit, so that what counts as small depends on none."""
+        """Minimise the loss divided by ``unit``, so that tolerances do not depend on its scale; return the result."""
 
         def value_grad(x):
             coef = self._each("unscaled", x)
@@ -310,7 +310,7 @@ class ScaledLoss:
             project=lambda x: self._each("project", x, plan.bounds),
             max_iter=plan.max_iter,
             tol=plan.tol,
-            # Values are computed in float32.
+            # Values are computed in float32 and have its rounding errors.
             precision=4 * float(np.finfo(np.float32).eps),
             callback=callback,
         )

@@ -1,4 +1,4 @@
-"""Images in shards: training of a tree field on them, by sums over the images of each shard."""
+"""Training of tree fields on images in shards, by summing results over shards."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from sklearn_crf.rtf.images._input import Reading, TrainingData
 
 
 def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> TreeData:
-    """The data of a fit on shards."""
+    """Return the training data of a fit on shards."""
     refuse_labels(y, sample_weight)
     request = _Request(uuid4().hex, options.reading, options.targets, options.n_jobs)
     found = shards.map(_survey, request)
@@ -44,7 +44,7 @@ def read_shards(options: FieldOptions, shards: Shards, y, sample_weight) -> Tree
 
 
 def _knowing(reading, outline, found):
-    """How images are read once those of all shards have been seen."""
+    """Return the reader of images, after a survey of all shards."""
     if reading.known is not None:
         return reading
     names = {} if outline.feature_names is None else {"feature_names_in_": outline.feature_names}
@@ -61,28 +61,28 @@ def _knowing(reading, outline, found):
 
 
 class _Survey(NamedTuple):
-    """Result of the first pass over a shard."""
+    """Result of the first pass over a shard: layout, channels and labels."""
 
     name: str
     outline: Outline
     missing: tuple  # channels of X with gaps
-    gaps: tuple  # channels that a corruption leaves gaps in
+    gaps: tuple  # channels in which a corruption leaves gaps
     labels: list
     vector_level: str
-    sample: InputSample  # of X
+    sample: InputSample  # sample of X
 
 
 class _Request(NamedTuple):
-    """What shards are asked for: how to read their images, which of them to take, and what a round sees of these."""
+    """Request to shards: how to read images, which images to use, and which parts of them in a round."""
 
-    key: str  # of the images as they are read
+    key: str  # key of the images in the cache of a shard
     reading: Reading
     targets: Targets
     n_jobs: int | None
-    common: Common | None = None  # of the targets of all shards
+    common: Common | None = None  # mean, scale and description of the targets of all shards
     key_of_rounds: str = ""
-    choices: Any = None  # list, of each shard
-    firsts: Any = None  # list, number of the first image of each shard
+    choices: Any = None  # list, choice of images for each shard
+    firsts: Any = None  # list, index of the first image of each shard
     seed: int = 0
     bank: Any = None
     key_of_data: str = ""
@@ -91,25 +91,25 @@ class _Request(NamedTuple):
 
     @property
     def is_table(self):
-        """Whether the one plane of a shard is a table of rows."""
+        """Whether shards hold tables of samples, stored as a single plane."""
         return self.reading.known["lattice_ndim_"] == 0
 
     def threads_on(self, shard):
-        """Threads for the images of a shard: one where workers have a thread for each of their tasks."""
+        """Return the number of threads for a shard, which is 1 on workers since these run several tasks."""
         return self.n_jobs if shard.is_local else 1
 
     def reading_on(self, shard):
-        """How a shard reads X."""
+        """Return the reader of X for a shard."""
         return replace(self.reading, door=on_worker(self.reading.door, shard))
 
 
 class _Description(NamedTuple):
-    """Result of the second pass over a shard."""
+    """Result of the second pass over a shard: statistics of targets, and shapes of images."""
 
     targets: tuple
     shapes: list
     offsets: np.ndarray
-    step: int  # sides of parts of images are multiples of this
+    step: int  # number that the sides of parts of images must be multiples of
 
 
 def _survey(shard, request):
@@ -128,7 +128,7 @@ def _count_classes(shard, request):
 
 
 def _read(shard, request):
-    """Images of a shard, which are read once as long as memory allows it."""
+    """Return the images of a shard, from its cache if they are still there."""
     key, read = shard.cache.get("read", (None, None))
     if key != request.key:
         X, y, weight = shard.load()
@@ -146,7 +146,7 @@ def _describe(shard, request):
 
 
 class ShardedImages:
-    """The training images of a fit, in shards."""
+    """Training images in shards."""
 
     def __init__(self, shards, request, described):
         self.shards, self._request = shards, request
@@ -154,11 +154,11 @@ class ShardedImages:
 
     @property
     def shapes(self):
-        """Shape of each image, without channels."""
+        """Shape of each image, without the axis of channels."""
         return [shape for part in self._shapes for shape in part]
 
     def rounds(self, choice, max_samples, sampled, seed, n_jobs):
-        """Data of each round of some of the images; a choice of None is all."""
+        """Return the data of each round for the chosen images, None for all."""
         if sampled is not None and max_samples is not None:
             raise ValueError(
                 "max_samples of Shards is for losses of predictions of images: take FieldSolver(max_samples=None), and "
@@ -169,12 +169,12 @@ class ShardedImages:
         return ShardedRounds(self.shards, request, shapes, self._step, max_samples)
 
     def has_targets(self, choice):
-        """Whether the target of a pixel of the chosen images counts."""
+        """Return whether any pixel of the chosen images has a target of positive weight."""
         choices = self._chosen(choice)[2]
         return any(self.shards.map(_has_targets, self._request._replace(choices=choices)))
 
     def _chosen(self, choice):
-        """Shapes of chosen images, the number of the first of each shard, and the choice of each shard."""
+        """Return the shapes of chosen images, and for each shard the index of its first image and its choice."""
         if choice is not None and choice[0] == "rows":
             raise ValueError("early_stopping holds out rows in memory, not in Shards: take early_stopping=False.")
         ends = np.cumsum([len(part) for part in self._shapes])
@@ -212,7 +212,7 @@ def _rounds(shard, request):
 
 
 class ShardedRounds:
-    """Data of each round, as of Rounds, of images in shards."""
+    """Factory of the training data of each round, as Rounds, for images in shards."""
 
     def __init__(self, shards, request, shapes, step, max_samples):
         self.shards, self.request, self.shapes = shards, request, shapes
@@ -220,21 +220,21 @@ class ShardedRounds:
         self._last = None
 
     def take_bank(self, bank):
-        """Compute the channels for trees and leaves by a filter bank from now on."""
+        """Set the filter bank that computes the channels for trees and leaves in later rounds."""
         self.request = self.request._replace(bank=bank, key_of_rounds=uuid4().hex)
 
     def first_pairs(self, n):
-        """Inputs, targets and weights of the first images, and the noise of their degradations."""
+        """Return the inputs, targets and weights of the first ``n`` images, and the noise of their degradations."""
         found = self.shards.map(_first_pairs, (self.request, n))
         return tuple(None if part[0] is None else list(chain.from_iterable(part)) for part in zip(*found, strict=True))
 
     def mean_square_differences(self, types):
-        """Of the targets at the two pixels of the factors of each type."""
+        """Return the mean squared target difference over the pixel pairs of each factor type."""
         found = self.shards.sum(_square_differences, (self.request, types))
         return [total / max(count, 1) for total, count in found]
 
     def __call__(self, level):
-        """Data of a round; rounds that do not differ share one object."""
+        """Return the data of a round. Rounds with equal data share one object."""
         is_part = self.max_samples is not None and sum(map(prod, self.shapes)) > self.max_samples
         number = level if is_part or self.request.targets.are_drawn else 0
         if self._last is None or self._last.level != number:
@@ -265,7 +265,7 @@ _NO_IMAGES = TrainingData([], [], [], None)
 
 
 def _data(shard, request):
-    """The images of a shard in a round."""
+    """Return the images of a shard for a round."""
     kept = shard.memory if request.cuts is not None else shard.cache
     key, data = kept.get(("data", request.key_of_rounds), (None, None))
     if key != request.key_of_data:
@@ -277,13 +277,13 @@ def _data(shard, request):
             else:
                 own = [(i - first, *sides) for i, *sides in request.cuts if first <= i < last]
                 data = rounds.rectangles(own, request.level) if own else _NO_IMAGES
-        # Rectangles are few: reading the images of a shard for each evaluation would take longer than that.
+        # Rectangles are small enough to stay in memory; rereading images for each evaluation would be slow.
         kept["data", request.key_of_rounds] = request.key_of_data, data
     return data
 
 
 class ShardedData:
-    """Images of one round, or of all of them, as of TrainingData."""
+    """Training data of one or all rounds, as TrainingData, for images in shards."""
 
     def __init__(self, shards, request, n_images):
         self.shards, self.request, self.n_images = shards, request, n_images
@@ -292,15 +292,15 @@ class ShardedData:
         self._risks = []
 
     def parts(self, function, *arguments):
-        """Results of a function of the images of each shard, and the number of the shard."""
+        """Return a list with ``function(images, number of the shard, *arguments)`` for each shard."""
         return self.shards.map(_of_data, (self.request, function, arguments))
 
     def total(self, function, *arguments):
-        """Sum over the shards of what a function of their images gives."""
+        """Return the sum of ``function(images, number of the shard, *arguments)`` over shards."""
         return self.shards.sum(_of_data, (self.request, function, arguments))
 
     def risk(self, objective, field):
-        """Mean loss of a field."""
+        """Return the mean loss of a field as a function of its parameters."""
         if self._weight is None:
             self._weight = self.total(_weight_of, self.request.is_table)
         whole = Whole(self.n_images, self._weight)
@@ -309,7 +309,7 @@ class ShardedData:
         return ShardedFieldRisk(self._risks[-1], field, whole, self.request.n_jobs)
 
     def drop(self):
-        """Release what shards keep of the round."""
+        """Release the data of the round in all shards."""
         for kept in self._risks:
             kept.drop()
         self.shards.map(_drop_data, self.request.key_of_rounds)
@@ -323,7 +323,7 @@ def _of_data(shard, asked):
 
 
 def _weight_of(data, part, is_table):
-    """Sum of the mean weights of images, or of the weights of rows."""
+    """Return the sum of the mean weights of images, or of the weights of table rows."""
     sizes = [len(target) if is_table else 1 for target in data.targets]
     if data.weights is None:
         return float(sum(sizes))
@@ -336,17 +336,17 @@ def _drop_data(shard, key):
 
 
 class _FieldOfShard:
-    """The mean loss of a field over the images of a shard, whose trees may grow."""
+    """Mean loss of a field over the images of one shard. The trees of the field may grow."""
 
     def __init__(self, request, objective, whole, shard):
         self.data, self.objective, self.n_jobs = _data(shard, request), objective, request.threads_on(shard)
-        # The loss of a plane is a mean over its rows, that of all a mean over the rows of all.
+        # The loss of a table in one shard is a mean over its rows; the total is a mean over the rows of all shards.
         n_rows = len(self.data.targets[0]) if request.is_table else 1
         self.whole = Whole(whole.n_images, whole.weight / n_rows, shard.number)
         self.field, self.risk = None, None  # type: Any, Any
 
     def grow(self, field):
-        """Take over a field, and go on from the solutions of the one before."""
+        """Replace the field, keeping the solutions for the former field as warm starts."""
         self.field = field
         if self.risk is None:
             self.risk = field.risk(self.objective, self.data, self.n_jobs, self.whole)
@@ -354,22 +354,22 @@ class _FieldOfShard:
             self.risk = field.regrown(self.risk, self.data, self.n_jobs)
 
     def value_grad(self, coef):
-        """Loss, its derivative, and whether every solve has reached its tolerance."""
+        """Return the loss, its derivative, and whether every solve has reached its tolerance."""
         self.risk.converged = True
         return *self.risk.value_grad(coef), self.risk.converged
 
     def value(self, coef):
-        """Loss alone."""
+        """Return the loss."""
         return self.risk.value(coef)
 
     def part(self, function, *arguments):
-        """The result of a function of the risk."""
+        """Return the result of a function of the risk, with iterators converted to lists."""
         found = function(self.risk, *arguments)
         return found if isinstance(found, list | tuple | None) else list(found)
 
     @property
     def carried(self):
-        """The field, and the solutions that solves start from."""
+        """State to move between workers: the field, and the warm starts of solves."""
         return self.field, self.risk.states
 
     @carried.setter
@@ -380,7 +380,7 @@ class _FieldOfShard:
 
 
 class ShardedFieldRisk:
-    """Mean loss over images, as of FieldRisk, which are in shards."""
+    """Mean loss over images in shards, with the interface of FieldRisk."""
 
     def __init__(self, kept, field, whole, n_jobs):
         self._kept, self.whole, self.n_jobs = kept, whole, n_jobs
@@ -395,17 +395,17 @@ class ShardedFieldRisk:
         self._kept.each(_FieldOfShard.grow, field)
 
     def replaced(self, field):
-        """The risk of a field whose trees have grown, with the same warm starts."""
+        """Return the risk of a field whose trees have grown, keeping warm starts."""
         self._grow(field)
         return self
 
     def parts(self, function, *arguments):
-        """Results of a function of the risk of each shard; iterators come as lists."""
-        # Solves go on from where the last ones ended.
+        """Return the result of ``function(risk, *arguments)`` for each shard; iterators become lists."""
+        # Shards keep their risks, whose solves start from the last solutions.
         return self._kept.each(_FieldOfShard.part, function, *arguments)
 
     def total(self, function, *arguments):
-        """Sum over the shards of what a function of their risks gives."""
+        """Return the sum of ``function(risk, *arguments)`` over shards."""
         if function is not FieldRisk.leaf_weights:
             return self._kept.total(_FieldOfShard.part, function, *arguments)
         if self._leaf_weights is None:
@@ -413,11 +413,11 @@ class ShardedFieldRisk:
         return self._leaf_weights
 
     def value_grad(self, coef):
-        """Mean loss, and its derivative."""
+        """Return the mean loss and its derivative."""
         value, gradient, converged = self._kept.total(_FieldOfShard.value_grad, coef)
         self.converged = self.converged and converged
         return value, gradient
 
     def value(self, coef):
-        """Mean loss."""
+        """Return the mean loss."""
         return self._kept.total(_FieldOfShard.value, coef)

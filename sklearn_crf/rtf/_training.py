@@ -1,4 +1,4 @@
-"""Training of regression tree fields: parameters and trees in turn."""
+"""Training of regression tree fields, which alternates between optimising parameters and splitting leaves."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,19 +22,19 @@ from sklearn_crf.rtf.images._input import check_multipliers, chosen_channels, mu
 
 
 def _values_to_find(data, k):
-    """Pixels of an image that have a target and values that are not observed one by one."""
+    """Return the pixels of image k with a known target and a value that the input does not already determine."""
     missing = np.isnan(data.targets[k]).any(axis=1)
     observed = None if data.observations is None else data.observations[k].diagonal
     return np.flatnonzero(~missing if observed is None else ~missing & (observed == 0).any(axis=1))
 
 
 def _sums_for_regression(data, part, kind, white, n_images, rng):
-    """Number of some pixels, and sums of products of their whitened inputs and targets."""
+    """Return the number of sampled pixels, and sums of products of their whitened inputs and targets."""
     inputs, targets = [np.zeros((0, len(white)))], []
     for k, plane in enumerate(data.features):
         free = _values_to_find(data, k)
         n = min(len(free), max(1, tuned.SAMPLES_OF_WHITENING // n_images))
-        # Factors of single pixels have the numbers of these.
+        # Factors of single pixels have the indices of their pixels.
         own = free if n == len(free) else rng.choice(free, n, replace=False)
         inputs.append(kind.inputs(kind.seen(plane), own) @ white.T)
         targets.append(data.targets[k][own])
@@ -45,8 +45,8 @@ def _sums_for_regression(data, part, kind, white, n_images, rng):
 
 
 def _halved(spans, channel, kind, end):
-    """Splits of the leaves that several types of nodes fall into, by the type of the first or second node."""
-    # spans: range of types of each leaf
+    """Return splits that halve the range of node types in each leaf, by the first (end 0) or second node."""
+    # spans: dict of leaf to the range of its node types
     test = np.zeros(9, dtype=np.int32)
     test[0], test[3] = channel, -1
     if end:
@@ -56,7 +56,7 @@ def _halved(spans, channel, kind, end):
 
 
 class TreeField(NamedTuple):
-    """Trees, and parameters of their leaves."""
+    """Trees, and the parameters of their leaves."""
 
     trees: list
     potentials: RegressionTreePotentials
@@ -64,13 +64,13 @@ class TreeField(NamedTuple):
 
     @classmethod
     def stumps(cls, types, whitening, n_values, bounds):
-        """Trees of one leaf, identity precisions, zero weights and slopes."""
+        """Return a field with single-leaf trees, identity precisions, zero weights and slopes."""
         potentials = RegressionTreePotentials(types, [1] * len(types), whitening, n_values)
         return cls([RegressionTree.stump() for _ in types], potentials, potentials.project(potentials.start(), bounds))
 
     @classmethod
     def smooth(cls, types, whitening, n_values, bounds, differences):
-        """Trees of one leaf, where pairs differ as much as in the targets and nothing else is known."""
+        """Return a field with single-leaf trees whose pairs differ as much as in the targets, without unary terms."""
         # differences: mean square difference of the targets at the two pixels of the factors of each type
         field = cls.stumps(types, whitening, n_values, bounds)
         n_pairs = max(1, len(types) - 1)
@@ -83,7 +83,7 @@ class TreeField(NamedTuple):
         return field._replace(coef=field.potentials.project(field.coef, bounds))
 
     def drawn_to_regression(self, data, bounds, rng):
-        """The field, its pixels drawn to what their inputs predict best, as much as that is right."""
+        """Return the field with unary terms from a linear regression, weighted by its accuracy."""
         white = self.potentials.whitening[0]
         kind = self.potentials.types[0]
         n, inner, cross, squares = data.total(_sums_for_regression, kind, white, data.n_images, rng)
@@ -100,14 +100,14 @@ class TreeField(NamedTuple):
 
     @classmethod
     def restored(cls, types, whitening, n_values, fitted):
-        """The field of fitted attributes, with linear models of whitened inputs."""
+        """Return the field of fitted attributes, with linear models for whitened inputs."""
         trees = [RegressionTree(**tree) for tree in fitted["trees_"]]
         potentials = RegressionTreePotentials(types, [tree.n_leaves for tree in trees], whitening, n_values)
         white = [weight @ np.linalg.pinv(v) for weight, v in zip(fitted["weights_"], whitening, strict=True)]
         return cls(trees, potentials, potentials.pack(fitted["precisions_"], white, fitted["slopes_"]))
 
     def attributes(self, whitening):
-        """Fitted attributes: trees, and parameters with linear models in the units of the channels."""
+        """Return fitted attributes: trees, and parameters with linear models in the units of the channels."""
         parameters = self.potentials.unpack(self.coef)
         return {
             "trees_": [tree._asdict() for tree in self.trees],
@@ -117,19 +117,19 @@ class TreeField(NamedTuple):
         }
 
     def moved(self, coef, share):
-        """The field with parameters between its own, for a share of 0, and others, for a share of 1."""
+        """Return the field with parameters interpolated between its own (share 0) and ``coef`` (share 1)."""
         return self._replace(coef=coef if share == 1 else (1 - share) * self.coef + share * coef)
 
     def split(self, splits):
-        """The field with some leaves split, each new leaf with the parameters of its parent."""
+        """Return the field with some leaves split; new leaves have the parameters of their parents."""
         grown = [tree.split(own) for tree, own in zip(self.trees, splits, strict=True)]
         trees = [tree for tree, _ in grown]
         parents = [parent for _, parent in grown]
         return TreeField(trees, *self.potentials.grown(self.coef, parents, [tree.n_leaves for tree in trees]))
 
     def split_by_node_type(self, channel, n_types):
-        """The field with leaves of their own for every type of nodes, and every two types of the nodes of a pair."""
-        # channel: the one that holds types, from 0
+        """Return the field with a separate leaf for every node type, and for every pair of node types."""
+        # channel: index of the channel that holds node types, from 0
         field = self
         for end in range(2):
             spans = [
@@ -146,7 +146,7 @@ class TreeField(NamedTuple):
         return field
 
     def images(self, data, n_jobs):
-        """Images of a set with the leaves of their factors."""
+        """Return the images of a data set with the leaves of their factors."""
         observations = [None] * len(data.features) if data.observations is None else data.observations
         parts = list(zip(data.features, data.graphs, observations, strict=True))
         types = self.potentials.types
@@ -158,7 +158,7 @@ class TreeField(NamedTuple):
         return map_tasks(one, parts, n_jobs)
 
     def risk(self, objective, data, n_jobs, whole=None):
-        """Mean loss over a set, or over its part in the whole of several."""
+        """Return the mean loss over a data set; ``whole`` describes all parts if it is one of several."""
         if hasattr(data, "risk"):
             return data.risk(objective, self)
         images = self.images(data, n_jobs)
@@ -166,38 +166,38 @@ class TreeField(NamedTuple):
         return FieldRisk(objective, self.potentials, images, *of_data, stacks_of(images, objective))
 
     def regrown(self, risk, data, n_jobs):
-        """The mean loss over the same set, after splits."""
+        """Return the mean loss over the same data set after splits, keeping warm starts."""
         if hasattr(data, "risk"):
             return risk.replaced(self)
         return risk.replaced(self.potentials, self.images(data, n_jobs))
 
 
 class Course(NamedTuple):
-    """A trained field and the record of its training."""
+    """Trained field, with the record of its training."""
 
     field: TreeField
-    loss_curve: np.ndarray  # at the start, and after every iteration of all rounds
-    rounds: np.ndarray  # iterations made by the end of each round
-    validation_curve: np.ndarray  # loss of the pixels held out at the end of each round
-    success: bool  # the last round reached the tolerance
-    is_stuck: bool  # the last round found no better point at the precision of float32
-    solved: bool  # every solve did reach its tolerance
+    loss_curve: np.ndarray  # loss at the start and after every iteration of all rounds
+    rounds: np.ndarray  # total number of iterations at the end of each round
+    validation_curve: np.ndarray  # loss on held-out data at the end of each round
+    success: bool  # whether the last round reached the tolerance
+    is_stuck: bool  # whether the last round found no better point at the precision of float32
+    solved: bool  # whether every solve reached its tolerance
 
 
 def share_of_round(number, n_pixels):
-    """Share of a round in the mean over rounds, by its number after the first and the pixels that it looks at."""
+    """Return the weight of a round in the average over rounds; ``number`` is 1 for the second round."""
     return max(tuned.LEAST_SHARE_OF_ROUND, n_pixels / (n_pixels + tuned.PIXELS_OF_HALF), 1 / number)
 
 
 def n_known_pixels(data, part):
-    """Pixels of images that the loss is about."""
+    """Return the number of pixels with a known target and positive weight."""
     known = [~np.isnan(target).any(axis=1) for target in data.targets]
     weights = known if data.weights is None else data.weights
     return sum(int(np.count_nonzero(own & (weight > 0))) for own, weight in zip(known, weights, strict=True))
 
 
 def weight_of_known_pixels(data, part) -> float:
-    """Sum of the weights of the pixels that the loss is about."""
+    """Return the total weight of the pixels with a known target."""
     if data.weights is None:
         return float(n_known_pixels(data, part))
     known = (~np.isnan(target).any(axis=1) for target in data.targets)
@@ -205,9 +205,9 @@ def weight_of_known_pixels(data, part) -> float:
 
 
 def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_out_loss, on_iteration):
-    """Optimise and split all leaves in turn until the trees have reached their depth."""
-    # depths: of each type; held_out_loss: function of a field, None if nothing is held out
-    # on_iteration: (field, function that gives its coef) -> whether to stop
+    """Alternate between optimising and splitting all leaves until the trees have reached their depth."""
+    # depths: maximum depth of each type; held_out_loss: function of a field, None if nothing is held out
+    # on_iteration: function of the field and of a function that returns its parameters; returns whether to stop
     data = rounds(first)
     risk = field.risk(objective, data, plan.n_jobs)
 
@@ -253,9 +253,9 @@ def optimise_and_split(plan, objective, field, rounds, first, depths, rng, held_
 
 
 def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
-    """Optimise the parameters of the present leaves; the result says whether the callback asked to stop."""
+    """Optimise the parameters of the current leaves. Attribute ``stopped``: whether the callback asked to stop."""
     risk.converged, stopped = True, False
-    # The leaves that training starts from have no parents to shrink to.
+    # Initial leaves have no parents to shrink to.
     is_split = has_parents and max(risk.potentials.n_leaves) > 1
     strength = plan.solver.shrinkage if is_split else 0.0
     loss = ScaledLoss(risk.value_grad, [risk], [field.coef], [strength], rng)
@@ -272,7 +272,7 @@ def _optimise(plan, risk, objective, field, rng, has_parents, on_iteration):
 
 
 class Trained(NamedTuple):
-    """A trained field as fitted attributes, and what there is to warn of."""
+    """Fitted attributes of a trained field, and warnings to issue."""
 
     attributes: dict
     warnings: list  # tuples of a message and its category
@@ -280,12 +280,12 @@ class Trained(NamedTuple):
 
 def train(data, plan, callbacks):
     """Train a field on the data of a fit."""
-    # callbacks: from a number of iterations to a context, which gives a function of fitted attributes of now
+    # callbacks: function of the number of iterations; its context manager yields a function to call in each iteration
     rng = np.random.RandomState(plan.seed)
     kept, held_out = held_out_images(plan, data.images, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
     rounds = data.images.rounds(kept, plan.solver.max_samples, _sampling(plan), seed, plan.n_jobs)
-    # What is held out has no part in choosing filters.
+    # Filters are fitted to training images only.
     inputs, *known = rounds.first_pairs(tuned.IMAGES_OF_BANK)
     bank = _rounds.fitted_bank(plan, inputs, *known)
     rounds.take_bank(bank)
@@ -294,7 +294,7 @@ def train(data, plan, callbacks):
         of_held_out = data.images.rounds(held_out, None, None, seed + 1, plan.n_jobs)
         of_held_out.take_bank(bank)
         validation = of_held_out(0)
-    # A warm start draws other parts and another corruption than the rounds of the last call.
+    # Continue the numbering of rounds in a warm start, so that it draws new parts and a new corruption.
     first = max(int(RegressionTree(**tree).depth) for tree in plan.former["trees_"]) + 1 if plan.former else 0
     types, channels = _types(plan, bank, rounds(first))
     with single_threaded_blas():
@@ -317,7 +317,7 @@ def train(data, plan, callbacks):
         is_vain = isinstance(plan.objective, GaussianPseudolikelihood) and not plan.is_observed
         solver = solver_of(plan.targets.inference, 1e-4)
         is_vain = is_vain and is_worse_than_mean(data.images, bank, course.field, solver, plan.n_jobs)
-        # The data of the last round are those at hand.
+        # The last round's data are still in memory.
         last = partial(rounds, first + len(course.rounds) - 1)
         attributes |= plan.targets.learned(plan.objective, course.field, last, attributes, plan.n_jobs)
     curves = {"loss_curve_": course.loss_curve, "round_ends_": course.rounds, "n_iter_": int(course.rounds[-1])}
@@ -326,7 +326,7 @@ def train(data, plan, callbacks):
 
 
 def held_out_images(plan, images, rng):
-    """Choices of images to train on, and of those held out, None without early stopping."""
+    """Choose images to train on (None for all) and images to hold out (None without early stopping)."""
     if not plan.solver.early_stopping:
         return None, None
     split = _split_rows if plan.is_table else _rounds.split_off
@@ -342,7 +342,7 @@ def held_out_images(plan, images, rng):
 
 
 def _split_rows(shapes, fraction, rng):
-    """Choices of rows of a table to train on, and of those held out."""
+    """Choose rows of a table to train on and rows to hold out."""
     n_rows = sum(map(prod, shapes))
     n_out = max(1, round(fraction * n_rows))
     if n_out >= n_rows:
@@ -352,7 +352,7 @@ def _split_rows(shapes, fraction, rng):
 
 
 def _sampling(plan):
-    """How a round's pixels are chosen where they are not rectangles of images."""
+    """Return the function that samples a round's pixels, or None to sample rectangles of images."""
     if plan.is_table:
         return partial(_rounds.sampled_rows, max_samples=plan.solver.max_samples)
     if not isinstance(plan.objective, GaussianPseudolikelihood):
@@ -362,7 +362,7 @@ def _sampling(plan):
 
 
 def _types(plan, bank, data):
-    """Types of factors, and the channels that linear models of pairs see."""
+    """Return the factor types, and the channels used by the linear models of pairs."""
     n_channels = next(n for n in data.parts(_n_channels) if n is not None)
     pairwise = plan.window.pairwise_channels
     is_default = isinstance(plan.filter_bank, str) and plan.filter_bank in DEFAULT_BANKS
@@ -381,7 +381,7 @@ def _types(plan, bank, data):
 
 
 def _start(plan, types, whitening, rounds, first, rng):
-    """The field of the last fit for a warm start, else trees of one leaf for each type of nodes."""
+    """Return the initial field: the last fit's field for a warm start, else trees with one leaf per node type."""
     differences = rounds.mean_square_differences(types) if plan.is_observed else None
     former, n_values, bounds = plan.former, len(plan.common.mean), plan.bounds
     if former is not None:
@@ -390,14 +390,14 @@ def _start(plan, types, whitening, rounds, first, rng):
         field = TreeField.stumps(types, whitening, n_values, bounds)
     else:
         field = TreeField.smooth(types, whitening, n_values, bounds, differences)
-    # The type of a node is the last channel.
+    # The last channel holds the node type.
     field = field.split_by_node_type(whitening[0].shape[1] - 2, plan.n_node_types)
     return field.drawn_to_regression(rounds(first), bounds, rng) if plan.is_observed else field
 
 
 def _known(plan, encoded, n_inputs, bank, types, channels):
-    """Fitted attributes that are known before the leaves are trained."""
-    # n_inputs: channels of an image before filters
+    """Return the fitted attributes that are known before training."""
+    # n_inputs: number of channels of an image before filtering
     names = {} if encoded.feature_names is None else {"feature_names_in_": encoded.feature_names}
     return {
         **plan.common.attributes,
@@ -415,14 +415,14 @@ def _known(plan, encoded, n_inputs, bank, types, channels):
 
 
 def _with_ridge(plan, depth, data):
-    """The objective with the penalty on scores, divided by the weight of the pixels whose label is known."""
+    """Return the objective with its penalty on scores, divided by the weight of the labelled pixels."""
     if not plan.targets.are_scores:
         return plan.objective
     return replace(plan.objective, ridge=plan.ridge_for(depth) / (data.total(weight_of_known_pixels) or 1.0))
 
 
 def _loss_on(plan, validation, field):
-    """Loss of a field on what is held out."""
+    """Return the loss of a field on held-out data."""
     return field.risk(plan.objective, validation, plan.n_jobs).value(field.coef)
 
 
@@ -436,7 +436,7 @@ def _check_multipliers(data, part, multipliers):
 
 
 def _warnings(plan, course, is_vain):
-    """Messages and categories of what there is to warn of."""
+    """Return the warnings to issue, as tuples of message and category."""
     found = []
     if is_vain:
         message = (

@@ -1,4 +1,4 @@
-"""Regression trees over feature tests: factors, trees as arrays, and how their leaves are split."""
+"""Regression trees over feature tests: factor types, trees stored as arrays, and the search for splits."""
 
 from functools import lru_cache
 from math import prod
@@ -12,18 +12,18 @@ from sklearn_crf.kernels.rtf.leaf_trees import add_to_bins, find_leaves, find_re
 from sklearn_crf.rtf import _tuning as tuned
 from sklearn_crf.rtf._potentials import as_plane, clip_eigenvalues, contiguous, cross_of
 
-# Factors of weight one, for kernels.
+# Empty scale argument of kernels, for factors of weight 1.
 _UNSCALED = np.empty(0)
 
 
 class FactorRows(NamedTuple):
-    """Where the factors of a type are on a plane, or on the slices of a volume one below the other."""
+    """Location of a type's factors on a plane. The slices of a volume are stacked vertically into a plane."""
 
-    first: np.ndarray  # (rows,) int32, row of the first pixels of each row of factors
-    left: int  # column of the first of them
-    columns: int
-    down: int  # rows and columns from the first pixel of a factor to the second
-    right: int
+    first: np.ndarray  # (rows,) int32, row of the first pixels in each row of factors
+    left: int  # column of the first factor in each row
+    columns: int  # number of factors in each row
+    down: int  # rows from the first pixel of a factor to the second
+    right: int  # columns from the first pixel of a factor to the second
 
     @property
     def n_factors(self):
@@ -31,31 +31,31 @@ class FactorRows(NamedTuple):
         return len(self.first) * self.columns
 
     def pixels(self, own):
-        """Row and column of the first pixels of some factors."""
+        """Return the row and column of the first pixel of the given factors."""
         # own: (n,); returns (n, 2) int32
         columns = max(self.columns, 1)
         return np.stack([self.first[own // columns], self.left + own % columns], axis=1).astype(np.int32)
 
 
 class FactorTemplate(NamedTuple):
-    """A type of factors: of every pixel, or of every pixel and the one at an offset from it."""
+    """Factor type: one factor for every pixel, or for every pair of pixels at a given offset."""
 
     down: int = 0
     right: int = 0
     paired: bool = False
-    channels: tuple | None = None  # those that linear models see; None is all
-    multipliers: tuple = ()  # channels that precisions grow with
-    slices: int = 0  # of volumes
+    channels: tuple | None = None  # channels used by linear models, None for all
+    multipliers: tuple = ()  # channels that increase precisions
+    slices: int = 0  # offset in slices, for volumes
 
     @property
     def offset(self):
-        """From the first pixel to the second: slices, rows and columns."""
+        """Offset from the first pixel to the second: slices, rows and columns."""
         return self.slices, self.down, self.right
 
-    # Training asks for the rows of each type and shape a thousand times.
+    # Cached: training calls this a thousand times for each type and shape.
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows(self, shape):
-        """The factors on a plane (H, W), or on a volume (D, H, W)."""
+        """Return the location of the factors on a plane (H, W) or a volume (D, H, W)."""
         first, height = _region(self.offset, shape)[0], shape[-2]
         rows = np.arange(first[-2].start, first[-2].stop, dtype=np.int32)
         if len(shape) == 3:
@@ -67,7 +67,7 @@ class FactorTemplate(NamedTuple):
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def rows_of_plane(self, shape):
-        """For each row of the plane, the row of factors that has its first, and its second pixels there; or -1."""
+        """Return for each row of a plane the rows of factors with first and with second pixels there, -1 for none."""
         # returns (2, n_rows) int32
         rows = self.rows(shape)
         found = np.full((2, prod(shape[:-1])), -1, dtype=np.int32)
@@ -77,41 +77,41 @@ class FactorTemplate(NamedTuple):
         return found
 
     def ends(self, shape):
-        """Slices of a plane or volume: the first pixels of the factors, and the second."""
+        """Return slices that select the first pixels of the factors and, for pairs, the second pixels."""
         return _region(self.offset, shape)[: 1 + self.paired]
 
     def n_inputs(self, n_channels):
-        """Number of inputs of a linear model: 1 and the channels of the pixels of the factor."""
+        """Return the number of inputs of a linear model: a constant, and the channels at the pixels of the factor."""
         n_seen = n_channels if self.channels is None else len(self.channels)
         return 1 + n_seen * (2 if self.paired else 1)
 
     def seen(self, features):
-        """The channels that linear models see, contiguous."""
+        """Return the channels used by linear models, contiguous."""
         return features if self.channels is None else np.take(features, self.channels, axis=-1)
 
     def multiplied_by(self, features):
-        """Channels that precisions grow with, each a mean over the pixels of a factor, (n_factors, I)."""
+        """Return the channels that increase precisions, averaged over the pixels of each factor, (n_factors, I)."""
         own = features[..., list(self.multipliers)]
         n_factors = self.rows(features.shape[:-1]).n_factors
         ends = [own[end].reshape(n_factors, own.shape[-1]) for end in self.ends(features.shape[:-1])]
         return sum(ends) / np.asarray(len(ends), dtype=features.dtype)
 
     def inputs(self, features, own):
-        """Inputs of the linear models of some factors: 1, and the channels of their pixels."""
+        """Return the linear models' inputs for the given factors: 1, and the channels at their pixels."""
         # features: (H, W, F) or (D, H, W, F), contiguous; own: (n,); returns (n, n_inputs)
         out = np.empty((len(own), 1 + features.shape[-1] * (2 if self.paired else 1)), dtype=features.dtype)
         self.write_inputs(features, own, np.arange(len(own)), out)
         return out
 
     def write_inputs(self, features, own, place, out, scale=_UNSCALED):
-        """The same, written to rows of an array, and multiplied."""
-        # place: (n,), rows of out; scale: (n,) float64
+        """Write the linear models' inputs, times ``scale``, to rows of an array."""
+        # place: (n,), rows of out; scale: (n,) float64, or empty for 1
         own, place = (np.asarray(numbers, dtype=np.int64) for numbers in (own, place))
         factor_inputs(as_plane(features), self.paired, *self.rows(features.shape[:-1]), own, place, scale, out)
 
 
 def _region(offset, shape):
-    """Slices along each axis of the first pixels, and of the second."""
+    """Return slices along each axis of the first pixels of pairs, and of the second pixels."""
     first, second = [], []
     for step, length in zip(offset[3 - len(shape) :], shape, strict=True):
         start, size = max(-step, 0), max(length - abs(step), 0)
@@ -123,7 +123,7 @@ def _region(offset, shape):
 
 
 def factor_templates(offsets, channels=None, multipliers=()):
-    """One unary type and one pairwise type for each offset."""
+    """Return the factor types: one unary type, then a pairwise type for each offset."""
     # offsets: (n, 2), or (n, 3) for volumes
     steps = ((0, *own)[-3:] for own in np.asarray(offsets).tolist())
     of_pairs = (FactorTemplate(down, right, True, channels, multipliers, slices) for slices, down, right in steps)
@@ -131,22 +131,22 @@ def factor_templates(offsets, channels=None, multipliers=()):
 
 
 class RegressionTree(NamedTuple):
-    """A binary tree; each inner node compares the response to a test with a threshold.
+    """Binary tree whose inner nodes compare the response to a test with a threshold.
 
-    The response at a pixel is a channel at an offset, or that less another channel at another offset; or the
-    magnitude of either.
+    The response at a pixel is a channel at an offset, the difference of two channels at two offsets, or the magnitude
+    of either.
     """
 
-    children: np.ndarray  # (n_nodes, 2) int32: nodes for responses up to the threshold and above it; -1 at a leaf
-    # (n_nodes, 7) int32: channel, rows down and columns right of it, the same of what is subtracted (channel -1 for
-    # nothing), and 1 for the magnitude of that; in volumes, with nine columns, the offsets between slices of both
+    children: np.ndarray  # (n_nodes, 2) int32: child for responses up to the threshold, and above it; -1 at leaves
+    # (n_nodes, 7) int32: channel, its row and column offset; subtracted channel (-1 for none), its row and column
+    # offset; 1 for the magnitude of the response. Volumes have two more columns, the slice offsets of both channels
     test: np.ndarray
     threshold: np.ndarray  # (n_nodes,) float64
     leaf: np.ndarray  # (n_nodes,) int32: number of each leaf, -1 at inner nodes
 
     @classmethod
     def stump(cls):
-        """A tree of one leaf."""
+        """Return a tree with a single leaf."""
         return cls(
             np.full((1, 2), -1, dtype=np.int32),
             np.zeros((1, 7), dtype=np.int32),
@@ -161,7 +161,7 @@ class RegressionTree(NamedTuple):
 
     @property
     def depth(self):
-        """Most tests on a path to a leaf."""
+        """Maximum number of tests on a path to a leaf."""
         depth = np.zeros(len(self.leaf), dtype=np.int64)
         for node, pair in enumerate(self.children):
             if pair[0] >= 0:
@@ -169,7 +169,7 @@ class RegressionTree(NamedTuple):
         return int(depth.max())
 
     def leaves(self, features, factor_type, run):
-        """Leaf of each factor of a type."""
+        """Return the leaf of each factor of a type."""
         # features: (H, W, F) or (D, H, W, F); returns (n_factors,)
         rows = factor_type.rows(features.shape[:-1])
         out = np.zeros(rows.n_factors, dtype=np.int32)
@@ -183,8 +183,8 @@ class RegressionTree(NamedTuple):
         return out
 
     def split(self, splits):
-        """The tree with some leaves split in two."""
-        # parent: (n_leaves,)
+        """Return the tree with some leaves split in two, and the former leaf of each leaf."""
+        # splits: dict of leaf to test and threshold; parent: (n_leaves,)
         children, leaf, threshold = self.children.copy(), self.leaf.copy(), self.threshold.copy()
         width = max([self.test.shape[1], *(len(new_test) for new_test, _ in splits.values())])
         test = np.zeros((len(leaf), width), dtype=np.int32)
@@ -209,19 +209,19 @@ class RegressionTree(NamedTuple):
 
 
 class LeafSplit(NamedTuple):
-    """The best split of a leaf."""
+    """Best split of a leaf."""
 
     test: int  # row of the tests
     threshold: float
-    gain: float  # of the criterion; may be negative for the projected gradient while parameters are not optimal
+    gain: float  # increase of the criterion; projected gradients may decrease if parameters are not optimal
 
 
 def random_tests(n_tests, n_channels, radius, rng):
-    """Tests drawn at random: about half of them a channel at an offset, half a difference of two such.
+    """Draw random tests, about half of them single channels at an offset and half differences.
 
-    Half of the differences are of one channel at two places, half of any two. Half of the tests compare magnitudes: how
-    strong the response of a filter is often tells more than its sign. Where there are no more channels than tests and
-    no offsets, every channel is tested once.
+    Half of the differences compare one channel at two offsets, half compare any two channels. Half of the tests use
+    magnitudes, since the strength of a filter's response is often more informative than its sign. If there are no
+    offsets and no more channels than tests, every channel is tested at least once.
     """
     # radius: (2,), or (3,) for volumes; returns (n_tests, 7), or (n_tests, 9)
     deep, down, right = _radii(radius)
@@ -244,12 +244,12 @@ def random_tests(n_tests, n_channels, radius, rng):
 
 
 def _radii(radius):
-    """Largest offset in slices, None for planes, and in rows and columns."""
+    """Return the largest offsets in slices (None for planes), rows and columns."""
     return (None, *np.broadcast_to(radius, 2)) if np.size(radius) < 3 else tuple(radius)
 
 
 def all_tests(n_channels, radius):
-    """Every channel at every offset, without differences."""
+    """Return tests of every channel at every offset, without differences."""
     # returns (n_tests, 7), or (n_tests, 9) for volumes
     deep, *of_plane = _radii(radius)
     largest = of_plane if deep is None else [*of_plane, deep]
@@ -262,27 +262,27 @@ def all_tests(n_channels, radius):
 
 
 def projected_norm(linear, square, precision, bounds):
-    r"""Squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, of the parameters of leaves."""
+    r"""Return the squared norm of the projected gradient, :math:`\|P(w - g) - w\|^2`, for parameters of leaves."""
     # linear: (..., n); square: (..., m, m); precision: (m, m); returns (...)
     moved = clip_eigenvalues(precision - square, *bounds) - precision
     return np.sum(linear**2, axis=-1) + np.sum(moved**2, axis=(-2, -1))
 
 
 class GradientNorm:
-    """Criterion of joint training: squared norm of the projected gradient, from sums of its terms.
+    """Split criterion of joint training: squared norm of the projected gradient, from sums of its terms.
 
-    Both new leaves keep the parameters of the old one, so that their gradients are sums of the terms that fall into
-    them.
+    Both new leaves keep the parameters of the old leaf. Their gradients are therefore sums of the terms of the factors
+    in them.
     """
 
-    # precision: (m, m), of the leaf
-    # slopes: (I, m, m), by which it grows with channels, eigenvalues from 0 to the upper bound
+    # precision: (m, m), precision of the leaf
+    # slopes: (I, m, m), increase of the precision per channel, with eigenvalues from 0 to the upper bound
 
     def __init__(self, precision, bounds, slopes):
         self.precision, self.bounds, self.slopes = precision, bounds, slopes
 
     def __call__(self, sums):
-        """Criterion of sums (..., q): weight, derivatives by precision and slopes (m * m each), other derivatives."""
+        """Return the criterion for sums (..., q) of weights, derivatives by precision and slopes, other derivatives."""
         shape = 1 + len(self.slopes), *self.precision.shape
         n_squares = int(np.prod(shape))
         squares = sums[..., 1 : 1 + n_squares].reshape(*sums.shape[:-1], *shape)
@@ -293,9 +293,9 @@ class GradientNorm:
 
 
 def explained_variance(sums):
-    r"""Criterion of separate training, :math:`\|\sum_F y_F\|^2 / n`.
+    r"""Return the split criterion of separate training, :math:`\|\sum_F y_F\|^2 / n`.
 
-    The sum of squared distances from the mean falls by as much as this grows.
+    A split lowers the sum of squared distances from the mean by the increase of this criterion.
     """
     # sums: (..., 1 + m); returns (...)
     weight = sums[..., 0]
@@ -303,10 +303,10 @@ def explained_variance(sums):
 
 
 def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=run_alone, members=None):
-    """The test and threshold with the largest criterion for one leaf, None if no split is allowed."""
-    # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses if there are more
+    """Return the split with the largest criterion for one leaf, or None if no split is allowed."""
+    # terms: (n, q); responses: (T, n), rows contiguous; members: (n,), columns of responses, None for all
     checkpoint()
-    # Ranks among many factors are nearly those among some of them, at a tenth of the time.
+    # Quantiles of a sample are nearly as good as quantiles of all factors, at a tenth of the time.
     ranked = slice(None, None, max(1, len(terms) // tuned.LEAST_RANKED))
     thresholds = np.empty((len(responses), n_thresholds), dtype=responses.dtype)
     sums = np.zeros((len(responses), n_thresholds + 1, terms.shape[1]))
@@ -336,12 +336,12 @@ def best_split(terms, responses, criterion, *, n_thresholds, min_samples, run=ru
 
 
 def _quantiles(responses, weight, n_thresholds):
-    """Thresholds (T, n_thresholds): the least responses with k / (n_thresholds + 1) of the weight up to them."""
+    """Return weighted quantiles (T, n_thresholds) of the responses to each test, at k / (n_thresholds + 1)."""
     n = responses.shape[1]
     steps = np.arange(1, n_thresholds + 1)
     if np.all(weight == weight[0]):
         ranks = -(-steps * n // (n_thresholds + 1)) - 1
-        # Where vectors are sorted by vector units, several ranks cost more than all of them.
+        # NumPy's vectorised sort is faster than a partition at several ranks.
         return np.sort(responses, axis=1)[:, ranks]
     order = np.argsort(responses, axis=1, kind="stable")
     below = np.cumsum(weight[order], axis=1, dtype=np.float64)
@@ -351,8 +351,8 @@ def _quantiles(responses, weight, n_thresholds):
 
 
 def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
-    """The best split of each leaf, for each type."""
-    # options: Splits; bounds: of the eigenvalues of precisions
+    """Return for each type a dict of leaf to its best split, a test and a threshold."""
+    # options: Splits; bounds: on the eigenvalues of precisions
     parameters = risk.potentials.unpack(coef)
     seeds = rng.randint(np.iinfo(np.int32).max, size=len(trees))
     sizes = risk.parts(_sizes_of_part)
@@ -364,7 +364,7 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
     samples = [sample for sample in samples if sample is not None]
     splits: list[dict] = [{} for _ in trees]
     found = zip(*risk.parts(gather_samples, coef, samples, options.criterion == "gradient"), strict=True)
-    # One type after the other on all threads, as the terms of one type take some ten megabytes.
+    # One type after the other, each on all threads, as the terms of a type take some ten megabytes.
     for sample, parts in zip(samples, found, strict=True):
         own = parameters[sample.number]
         splits[sample.number] = _splits_of_type(sample, _in_order_of_leaves(parts), own, options, bounds, risk.n_jobs)
@@ -372,17 +372,17 @@ def find_splits(risk, trees, coef, max_depths, options, bounds, rng):
 
 
 class FactorSample(NamedTuple):
-    """The factors of a type on which splits are compared, and the tests that are tried."""
+    """Sample of a type's factors on which splits are compared, and the tests to try."""
 
-    number: int  # of the type
-    chosen: np.ndarray | None  # factors of the only part; None draws them where the parts are
-    quotas: np.ndarray  # number of factors of each part
+    number: int  # index of the type
+    chosen: np.ndarray | None  # factors, if there is a single part; None lets each part draw its factors
+    quotas: np.ndarray  # number of factors from each part
     seed: int
-    share: float  # of all factors
+    share: float  # fraction of all factors that are in the sample
     tests: np.ndarray
 
     def of_part(self, n_factors, whole):
-        """The sorted factors of a part."""
+        """Return the sorted factors of a part that belong to the sample."""
         if self.chosen is not None:
             return self.chosen
         quota = self.quotas[whole.part]
@@ -392,18 +392,18 @@ class FactorSample(NamedTuple):
 
 
 def _sizes_of_part(risk):
-    """Numbers of factors by type, channels, and longest axes; None where there are no images."""
+    """Return the number of factors of each type, the number of channels and the largest axes; None without images."""
     if not risk.images:
         return None
     counts = np.sum([[len(leaf) for leaf in image.leaves] for image in risk.images], axis=0)
     shapes = np.array([image.features.shape for image in risk.images])
-    # Tables have no pixels beside each other.
+    # Rows of a table are not neighbours, so tests must not use offsets.
     is_table = risk.images[0].graph.n_edges == 0 and shapes[0, 0] == 1
     return counts, int(shapes[0, -1]), np.ones(2, dtype=int) if is_table else shapes[:, :-1].max(axis=0)
 
 
 def _sample_of_type(sizes, number, options, seed):
-    """A sample of the factors of a type, None if there are none."""
+    """Return a sample of the factors of a type, or None if the type has no factors."""
     counts = np.array([0 if size is None else size[0][number] for size in sizes])
     n_factors = int(counts.sum())
     if n_factors == 0:
@@ -429,14 +429,14 @@ def _sample_of_type(sizes, number, options, seed):
 
 
 def by_leaf(leaf):
-    """Numbers of factors, leaf by leaf."""
-    # leaf: (n,) int32; NumPy sorts numbers of two bytes many times as fast
+    """Return the indices of factors, sorted by leaf."""
+    # leaf: (n,) int32; NumPy sorts two-byte integers many times as fast
     is_short = leaf.max(initial=0) <= np.iinfo(np.int16).max
     return np.argsort(leaf.astype(np.int16) if is_short else leaf, kind="stable")
 
 
 def places_by_leaf(leaf):
-    """Numbers of factors, leaf by leaf, and the place of each factor in this order."""
+    """Return the indices of factors, sorted by leaf, and the place of each factor in this order."""
     order = by_leaf(leaf)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -444,7 +444,7 @@ def places_by_leaf(leaf):
 
 
 def _in_order_of_leaves(parts):
-    """Terms, responses and leaves of the factors of several parts."""
+    """Concatenate the terms, responses and leaves of several parts, sorted by leaf."""
     parts = [part for part in parts if part is not None]
     if len(parts) == 1:
         return parts[0]
@@ -481,15 +481,14 @@ def _splits_of_type(sample, gathered, parameters, options, eigenvalue_bounds, n_
 
 
 def gather_samples(risk, coef, samples, is_joint):
-    """Terms of the criterion, responses and leaves of samples of factors, type by type."""
-    # returns an iterator over tuples (terms, responses, leaf), None where there are no images
+    """Yield (terms of the criterion, responses, leaves) of each sample of factors, or None if there are no images."""
     statistics = risk.statistics(coef) if is_joint and samples else None
     for sample in samples:
         yield _gather(risk, statistics, sample) if risk.images else None
 
 
 def _gather(risk, statistics, sample):
-    """Terms, responses and leaves of the factors of one sample, in the order of their leaves."""
+    """Return the terms, responses and leaves of the factors of one sample, sorted by leaf."""
     number, tests, share = sample.number, sample.tests, sample.share
     counts = np.array([len(image.leaves[number]) for image in risk.images])
     chosen = sample.of_part(int(counts.sum()), risk.whole)
@@ -518,7 +517,7 @@ def _gather(risk, statistics, sample):
 
 
 def _n_terms(risk, statistics, number):
-    """Number of sums that the criterion is a function of, the weight included."""
+    """Return the number of terms of each factor in the criterion, including its weight."""
     kind, n_values = risk.potentials.types[number], risk.potentials.n_values
     size = n_values * (2 if kind.paired else 1)
     if statistics is None:
@@ -527,7 +526,7 @@ def _n_terms(risk, statistics, number):
 
 
 def _write_gradient_terms(risk, statistics, image, number, own, weight, share, place, terms):
-    """Terms of some factors in the derivatives by precision, slopes and linear model, after their weights."""
+    """Write each factor's weight and its terms in the derivatives by precision, slopes and linear model."""
     types, white = risk.potentials.types, risk.potentials.whitening[number]
     kind, dtype, shape = types[number], image.features.dtype, image.features.shape[:-1]
     inputs = kind.inputs(image.seen(kind), own) @ white.T.astype(dtype)
@@ -539,8 +538,8 @@ def _write_gradient_terms(risk, statistics, image, number, own, weight, share, p
 
 
 def _factor_values(risk, k, kind):
-    """Targets of the factors of a type on image k."""
+    """Return the targets at the pixels of each factor of a type on image k, (n_factors, m)."""
     plane = risk.images[k].features.shape[:-1]
-    # Targets have mean 0, which stands in for missing ones.
+    # Targets have mean 0, so 0 replaces missing values.
     target = np.nan_to_num(risk.targets[k]).reshape(*plane, -1)
     return np.concatenate([target[end].reshape(-1, target.shape[-1]) for end in kind.ends(plane)], axis=1)

@@ -1,184 +1,187 @@
-"""Constants of tree fields that were tuned, and what each trades."""
+"""Tuned constants of regression tree fields, with the trade-off that each of them makes."""
 
 from math import inf
 
-# Pixels that a round looks at where parts of images suffice. More of them take time in proportion, fewer leave leaves
-# to chance; held-out losses of benchmarks/quality fall little beyond this.
+# Number of pixels of a round if parts of images suffice. Time is proportional to it; with fewer pixels, leaves depend
+# on chance. Validation losses of benchmarks/quality hardly decrease beyond this number.
 PIXELS_OF_ROUND = 100_000
 
-# Fewest nodes for early stopping, by the axes of lattices: with fewer, what is held out is missed in training. Rows of
-# tables are too few of their kind to spare any.
+# Minimum number of nodes for early stopping, by number of lattice axes. With fewer nodes, training needs the data that
+# would be held out. By default, no rows of tables are held out.
 LEAST_TO_HOLD_OUT = inf, 2_000, 20_000, 20_000
 
-# Shrinkage of leaves towards their parents, as a share of the factors of a round. More of it lets deep trees learn
-# little, less lets them overfit.
+# Shrinkage of leaves towards their parents, as a fraction of the factors of a round. Larger values keep deep trees from
+# learning, smaller values let them overfit.
 SHRINKAGE = 0.05
 
-# Values of y for each parameter of the deepest leaves, and the most splits, where whole examples are trained on: deeper
-# trees overfit, and take longer.
+# Values of y required for each parameter of the deepest leaves, and maximum depth, if rounds use whole examples. Deeper
+# trees overfit and take longer.
 VALUES_OF_PARAMETER, DEEPEST = 6, 5
 
-# Rounds in a row that do not lower the loss of what is held out, after which there are no more. One may be by chance,
-# each further one costs a round.
+# Number of consecutive rounds without a lower validation loss after which training stops. A single round may fail by
+# chance; each further one costs a round.
 PATIENCE = 2
 
-# Least share of the last round in the mean of rounds that look at other pixels each, or at another corruption, and
-# pixels of a round that counts as one half at least. What a round of few pixels finds is also about these, so that
-# held-out losses would go up and down more than trees lower them; rounds of many pixels agree by themselves.
+# Minimum weight of the latest round in the average over rounds, and number of pixels for which the weight is at least
+# 1/2. Rounds of few pixels fit these pixels' noise: without averaging, validation losses would fluctuate by more than
+# deeper trees lower them. Rounds of many pixels need no averaging.
 LEAST_SHARE_OF_ROUND, PIXELS_OF_HALF = 0.3, 200_000
 
-# Least noise of an image, as a share of the level that a field was trained for. A smaller share would make contrasts
-# larger in the units of training, where less noise can hardly be told from detail.
+# Minimum noise level of an image, as a fraction of the level that a field was trained for. Images are rescaled to the
+# training level, and a smaller fraction would enlarge their contrasts too much.
 LEAST_NOISE = 0.02
 
-# Side of the squares of an image whose noise is estimated apart, the share of the squares that are taken to be smooth,
-# what estimates at that quantile are of the noise where it is all there is, and fewest squares for it. Smaller squares
-# and shares take chance for smoothness, larger ones take detail for noise: of BSD68 with noise of 5 they give 6.2 on
-# average, all detail at once 7.5.
+# Noise estimation: side of the squares whose noise is estimated separately, fraction of squares assumed to be smooth,
+# ratio of the estimate at that quantile to the true level for pure noise, and minimum number of squares. Smaller
+# squares and fractions mistake chance for smoothness, larger ones mistake detail for noise. For BSD68 with noise of
+# level 5 the estimate is 6.2 on average; a single estimate for the whole image gives 7.5.
 SMOOTH_SQUARE, SHARE_OF_SQUARES, BIAS_OF_SQUARES, LEAST_SQUARES_OF_NOISE = 32, 0.1, 0.945, 20
 
-# Images that filters are learned from: filters of more images are hardly better, and take longer to learn.
+# Number of images from which filters are learned. More images hardly improve filters and take longer.
 IMAGES_OF_BANK = 20
 
-# Share of its precision that the regression a field starts from counts with, as it sees the same pixels as the
-# observation, and fewest samples for each of its inputs: with fewer it would start from noise.
+# Fraction of its precision with which the initial regression enters a field, less than 1 since the observation uses the
+# same pixels; and minimum number of samples for each input of the regression, as fewer would fit noise.
 TRUST_IN_REGRESSION, SAMPLES_OF_INPUT = 0.5, 10
 
-# Most pixels that are held out for early stopping: they are looked at in every round.
+# Maximum number of pixels held out for early stopping. Every round evaluates the loss on them.
 PIXELS_HELD_OUT = 100_000
 
-# Share of the columns that is held out where there are too few images, and least width for that: a narrower strip would
-# say little of what is not seen.
+# Fraction of the columns held out if there are too few images, and minimum width of such images. A narrower strip would
+# say little about unseen data.
 STRIP_HELD_OUT, NARROW = 0.15, 32
 
-# Shortest side of rectangles, and shortest edge of boxes, as long as a round can look at fewer images instead. Filters
-# of small ones mostly work on their surroundings, large ones are of few places.
+# Shortest side of rectangles, and shortest edge of boxes, as long as a round can use fewer images instead. Filtering
+# small rectangles costs too much for their surroundings; large rectangles cover few places.
 SHORTEST_SIDE, SHORTEST_EDGE = 64, 24
 
-# Draws of a round's rectangles until one has a known target: what is labelled in so few places needs whole images.
+# Maximum number of draws of a round's rectangles until one contains a known target. Sparser labels need whole images.
 MOST_DRAWS = 100
 
-# Least number of squares of an image, and bounds of their sides: small squares are spread better, large ones have
-# smaller margins in relation.
+# Minimum number of squares per image, and bounds of their sides. Small squares are spread better; large squares have
+# relatively smaller margins.
 SQUARES_OF_IMAGE, LEAST_SQUARE, LARGEST_SQUARE = 4, 4, 32
 
-# Pixels that the whitening is estimated from, and factors that the moments of leaves are: more take longer, fewer leave
-# directions whose curvature is far from one, and more iterations.
+# Number of pixels for estimating the whitening, and of factors for the moments of leaves. More take longer; with fewer,
+# curvatures differ more from 1 and training needs more iterations.
 SAMPLES_OF_WHITENING, SAMPLES_OF_MOMENTS = 50_000, 100_000
 
-# Variance, as a share of the largest, below which directions are not scaled up to variance one: they are rounding.
+# Variance, as a fraction of the largest, below which directions are rounding errors and not scaled to variance 1.
 LEAST_VARIANCE = 1e-6
 
-# Factors that are summed over at once: fewer are more calls, more do not fit into caches.
+# Number of factors in one partial sum. Fewer need more calls, more do not fit into caches.
 FACTORS_OF_PIECE = 8192
 
-# Share of the moments of all leaves in those of one leaf: with less a direction may be flat, more levels all leaves.
+# Weight of the moments of all leaves in the moments of one leaf. A smaller weight may leave flat directions, a larger
+# one removes the differences between leaves.
 COMMON_SHARE = 0.05
 
-# Length of the finite difference that measures curvature, in units of whitened weights, and fewest random signs in the
-# estimate of the mean curvature of a type. Shorter steps lose digits of float32, more signs cost evaluations.
+# Step of the finite difference that measures curvature, in units of whitened weights, and minimum number of random
+# signs in the estimate of a type's mean curvature. Shorter steps lose digits of float32, more signs cost evaluations.
 STEP_OF_CURVATURE, SIGNS_OF_CURVATURE = 0.05, 64
 
-# Fewest factors of a leaf for each weight of a value's linear model: leaves of fewer overfit.
+# Minimum number of factors in a leaf for each weight of a value's linear model. Smaller leaves overfit.
 SAMPLES_OF_WEIGHT = 10
 
-# Factors of a leaf that thresholds are quantiles of, at least. Ranks among many factors are nearly those among some of
-# them, at a tenth of the time.
+# Minimum number of factors of a leaf from which quantiles for thresholds are computed. Quantiles of a sample are nearly
+# as good as quantiles of all factors, at a tenth of the time.
 LEAST_RANKED = 2048
 
-# Tree of errors: tests to choose from, thresholds tried for each, and largest offset; most pixels of an image that it
-# is grown on, most of its leaves, and their least share of the pixels. Fewer pixels in a leaf make its deviation a
-# matter of chance.
+# Tree of held-out errors: number of tests, thresholds for each test, and largest offset; maximum number of pixels of an
+# image, maximum number of leaves, and minimum fraction of the pixels in a leaf. With fewer pixels, the deviation of a
+# leaf is unreliable.
 TESTS_OF_ERRORS, THRESHOLDS_OF_ERRORS, RADIUS_OF_ERRORS = 128, 15, 2
 PIXELS_OF_ERRORS, LEAVES_OF_ERRORS, LEAST_SHARE_OF_ERRORS = 5000, 32, 0.01
 
-# Pixels for which predictions are compared with the mean of y, and times by which their errors have to be larger for a
-# warning: where X says nothing of y, they differ by chance.
+# Number of pixels on which predictions are compared with the mean of y, and ratio of errors above which to warn. If X
+# is unrelated to y, the ratio exceeds 1 by chance.
 PIXELS_TO_CHECK, CLEARLY_WORSE = 10_000, 1.1
 
-# Values of an image for which a kernel solves both systems before it can be interrupted.
+# Maximum number of values of an image for the kernel that solves both systems in one call. A call cannot be
+# interrupted.
 VALUES_OF_ONE_CALL = 2**16
 
-# Pixels of images that are evaluated as one: calls for some thousands of pixels take as long as their work, and there
-# are still tasks for several threads.
+# Maximum number of pixels of images that are evaluated together. For some thousands of pixels the overhead of calls is
+# small, and enough tasks remain for several threads.
 PIXELS_OF_STACK = 8192
 
-# Partial sums, whatever the number of threads: more where they are short, so that no thread waits long for the other.
-# Each takes the room of a gradient.
+# Number of partial sums of gradients, independent of the number of threads. More sums balance threads better, but each
+# needs the memory of a gradient; the third constant limits the numbers in all of them.
 LEAST_GROUPS, MOST_GROUPS, NUMBERS_OF_GROUPS = 16, 64, 2**20
 
-# Values of a field up to which its covariance is computed by factorisation: at this many the inverse takes 130
+# Maximum number of values of a field whose covariance is computed by factorisation. The inverse then takes 130
 # megabytes and seconds. Larger fields are sampled, and have no exact likelihood.
 MOST_DENSE_VALUES = 4096
 
-# Fewest pixels, and fewest responses to tests, that are worth another thread.
+# Minimum number of pixels, and of responses to tests, per thread.
 PIXELS_OF_THREAD, RESPONSES_OF_THREAD = 4096, 2**15
 
-# Planes of more pixels are solved in tiles: channels and edges of this many take some hundred megabytes.
+# Maximum number of pixels of a plane that is solved at once, with some hundred megabytes of channels and edges. Larger
+# planes are solved in tiles.
 PIXELS_OF_TILES = 2**20
 
-# Most values of the mean of a tiled image that are kept in memory; more of them go to a temporary file.
+# Maximum number of values of a tiled image's mean that are kept in memory. Larger means go to a temporary file.
 VALUES_IN_MEMORY = 2**24
 
-# Pixels that are brought into the units of targets at once, as float64 takes room.
+# Number of pixels that are converted to the units of targets at once, to limit the memory for float64.
 PIXELS_IN_DOUBLES = 2**18
 
-# Precision of a known value, for values of variance one: well above that of any field with eigenvalues within the
-# bounds, and far from the limits of float32.
+# Precision of a known value, for values of variance one. It is well above the precisions of fields with eigenvalues
+# within the bounds, and far from the limits of float32.
 PRECISION_OF_KNOWN = 1e4
 
-# Standard deviation of the first Gaussian for filling gaps, ratio of the following ones, and least share of its mass
-# that must lie on known pixels: less mass takes values from farther away, more needs more Gaussians.
+# Filling of gaps: standard deviation of the first Gaussian and ratio of successive ones, and minimum fraction of its
+# mass on known pixels. A smaller fraction uses values from farther away, a larger one needs more Gaussians.
 GAP_SCALES, LEAST_MASS = (0.7, 1.6), 0.05
 
-# Most steps of conjugate gradients for a thin plate, and share of the first residual at which they end. What is far
-# from known pixels would take many more, and stays what it was filled with.
+# Maximum number of conjugate gradient steps for a thin plate, and relative residual at which they stop. Pixels far from
+# known pixels would need many more steps, and keep the values they were filled with.
 PLATE_STEPS, PLATE_TOL = 30, 1e-3
 
 # Standard deviation, in pixels, of the Gaussian that counts known pixels around a pixel.
 NEAR = 1.0
 
-# Images that a corruption is tried on, to find the channels that it leaves gaps in, and the range of the others.
+# Number of images on which a corruption is tried, to find the channels with gaps and the ranges of the others.
 IMAGES_TRIED = 8
 
-# How far values of resampled images may lie outside of 0 to 255: more would let other ranges pass for bytes.
+# Distance by which values of resampled images may lie outside of 0 to 255. With a larger distance, other ranges would
+# be mistaken for bytes.
 OVERSHOOT = 64
 
-# Values of each channel that its units and its range are estimated from, and fewest of an image.
+# Number of values of each channel for estimating its unit and range, and minimum number per image.
 VALUES_OF_CHANNEL, LEAST_VALUES_OF_IMAGE = 2**14, 64
 
-# A predicted image is far outside where all but a few, or half, of its values are beyond the range of fit by so many of
-# its widths; it has another unit where all but a few values are closer to 0 than this share of the width. Stricter
-# limits would refuse dark and bright images.
+# Limits for images in predict, as multiples of the width of the range in fit. An image is rejected if nearly all its
+# values lie outside the range by more than the first multiple, or half of them by more than the second. It has another
+# unit if nearly all values are closer to 0 than the fraction. Stricter limits would reject dark and bright images.
 WIDTHS_OUTSIDE, SHARE_OF_RANGE, QUANTILE_OF_RANGE = (1, 4), 0.01, 0.95
 
-# A field for one level of noise says so where an image seems to have so many times more or less of it. Estimates are
-# off by some percent, and by more where images are all texture; within this factor a field loses about 1 dB.
+# Ratio of an image's estimated noise to the training level above which a field for one level warns. Estimates are wrong
+# by some percent, and by more for pure texture; within this ratio a field loses about 1 dB.
 FAR_FROM_TRAINED = 2.0
 
-# Level of a channel, as a multiple of its spread, above which it is centred: float32 has 24 binary digits, and the
-# level would take more than a quarter of them. Where it may not be centred, a level above the second number is an
-# error.
+# Level of a channel, as a multiple of its spread, above which it is centred: the level would use more than a quarter of
+# the 24 binary digits of float32. If the channel must not be centred, a level above the second number is an error.
 LARGEST_LEVEL, LEVEL_LOST = 2.0**6, 2.0**20
 
-# Binary digits between usual values of a channel and one within which it keeps its unit: fourth powers, and sums of
-# these, then lie within the range of float32.
+# A channel keeps its unit if its typical values lie within this many binary digits of 1. Fourth powers, and their sums,
+# then lie within the range of float32.
 MOST_DOUBLINGS = 24
 
-# Usual values of images are brought near those of bytes, from 16 to 256, by a power of two: trees compare images with
-# what filters make of them in other units, and should find the same in images of any range. Where float32 does not hold
-# a unit, it is left for one that differs by a power of ten, as units do: numbers are then nearly the same in all.
+# Images are multiplied by a power of two so that typical values lie between 16 and 256, as for bytes. Trees compare
+# images with filter responses in other units, and should behave alike for images of any range. If float32 cannot hold a
+# unit, the unit is changed by a power of ten, as units usually differ; numbers are then nearly equal in all units.
 LEAST_DOUBLINGS, DOUBLINGS, TOP = 5, 4, 256.0
 
-# Largest values, as multiples of usual ones or in their unit, whose squares can be summed in float32.
+# Largest values, as multiples of typical values or in their unit, whose squares can be summed in float32.
 LARGEST_VALUE = 2.0**48
 
-# Share of the largest weight of a class that a class of weight 0 has in decisions: it is predicted where no other is
-# possible.
+# Weight of a class of weight 0 in decisions, as a fraction of the largest weight, so that it is predicted if no other
+# class is possible.
 LEAST_WEIGHT = 1e-12
 
-# Relative difference of sums of weights that are added in another order.
+# Relative difference between sums of weights in different orders.
 ROUNDING = 1e-6
 
-# Largest offset of tests of saved trees, in pixels: sums with rows and columns stay far from the largest integer.
+# Largest offset in tests of saved trees, in pixels, so that sums with rows and columns cannot overflow.
 LARGEST_OFFSET = 2**24

@@ -1,6 +1,6 @@
-r"""Differentiable losses of a prediction, image by image: what regression tree fields are trained for.
+r"""Differentiable losses for training regression tree fields, computed for each image.
 
-Each returns the value, smaller is better, and the derivative by the prediction.
+Each loss returns its value (smaller is better) and the derivative by the prediction.
 """
 
 from functools import partial
@@ -18,18 +18,18 @@ __all__ = ["iw_ssim", "logistic", "mae", "mse", "multinomial", "psnr", "ssim"]
 
 
 def mse(prediction: Any, target: Any) -> tuple[float, np.ndarray]:
-    r"""Mean squared error, :math:`\frac1n \sum_i (p_i - t_i)^2`.
+    r"""Return the mean squared error, :math:`\frac1n \sum_i (p_i - t_i)^2`.
 
     Parameters
     ----------
     prediction, target : array-like of one shape
-        Of one example.
+        Values of one example.
 
     Returns
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     Examples
     --------
@@ -42,26 +42,26 @@ def mse(prediction: Any, target: Any) -> tuple[float, np.ndarray]:
     return float(np.mean(difference**2)), 2 / difference.size * difference
 
 
-# Of absolute errors, in units of the prediction.
+# Smoothing of absolute errors, in units of the prediction.
 _SMOOTHING = 1e-3
 
 
 def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[float, np.ndarray]:
-    r"""Smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
+    r"""Return the smoothed mean absolute error, :math:`\frac1n \sum_i \sqrt{(p_i - t_i)^2 + \epsilon^2} - \epsilon`.
 
     Parameters
     ----------
     prediction, target : array-like of one shape
-        Of one example.
+        Values of one example.
     smoothing : float, default=1e-3
-        :math:`\epsilon`, in units of the prediction: what is much smaller counts squared. 0 is the plain error, whose
-        derivative at 0 is taken to be 0.
+        :math:`\epsilon`, in units of the prediction. Much smaller errors count nearly squared. 0 is the mean absolute
+        error, with derivative 0 at 0.
 
     Returns
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     References
     ----------
@@ -83,21 +83,21 @@ def mae(prediction: Any, target: Any, smoothing: float = _SMOOTHING) -> tuple[fl
 
 
 def psnr(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, np.ndarray]:
-    r"""Negative peak signal-to-noise ratio in decibels, :math:`10 \log_{10} (\mathrm{mse} / r^2)`.
+    r"""Return the negative peak signal-to-noise ratio in decibels, :math:`10 \log_{10} (\mathrm{mse} / r^2)`.
 
     Parameters
     ----------
     prediction, target : array-like of one shape
-        Of one example.
+        Values of one example.
     data_range : float, default=1.0
         The peak r: 255 for images of bytes.
 
     Returns
     -------
     value : float
-        -inf where nothing differs.
+        -inf if the arrays are equal.
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     Examples
     --------
@@ -112,20 +112,20 @@ def psnr(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, 
 
 
 def _decibels(error, data_range):
-    """Negative peak signal-to-noise ratio of a mean squared error, and its derivative by that."""
+    """Return the negative peak signal-to-noise ratio for a mean squared error, and its derivative by the error."""
     if error == 0:
         return -np.inf, 0.0
     return 10 * log10(error / data_range**2), 10 / log(10) / error
 
 
 def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8) -> tuple[float, np.ndarray]:
-    r"""One minus the structural similarity, averaged over all square windows inside the image, and over channels.
+    r"""Return one minus the structural similarity, averaged over all square windows in the image and over channels.
 
     .. math::
         S = \frac{(2 \mu_p \mu_t + c_1) (2 \sigma_{pt} + c_2)}
             {(\mu_p^2 + \mu_t^2 + c_1) (\sigma_p^2 + \sigma_t^2 + c_2)}, \qquad c_1 = (0.01 r)^2, \quad c_2 = (0.03 r)^2
 
-    with means and (population) variances over the pixels of a window, each pixel counted alike.
+    with means and (population) variances over the pixels of a window, without weights.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
     prediction, target = _same_shape(prediction, target)
     _require_windows(prediction, window)
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
-    # Structure does not depend on a common shift, and small numbers lose less when squared means are taken off.
+    # Structure is invariant to a common shift, and variances lose fewer digits if means are small.
     shift = target.mean()
     windows = Windows(
         prediction - shift, target - shift, partial(_means, window=window), partial(_spread, window=window)
@@ -183,17 +183,18 @@ def ssim(prediction: Any, target: Any, data_range: float = 1.0, window: int = 8)
 
 
 def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[float, np.ndarray]:
-    r"""One minus the structural similarity of Wang and Li, over scales and weighted by information.
+    r"""Return one minus the multi-scale structural similarity of Wang and Li, weighted by information.
 
     .. math::
         1 - \prod_s \Big( \frac{\sum_i w_{si} \, S_{si}}{\sum_i w_{si}} \Big)^{\beta_s}, \qquad
         w_{si} = \sum_j \log_2 \Big( 1 + \frac{(v_i + (1 + g_i^2) \nu) \, m_i \lambda_j + \nu v_i}{\nu^2} \Big)
 
-    The scales s are up to five bands of a Laplacian pyramid, S is contrast and structure (with luminance on the
-    coarsest, where all weigh alike), in Gaussian windows of 11 x 11 pixels. The information w that pixel i tells about
-    the target and the prediction is that of a Gaussian scale mixture of neighbourhoods of the target, with multipliers
-    m and eigenvalues :math:`\lambda`, of which the prediction is g times the target plus noise of variance v, both
-    perceived with noise of variance :math:`\nu = 0.4`. Images of less than 176 pixels have fewer scales.
+    The scales s are up to five bands of a Laplacian pyramid; images of less than 176 pixels have fewer scales. S is the
+    product of contrast and structure in Gaussian windows of 11 x 11 pixels. The coarsest scale also includes luminance,
+    and has equal weights. The weight w is the information that pixel i provides about target and prediction. In its
+    model, neighbourhoods of the target follow a Gaussian scale mixture with multipliers m and eigenvalues
+    :math:`\lambda`. The prediction is g times the target plus noise of variance v. Both are perceived with noise of
+    variance :math:`\nu = 0.4`.
 
     Parameters
     ----------
@@ -206,7 +207,7 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``, weights included.
+        Derivative with the shape of ``prediction``, including the dependence of the weights.
 
     Raises
     ------
@@ -241,22 +242,22 @@ def iw_ssim(prediction: Any, target: Any, data_range: float = 1.0) -> tuple[floa
 
 
 def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np.ndarray]:
-    r"""Mean logistic loss, :math:`\frac1n \sum_i w_i \log (1 + e^{-t_i p_i})`.
+    r"""Return the mean logistic loss, :math:`\frac1n \sum_i w_i \log (1 + e^{-t_i p_i})`.
 
     Parameters
     ----------
     prediction : array-like
-        Of one example.
+        Values of one example.
     target : array-like of the same shape
         Labels, each -1 or 1.
     weight : float or array-like of the same shape, default=1.0
-        The :math:`w_i`; the mean stays one over n.
+        Weights :math:`w_i`; the sum is still divided by n.
 
     Returns
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     References
     ----------
@@ -277,7 +278,7 @@ def logistic(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np
 
 
 def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float, np.ndarray]:
-    r"""Mean multinomial logistic loss, :math:`\frac1n \sum_s w_s (\log \sum_k e^{p_{sk}} - p_{s t_s})`.
+    r"""Return the mean multinomial logistic loss, :math:`\frac1n \sum_s w_s (\log \sum_k e^{p_{sk}} - p_{s t_s})`.
 
     Parameters
     ----------
@@ -286,13 +287,13 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
     target : array-like of shape (...) of int
         Labels, 0 to K - 1.
     weight : float or array-like of shape (...), default=1.0
-        The :math:`w_s`; the mean stays one over n.
+        Weights :math:`w_s`; the sum is still divided by n.
 
     Returns
     -------
     value : float
     gradient : ndarray, float64
-        Of the shape of ``prediction``.
+        Derivative with the shape of ``prediction``.
 
     References
     ----------
@@ -325,9 +326,9 @@ def multinomial(prediction: Any, target: Any, weight: Any = 1.0) -> tuple[float,
 def multinomial_of_codes(
     mean: np.ndarray, target: np.ndarray, offset: Any, scale: Any, weight: Any, ridge: float
 ) -> tuple[float, np.ndarray, float]:
-    """The multinomial loss of a field's mean, whose targets are codes: value, derivative in its unit, and this unit."""
-    # mean, target: (N, K), NaN where a code is missing; offset, scale: (K,) or one for all, of scores by the mean
-    # weight: (N,), or one for all; ridge: weight of half the mean square of the scores of a pixel
+    """Return the multinomial loss of a field's mean for codes as targets, its scaled derivative, and the scale."""
+    # mean, target: (N, K), NaN where a code is missing; scores are offset + scale * mean, (K,) or a number for all
+    # weight: (N,), or a number for all; ridge: strength of the penalty on half the squared scores of a pixel
     of_scores = [np.array(np.broadcast_to(each, mean.shape[1]), dtype=np.float64) for each in (offset, scale)]
     weight = np.ascontiguousarray(np.atleast_1d(weight), dtype=np.float64)
     slope, workspace = np.empty(mean.shape, mean.dtype), (np.empty(mean.shape[1]), np.empty(mean.shape))
@@ -337,7 +338,7 @@ def multinomial_of_codes(
 
 
 def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean squared error with a weight for each pixel."""
+    """Return the mean squared error with a weight for each pixel, and its derivative."""
     root = np.sqrt(weight)
     value, slope = mse(root * prediction, root * target)
     return value, root * slope
@@ -346,7 +347,7 @@ def weighted_mse(prediction: np.ndarray, target: np.ndarray, weight: np.ndarray)
 def multinomial_of_unit_vectors(
     prediction: np.ndarray, target: np.ndarray, weight: Any = 1.0
 ) -> tuple[float, np.ndarray]:
-    """The multinomial loss of targets that are unit vectors."""
+    """Return the multinomial loss for targets given as unit vectors, and its derivative."""
     return multinomial(prediction, target.argmax(axis=-1), np.squeeze(weight, axis=-1) if np.ndim(weight) else weight)
 
 
@@ -360,7 +361,7 @@ LOSSES: dict[str, Any] = {
     "multinomial": multinomial,
 }
 
-# Losses of predictions for codes, and losses that are sums over pixels, as functions that take a weight for each pixel.
+# Losses of predictions for codes of labels, and losses that accept a weight for each pixel (sums over pixels).
 LOSSES_OF_CODES = {"mse": mse, "logistic": logistic, "multinomial": multinomial_of_unit_vectors}
 WEIGHTED = {"mse": weighted_mse}
 WEIGHTED_OF_CODES = WEIGHTED | {"logistic": logistic, "multinomial": multinomial_of_unit_vectors}
@@ -369,15 +370,14 @@ _WITH_RANGE = ("psnr", "ssim", "iw_ssim")
 
 
 def loss_function(loss: Any, data_range: float = 1.0) -> Any:
-    """The function that a loss is named by.
+    """Return the function of a named loss.
 
     Parameters
     ----------
     loss : str or callable
         A key of ``LOSSES``, or a function of prediction and target that returns value and gradient.
     data_range : float, default=1.0
-        Range of the values, for losses that have a parameter of this name; smoothing of ``"mae"`` is a thousandth of
-        it.
+        Range of the values, for losses with this parameter. The smoothing of ``"mae"`` is a thousandth of it.
 
     Returns
     -------
@@ -404,16 +404,16 @@ def loss_function(loss: Any, data_range: float = 1.0) -> Any:
     return partial(mae, smoothing=_SMOOTHING * data_range) if loss == "mae" else LOSSES[loss]
 
 
-# Standard deviation of y that losses are computed in, up to a factor of four: that of photographs in bytes, 32 to 128.
-# Where trees are split goes by projected gradients, which depend on the unit of the loss.
+# Losses are computed in units in which y has a standard deviation of 32 to 128, as photographs in bytes. A fixed unit
+# is needed since splits are chosen by projected gradients, which depend on the unit of the loss.
 _DEVIATION_DOUBLINGS, _LARGEST_DEVIATION = 6, 128.0
 
-# Standard deviations of y between which float32 holds derivatives of a function that is given as loss.
+# Range of the standard deviation of y in which float32 can represent derivatives of a loss given as a callable.
 _LEAST_OF_FUNCTIONS, _LARGEST_OF_FUNCTIONS = 1e-12, 1e12
 
 
 def unit_for_loss(loss: Any, deviation: float) -> float:
-    """What values of y of a standard deviation are multiplied by before a loss is computed."""
+    """Return the factor by which y with a standard deviation is multiplied before a loss is computed."""
     if callable(loss):
         if not _LEAST_OF_FUNCTIONS < deviation < _LARGEST_OF_FUNCTIONS:
             raise ValueError(
@@ -427,38 +427,38 @@ def unit_for_loss(loss: Any, deviation: float) -> float:
 
 
 def degree_of_loss(loss: Any) -> int:
-    """Power of the unit of values that a loss grows with, by its name."""
+    """Return the power of the unit of y to which a named loss is proportional."""
     return {"mse": 2, "mae": 1}.get(loss, 0) if isinstance(loss, str) else 0
 
 
 def unit_of_loss(loss: Any, scale: float, data_range: float) -> float:
-    """Unit of a loss, by its name, where the values have a standard deviation: it grows with that as the loss does."""
+    """Return the unit of a named loss for values of standard deviation ``scale``, which grows as the loss does."""
     if loss == "mse":
         return scale**2
-    # Errors that are small beside the smoothing count squared.
+    # Errors that are small compared with the smoothing count squared.
     return scale**2 / np.hypot(scale, _SMOOTHING * data_range) if loss == "mae" else 1.0
 
 
 def of_mean_square(loss: Any, data_range: float = 1.0) -> "OfMeanSquare | None":
-    """The value and derivative of a named loss as a function of the mean squared error, None if it is not one."""
+    """Return a named loss as a function of the mean squared error, or None if it is no such function."""
     if not isinstance(loss, str):
         return None
     return OfMeanSquare(loss == "psnr", data_range) if loss in ("mse", "psnr") else None
 
 
 class OfMeanSquare(NamedTuple):
-    """A loss that is the mean squared error, or 10 log10 of it."""
+    """Loss that is the mean squared error or its value in decibels."""
 
     in_decibels: bool
     data_range: float
 
     def __call__(self, error: float) -> tuple[float, float]:
-        """Value, and derivative by the mean squared error."""
+        """Return the value and the derivative by the mean squared error."""
         return _decibels(error, self.data_range) if self.in_decibels else (error, 1.0)
 
 
 def _means(image, window):
-    """Mean of each window that lies in the image, (H - window + 1, W - window + 1, ...)."""
+    """Return the mean of each window inside the image, (H - window + 1, W - window + 1, ...)."""
     for axis in (0, 1):
         sums = np.cumsum(np.insert(image, 0, 0.0, axis=axis), axis=axis)
         n = sums.shape[axis]
@@ -467,13 +467,13 @@ def _means(image, window):
 
 
 def _spread(values, window):
-    """The adjoint of :func:`_means`: each pixel gets the share of all windows it lies in."""
+    """Return the adjoint of :func:`_means`, which distributes each window's value over its pixels."""
     padding = [(window - 1, window - 1)] * 2 + [(0, 0)] * (values.ndim - 2)
     return _means(np.pad(values, padding), window)
 
 
 def _require_windows(prediction, window):
-    """Raise ValueError unless a prediction is an image that some window lies in."""
+    """Raise ValueError unless a prediction is an image at least as large as a window."""
     if prediction.ndim not in (2, 3) or min(prediction.shape[:2]) < window or window < 1:
         raise ValueError(
             f"prediction must be an image of at least {window} x {window} pixels, the window, got shape "

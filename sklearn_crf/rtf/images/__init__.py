@@ -1,1 +1,1 @@
-"""Images that fields are given: how they are read, what is missing, and what corrupts and degrades them."""
+"""Images as input of fields: reading, missing pixels, corruptions and degradations."""

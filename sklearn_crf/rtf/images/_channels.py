@@ -1,4 +1,4 @@
-"""Channels of images: their units and range, missing pixels, responses of filters, and colours restored one by one."""
+"""Channels of images: units and ranges, missing pixels, filter responses, and separate restoration of colours."""
 
 from copy import copy
 from itertools import combinations
@@ -12,25 +12,25 @@ from sklearn_crf.rtf import _tuning as tuned
 
 
 class ChannelUnits(NamedTuple):
-    """``z = (x - centre) * scale`` of each channel of X, which is what a field sees."""
+    """Conversion of each channel of X to the units of a field, ``z = (x - centre) * scale``."""
 
     centre: np.ndarray  # (C,)
     scale: np.ndarray  # (C,)
 
     @classmethod
     def of(cls, attributes, n_channels):
-        """Those of a fitted estimator, as a dict of its attributes; models of older versions have none."""
+        """Return the units from the fitted attributes of an estimator, or the identity if these have no units."""
         of_user = {"channel_centre_": np.zeros(n_channels), "channel_scale_": np.ones(n_channels)}
         found = of_user | attributes
         return cls(found["channel_centre_"], found["channel_scale_"])
 
     @property
     def are_of_user(self):
-        """Whether X is seen as it is."""
+        """Whether the field uses X in the units of the user."""
         return not self.centre.any() and bool(np.all(self.scale == 1))
 
     def seen(self, image):
-        """An image of X as float32 in these units; NaN stays."""
+        """Convert an image of X to these units, as float32. NaN is kept."""
         # image: (..., C)
         if self.are_of_user:
             return np.asarray(image, dtype=np.float32)
@@ -42,32 +42,32 @@ class ChannelUnits(NamedTuple):
             return (centred * self.scale[:n_channels]).astype(np.float32)
 
     def given(self, plane):
-        """The inverse of :meth:`seen` for the first channels of a plane."""
+        """Convert the first channels of a plane back to the units of the user, the inverse of :meth:`seen`."""
         if self.are_of_user or not plane.shape[-1]:
             return plane
         n_channels = plane.shape[-1]
         return plane / self.scale[:n_channels] + self.centre[:n_channels]
 
     def shift(self, gain):
-        """What a linear map that multiplies constants by a gain has to be shifted by in these units."""
+        """Return the shift to add, in these units, to a linear map that multiplies constants by ``gain``."""
         return (gain - 1) * self.centre * self.scale
 
     def of_targets(self, mean, scale):
-        """Mean (D,) and scale of values of y in the units of the first D channels."""
+        """Convert the mean (D,) and scale of y to the units of the first D channels."""
         centre, unit = np.zeros(len(mean)), np.ones(len(mean))
         centre[: len(self.centre)], unit[: len(self.scale)] = self.centre[: len(mean)], self.scale[: len(mean)]
         return (mean - centre) * unit, scale * float(self.scale[0])
 
 
 class InputSample(NamedTuple):
-    """Some values of each channel of X, in the units of the user."""
+    """Sample of the values of each channel of X, in the units of the user."""
 
     values: np.ndarray  # (n, C) float64, NaN where missing
     dtype: str
 
     @classmethod
     def of(cls, images):
-        """Values of some pixels of images, (..., C) each; none where these hold no numbers."""
+        """Return values of some pixels of images (..., C), or an empty sample if they contain no numbers."""
         if not len(images) or not np.size(images[0]):
             return cls(np.zeros((0, 0)), "")
         dtype = np.asarray(images[0]).dtype
@@ -76,7 +76,7 @@ class InputSample(NamedTuple):
         parts = []
         for image in map(np.asarray, chosen):
             pixels = image.reshape(-1, image.shape[-1]) if image.ndim else image.reshape(1, 1)
-            # An odd step does not stay in some columns.
+            # An odd step visits all columns, for most widths.
             step = -(-len(pixels) // most) | 1
             parts.append(pixels[::step] if len(pixels) > most else pixels)
         if any(part.dtype.kind not in "biuf" or part.shape[1] != parts[0].shape[1] for part in parts):
@@ -86,18 +86,18 @@ class InputSample(NamedTuple):
 
     @classmethod
     def joined(cls, parts):
-        """The values of several parts."""
+        """Return the values of several parts."""
         return cls(np.concatenate([part.values for part in parts]), parts[0].dtype)
 
     @property
     def kind(self):
-        """float32, or float64 if float32 does not hold the images."""
+        """Data type for the images: float32, or float64 if float32 cannot represent them."""
         units = ChannelUnits.of(self.attributes(), self.values.shape[1])
         return np.float32 if units.are_of_user else np.float64
 
     def attributes(self, is_image=False, is_centred=True):
-        """Fitted attributes: units, range and type of the channels."""
-        # is_image: whether values are brought near those of bytes; is_centred: whether channels may be shifted
+        """Return fitted attributes: units, range and data type of the channels."""
+        # is_image: whether to scale values near the range of bytes; is_centred: whether channels may be shifted
         n_channels = self.values.shape[1]
         columns = [_described(column[~np.isnan(column)]) for column in self.values.T]
         level, reach, low, high = np.array(columns).reshape(n_channels, 4).T
@@ -122,7 +122,7 @@ class InputSample(NamedTuple):
 
 
 def _described(values):
-    """Median, usual distance from it, and range without the outermost values."""
+    """Return the median, the typical distance from it, and the range without the outermost values."""
     if not len(values):
         return 0.0, 0.0, 0.0, 0.0
     level = np.median(values)
@@ -136,18 +136,18 @@ def _described(values):
 
 
 def is_held(size):
-    """Whether float32 holds values of a size, and their powers."""
+    """Return whether float32 can represent values of a size and their powers."""
     return np.abs(np.frexp(size)[1]) <= tuned.MOST_DOUBLINGS
 
 
 def decimal_unit(size, top):
-    """Power of ten that brings values of a size to at most ``top``, and above a tenth of it."""
+    """Return the power of ten that scales values of a size to at most ``top`` and more than a tenth of it."""
     return 10.0 ** np.floor(np.log10(top) - np.log10(size))
 
 
 def _scales(size, is_image):
-    """Factors that bring channels of usual values of a size into range: one for all if one will do."""
-    # size: (C,), 0 where nothing is known
+    """Return factors that scale channels into the supported range: a common factor if possible."""
+    # size: (C,), typical magnitude of each channel, 0 if unknown
     known = size > 0
     size = np.where(known, size, 1.0)
     if not known.any() or (is_held(size).all() and not is_image):
@@ -164,7 +164,7 @@ def _scales(size, is_image):
 
 
 def require_held(plane, name):
-    """Raise if a plane of X holds values that float32 cannot add the squares of."""
+    """Raise ValueError if a plane of X has values whose squares float32 cannot sum."""
     largest = max(-float(plane.min(initial=0.0)), float(plane.max(initial=0.0)))
     if largest > tuned.LARGEST_VALUE:
         channel = np.argmax(np.abs(plane)) % plane.shape[-1]
@@ -175,7 +175,7 @@ def require_held(plane, name):
 
 
 def require_range(attributes, sample):
-    """Raise if all channels of X that vary have another unit, or lie far outside of the range that they had in fit."""
+    """Raise ValueError if all varying channels of X have another unit than in fit, or lie far outside its range."""
     seen = attributes.get("channel_range_")
     if seen is None or not len(sample.values):
         return
@@ -202,7 +202,7 @@ def require_range(attributes, sample):
 
 
 def missing_values(image):
-    """Mask (..., C) of the NaN of an image or volume, None if there is no NaN."""
+    """Return the mask (..., C) of NaN in an image or volume, or None if there is no NaN."""
     image = np.asarray(image)
     if image.dtype.kind != "f":
         return None
@@ -211,8 +211,8 @@ def missing_values(image):
 
 
 def without_gaps(image):
-    """The image with missing values replaced by a thin plate through the known values."""
-    # image: (H, W, C) or (D, H, W, C); returns the same
+    """Return the image with missing values replaced by a thin plate through the known values."""
+    # image: (H, W, C) or (D, H, W, C)
     image = np.asarray(image)
     is_known = ~np.isnan(image)
     out = np.where(is_known, image, 0).astype(np.float32)
@@ -224,7 +224,7 @@ def without_gaps(image):
 
 
 def _fill(plane, gaps):
-    # Small numbers keep more digits.
+    # Values with their mean subtracted keep more digits in float32.
     level = plane[~gaps].mean(dtype=np.float64)
     values = _spread_into(np.where(gaps, 0, plane - level).astype(np.float32), gaps)
     _bend(values, gaps)
@@ -232,8 +232,8 @@ def _fill(plane, gaps):
 
 
 def _spread_into(values, gaps):
-    """Values with gaps filled by Gaussian means of the known values around them, wider and wider."""
-    # values: (H, W) or (D, H, W), 0 in gaps; gaps: the same
+    """Return the values with gaps filled by Gaussian means of surrounding known values, with increasing widths."""
+    # values: (H, W) or (D, H, W), 0 in gaps; gaps: mask of the same shape
     known, weight, left = values.copy(), (~gaps).astype(np.float32), gaps.copy()
     scale = tuned.GAP_SCALES[0]
     while left.any() and scale < 2 * max(values.shape):
@@ -246,8 +246,8 @@ def _spread_into(values, gaps):
 
 
 def _bend(values, gaps):
-    r"""Make the values in gaps, in place, those of least :math:`\int \sum_{ab} f_{ab}^2` over pairs of axes."""
-    # values: (H, W) or (D, H, W); gaps: the same
+    r"""Minimise :math:`\int \sum_{ab} f_{ab}^2`, over pairs of axes, by the values in gaps, in place."""
+    # values: (H, W) or (D, H, W); gaps: mask of the same shape
     residual = np.where(gaps, -_plate_gradient(values), 0)
     direction, square = residual.copy(), _square(residual)
     least = tuned.PLATE_TOL**2 * square
@@ -267,7 +267,7 @@ def _square(values):
 
 
 def _plate_gradient(values):
-    """Half of the derivative of the bending energy."""
+    """Return half of the derivative of the bending energy."""
     out = np.zeros_like(values)
     for axis in range(values.ndim):
         plane, own = np.moveaxis(values, axis, 0), np.moveaxis(out, axis, 0)
@@ -286,7 +286,7 @@ def _plate_gradient(values):
 
 
 def with_masks(plane, missing, channels):
-    """The plane without gaps, and for some channels: 1 where the channel was known; share of known pixels around."""
+    """Append to a filled plane, for some channels, the mask of known pixels and their local fraction."""
     # plane: (..., C) and missing: (..., C) of an image or volume; returns (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], len(channels)), dtype=np.float32)
     if missing is not None:
@@ -296,12 +296,12 @@ def with_masks(plane, missing, channels):
 
 
 def n_masks(missing):
-    """Number of channels that tell where channels are missing."""
+    """Return the number of channels that describe missing pixels."""
     return 2 * len(missing)
 
 
 def known_values(plane, missing, n_values):
-    """Mask (..., D) of the values that a plane with masks was given, for the first D channels."""
+    """Return the mask (..., D) of known values in the first D channels of a plane with masks."""
     # plane: (..., C + 2 n)
     known = np.ones((*plane.shape[:-1], n_values), dtype=bool)
     first = plane.shape[-1] - n_masks(missing)
@@ -312,7 +312,7 @@ def known_values(plane, missing, n_values):
 
 
 def are_kept(planes, targets, missing, units):
-    """Whether what is known of the first channels of X is the target itself, as where pixels were only removed."""
+    """Return whether known values in the first channels of X equal the targets, as if pixels were only removed."""
     # planes: list of (..., C + 2 n); targets: list of (N, D), not scaled; units: of the channels of X
     for plane, target in zip(planes, targets, strict=False):
         n_values = target.shape[1]
@@ -325,12 +325,12 @@ def are_kept(planes, targets, missing, units):
     return True
 
 
-# Lengths of a last axis that is more likely of colours than of columns.
+# Lengths of a last axis that more likely holds colours than columns.
 COLOURS = 3, 4
 
 
 def of_clean_images(X):
-    """Clean images with an axis of channels as input and target, and whether they are grey and had none."""
+    """Return clean images as input (with an axis of channels) and as target, and whether they are grey without it."""
     # X: (n, H, W)
     require_several(X)
     images = [np.asarray(x) for x in X]
@@ -351,12 +351,12 @@ def _is_stack(X):
 
 
 def in_layout_of(X, images):
-    """Images as one array if X is one, else as an array of objects."""
+    """Return images as one array if X is an array, else as an array of objects."""
     return np.stack(images) if _is_stack(X) else object_array(images)
 
 
 def require_several(X):
-    """Raise if X is or may be one image."""
+    """Raise ValueError if X is, or may be, a single image."""
     shape: tuple = X.shape if _is_stack(X) else ()
     if len(shape) == 2:
         raise ValueError(f"X of shape {shape} is one image: pass X[np.newaxis].")
@@ -369,14 +369,14 @@ def require_several(X):
 
 
 class Channels(NamedTuple):
-    """Images as a field of one channel takes them: with an axis of channels, and colours as images of their own."""
+    """Images in the form that a field of one channel requires, with each colour as a separate image."""
 
     X: object
-    n_colours: Any  # list: of each image, 0 where it has no axis of channels; None if no image has several
+    n_colours: Any  # list: number of colours of each image, 0 without an axis of channels; None if no image has several
 
     @classmethod
     def of(cls, X, n_features):
-        """Read what is given to a field of n features that was trained on grey images without an axis of channels."""
+        """Read images for a field of n features that was trained on grey images without an axis of channels."""
         require_several(X)
         if _is_stack(X) and X.ndim == 3:
             return cls(X[..., None], None)
@@ -389,14 +389,14 @@ class Channels(NamedTuple):
         return cls(_apart(images), n_colours)
 
     def of_images(self, values):
-        """Values of each image, for each of its colours."""
+        """Repeat the value of each image for each of its colours."""
         if not isinstance(values, list | tuple):
             return values
         return [value for value, n in zip(values, self.n_colours, strict=True) for _ in range(max(n, 1))]
 
     def predicted(self, predict, X, return_std, evidence, of_images):
-        """Predictions of colour images by the function of a field of grey ones, colour by colour."""
-        # of_images: degradations or levels of noise, one for each image
+        """Predict colour images by the prediction function of a field for grey images, colour by colour."""
+        # of_images: degradation or noise level of each image
         known = None if evidence is None else [own[..., 0] for own in Channels.of(evidence, 1).X]
         found = predict(self.X, return_std, known, self.of_images(of_images))
         if return_std:
@@ -404,7 +404,7 @@ class Channels(NamedTuple):
         return self.together(found, X)
 
     def together(self, values, X):
-        """Values (H, W) of each colour as those of the images of X."""
+        """Combine values (H, W) of single colours into images with the layout of X."""
         found, first = [], 0
         for n in self.n_colours:
             own = values[first : first + max(n, 1)]
@@ -414,14 +414,14 @@ class Channels(NamedTuple):
 
 
 def _apart(images):
-    """Images (H, W, 1) of the colours of images."""
+    """Return each colour of the images as an image (H, W, 1)."""
     return object_array(
         [plane[..., None] for x in images for plane in (np.moveaxis(x, 2, 0) if x.ndim == 3 else x[None])]
     )
 
 
 def require_channels(X, n_features, lattice_ndim):
-    """Raise if X is of colours, and the field was fitted to images of one channel."""
+    """Raise ValueError if X has colours but the field was fitted to images with one channel."""
     if lattice_ndim != 2 or n_features != 1 or len(X) == 0:
         return
     shape = np.shape(X[0])
@@ -433,8 +433,8 @@ def require_channels(X, n_features, lattice_ndim):
 
 
 def filtered(filter_bank, features, n_jobs):
-    """Responses to a fitted bank, followed by the channels that it was not fitted to."""
-    # features: list of (H, W, F), or of volumes (D, H, W, F), whose slices are filtered; returns list of (H, W, B)
+    """Return the responses to a fitted filter bank, followed by the channels that it was not fitted to."""
+    # features: list of (H, W, F), or of volumes (D, H, W, F), filtered slice by slice; returns list of (H, W, B)
     # A copy, since tiles on several threads share the bank.
     own, n = copy(filter_bank).set_params(n_jobs=n_jobs), filter_bank.n_channels_
     slices = [plane[..., :n] for volume in features for plane in slices_of(volume)]
@@ -447,5 +447,5 @@ def filtered(filter_bank, features, n_jobs):
 
 
 def slices_of(plane):
-    """The slices (H, W, F) of a volume; a plane is its own."""
+    """Return the slices (H, W, F) of a volume; a plane is its own single slice."""
     return [plane] if plane.ndim == 3 else list(plane)

@@ -1,4 +1,4 @@
-"""Corruptions of clean images that training draws again in every round."""
+"""Random corruptions of clean images, which training draws anew in every round."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
@@ -18,7 +18,7 @@ from sklearn_crf.rtf.images._channels import InputSample, missing_values, with_m
 
 @dataclass(eq=False, repr=False)
 class _Range(Options):
-    """A number, or the bounds of one that is drawn uniformly for every image."""
+    """Parameter of a corruption: a number, or bounds between which it is drawn uniformly for every image."""
 
     _least: ClassVar[float] = 0.0
     _largest: ClassVar[float] = np.inf
@@ -28,7 +28,7 @@ class _Range(Options):
     high: float | None = None
 
     def check(self) -> None:
-        """Raise InvalidParameterError if the bounds are not valid."""
+        """Raise InvalidParameterError if the bounds are invalid."""
         low: Any = self.low
         high: Any = self.low if self.high is None else self.high
         for name, value in (("low", low), ("high", high)):
@@ -47,7 +47,7 @@ class _Range(Options):
 
 @dataclass(eq=False, repr=False)
 class GaussianNoise(_Range):
-    r"""White noise, :math:`x + \sigma \epsilon` with :math:`\epsilon \sim N(0, 1)`, not clipped.
+    r"""Additive white noise, :math:`x + \sigma \epsilon` with :math:`\epsilon \sim N(0, 1)`, not clipped.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class GaussianNoise(_Range):
     high : float or None, default=None
         If given, :math:`\sigma` is drawn uniformly between ``low`` and ``high`` for every image.
     level_channel : bool, default=False
-        Whether :math:`\sigma` is appended as a channel, so that one field learns to restore images of a known noise
-        level. Predictions then need that channel too.
+        Whether to append :math:`\sigma` as a channel, so that a single field learns to restore images of any known
+        noise level. Images for prediction then need this channel too.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class GaussianNoise(_Range):
     level_channel: bool = False
 
     def check(self) -> None:
-        """Raise InvalidParameterError for the first parameter that is not valid."""
+        """Raise InvalidParameterError for the first invalid parameter."""
         super().check()
         if not isinstance(self.level_channel, bool | np.bool_):
             raise InvalidParameterError(
@@ -80,7 +80,7 @@ class GaussianNoise(_Range):
             )
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The image with noise.
+        """Return the image with noise.
 
         Parameters
         ----------
@@ -90,27 +90,27 @@ class GaussianNoise(_Range):
         Returns
         -------
         ndarray of the same shape, float32
-            With a channel more if ``level_channel`` is set.
+            Noisy image, with one more channel if ``level_channel`` is set.
         """
         image = np.asarray(image, dtype=np.float32)
         sigma = np.float32(self._drawn(rng))
         noisy = image + sigma * rng.standard_normal(image.shape, dtype=np.float32)
         if not self.level_channel:
             return noisy
-        # Images of two axes have no axis of channels.
+        # Images with two axes have no axis of channels.
         noisy = noisy[..., None] if noisy.ndim == 2 else noisy
         return np.concatenate([noisy, np.full((*noisy.shape[:-1], 1), sigma)], axis=-1)
 
 
 class MissingPixels(_Range):
-    """Missing pixels (NaN), to train fields that fill gaps.
+    """Random missing pixels (NaN), for training fields that fill gaps.
 
     Parameters
     ----------
     low : float
-        Share of the pixels, from 0 to 1.
+        Fraction of missing pixels, from 0 to 1.
     high : float or None, default=None
-        If given, the share is drawn uniformly between ``low`` and ``high`` for every image.
+        If given, the fraction is drawn uniformly between ``low`` and ``high`` for every image.
 
     Examples
     --------
@@ -124,7 +124,7 @@ class MissingPixels(_Range):
     _least, _largest, _example = 0.0, 1.0, 0.5
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The image with NaN in all channels of the missing pixels.
+        """Return the image with NaN in all channels of the missing pixels.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class MissingPixels(_Range):
         return image
 
 
-# Quantisation of luminance and chrominance, Tables K.1 and K.2 of ITU-T T.81.
+# Quantisation tables for luminance and chrominance, Tables K.1 and K.2 of ITU-T T.81.
 _LUMINANCE = """
 16 11 10 16 24 40 51 61  12 12 14 19 26 58 60 55  14 13 16 24 40 57 69 56  14 17 22 29 51 87 80 62
 18 22 37 56 68 109 103 77  24 35 55 64 81 104 113 92  49 64 78 87 103 121 120 101  72 92 95 98 112 100 103 99
@@ -153,13 +153,13 @@ _YCC = np.array([[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.41
 
 
 class JPEG(_Range):
-    r"""Baseline JPEG compression of images with values from 0 to 255, colours without subsampling.
+    r"""Baseline JPEG compression of images with values from 0 to 255, without chroma subsampling.
 
     .. math::
         \hat c = q \, \mathrm{round}(c / q)
 
-    for each coefficient c of the cosine transform of 8 x 8 blocks, with the tables q of the standard's annex K scaled
-    by quality as in libjpeg. The result is rounded and clipped to 0 to 255.
+    for each coefficient c of the cosine transform of 8 x 8 blocks. The tables q of annex K of the standard are scaled
+    by the quality as in libjpeg. The result is rounded and clipped to 0 to 255.
 
     Parameters
     ----------
@@ -184,12 +184,12 @@ class JPEG(_Range):
     _least, _largest, _example = 1.0, 100.0, 50
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The image after compression.
+        """Return the image after compression.
 
         Parameters
         ----------
         image : ndarray of shape (H, W) or (H, W, C)
-            Grey for one channel, RGB for three; others are compressed as grey, each by itself.
+            Grey image for one channel, RGB for three. For other numbers, each channel is compressed as a grey image.
         rng : numpy.random.Generator
 
         Returns
@@ -221,16 +221,16 @@ def _quantised(plane, table):
     coefficients = scipy.fft.dctn(blocks, axes=(1, 3), norm="ortho")
     table = table[:, None, :]
     blocks = scipy.fft.idctn(table * np.rint(coefficients / table), axes=(1, 3), norm="ortho")
-    # Decoders give back whole numbers.
+    # Decoders return integers.
     return np.clip(np.rint(blocks.reshape(rows, columns)[:height, :width] + 128), 0, 255)
 
 
 def corrupted_image(corruption, image, rng, kind):
-    """A clean image made worse."""
-    # image: as the corruption takes it; kind: float64 where float32 does not hold it
+    """Corrupt a clean image."""
+    # image: in the form that the corruption expects; kind: data type, float64 if float32 cannot represent the image
     if kind == np.float32 or not isinstance(corruption, GaussianNoise | MissingPixels):
         return np.asarray(corruption(image.copy(), rng), dtype=kind)
-    # These two return float32: they work on zeros, in a unit near the range of the image.
+    # Both corruptions return float32: apply them to zeros, in a unit near the range of the image.
     unit = np.ldexp(1.0, np.frexp(np.ptp(image))[1])
     if isinstance(corruption, MissingPixels):
         return image + corruption(np.zeros(image.shape), rng)
@@ -244,7 +244,7 @@ def corrupted_image(corruption, image, rng, kind):
 
 
 def require_noise_within(given, low, high, sample):
-    """Raise if noise is stronger than the whole range of the images."""
+    """Raise ValueError if the noise level is larger than the range of the images."""
     least, largest = np.nanmin(sample.values, initial=np.inf), np.nanmax(sample.values, initial=-np.inf)
     level = low if high is None else (low + high) / 2
     if 0 < largest - least < level:
@@ -255,13 +255,13 @@ def require_noise_within(given, low, high, sample):
 
 
 def one_level(corruption):
-    """Return the level of noise of a corruption that has one, else None."""
+    """Return the noise level of a corruption with a single level, else None."""
     is_noise = isinstance(corruption, GaussianNoise) and not corruption.level_channel
     return corruption.low if is_noise and corruption.low > 0 and corruption.high in (None, corruption.low) else None
 
 
 def level_of_noise(corruption):
-    """Return the one level of noise that a field was trained for."""
+    """Return the single noise level that a field was trained for, or raise ValueError."""
     level = one_level(corruption)
     if level is None:
         raise ValueError(
@@ -272,7 +272,7 @@ def level_of_noise(corruption):
 
 
 def warn_of_other_noise(corruption, X):
-    """Warn where the noise of an image is far from the one level that a field was trained for."""
+    """Warn if the noise of an image is far from the single level that a field was trained for."""
     trained = one_level(corruption)
     for x in X[: tuned.IMAGES_TRIED] if trained is not None else ():
         level = _noise_of(x)
@@ -299,7 +299,7 @@ def _noise_of(x):
 
 
 def levels_of_images(noise, X, least):
-    """Levels of noise of images, as given or estimated, at least ``least``."""
+    """Return the noise level of each image, given or estimated, at least ``least``."""
     if isinstance(noise, str) and noise == "auto":
         return [max(_noise_of(x), least) for x in X]
     levels = np.asarray(noise)
@@ -309,7 +309,7 @@ def levels_of_images(noise, X, least):
 
 
 def require_units(corruption, sample):
-    """Raise if a corruption is for images of another range."""
+    """Raise ValueError if a corruption is meant for images with another range of values."""
     if isinstance(corruption, GaussianNoise):
         require_noise_within(f"corruption={corruption!r}", corruption.low, corruption.high, sample)
     if isinstance(corruption, JPEG) and len(sample.values):
@@ -322,20 +322,20 @@ def require_units(corruption, sample):
 
 
 class DrawnAnew(NamedTuple):
-    """Inputs of fields that are made worse in every round, and what is known of them."""
+    """Inputs that are corrupted or degraded anew in every round, with a description of their channels."""
 
-    make: Callable | None  # ``make(plane, degradation, rng)`` of a clean plane; None where nothing is drawn
-    planes: Any  # Planes, described as the inputs are
-    missing: tuple  # channels of inputs that have gaps
-    tried: list  # some inputs
+    make: Callable | None  # ``make(plane, degradation, rng)`` returns an input; None if X is used as it is
+    planes: Any  # Planes, with the description of the inputs' channels
+    missing: tuple  # channels of inputs with gaps
+    tried: list  # examples of inputs
 
     @classmethod
     def of(cls, planes, draw, describe, choices=None, missing=None):
-        """Try what is drawn, and prepare it for fields."""
+        """Draw some inputs to describe their channels; return a function that draws and prepares inputs."""
         # planes: Planes of clean images in the units of the user
-        # draw: from a plane, its degradation and random numbers to the input in these units
-        # describe: from a sample of the inputs to what describes their channels, and the units that fields see
-        # choices: degradations of each image to draw from; missing: channels with gaps, where they are known
+        # draw: function of a plane, its degradation and a Generator; returns the input in these units
+        # describe: function of a sample of the inputs; returns attributes of their channels, and units of the field
+        # choices: degradations to draw from, for each image; missing: channels with gaps, None if unknown
         some = planes.features[: tuned.IMAGES_TRIED]
         first = [None if choices is None else choices[i][0] for i in range(len(some))]
         tried = [draw(x, own, np.random.default_rng(i)) for i, (x, own) in enumerate(zip(some, first, strict=True))]
@@ -355,8 +355,8 @@ class DrawnAnew(NamedTuple):
 
 
 def corrupting(corruption, planes, is_grey):
-    """A function (plane, degradation, rng) that makes clean planes worse by a corruption alone."""
-    # is_grey: the corruption is given images without an axis of channels
+    """Return a function ``(plane, degradation, rng)`` that corrupts clean planes."""
+    # is_grey: whether the corruption receives images without an axis of channels
     if planes.encoded.lattice_ndim < 2 or planes.missing:
         raise ValueError("corruption needs images without missing pixels as X.")
     require_units(corruption, planes.sample)

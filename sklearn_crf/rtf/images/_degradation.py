@@ -1,4 +1,4 @@
-"""Known linear degradations of images, whose likelihood is part of a field: blur, downsampling, missing pixels."""
+"""Known linear degradations whose likelihood becomes part of a field: blur, downsampling, missing pixels."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -19,22 +19,22 @@ from sklearn_crf.rtf.images._corruption import GaussianNoise, require_noise_with
 
 
 class Degradation(Options):
-    """Base of the degradations of a known kind: ``K`` of :math:`x = K y + n`."""
+    """Base class of known linear degradations, :math:`x = K y + n` with noise n."""
 
     _parameter_constraints: ClassVar[dict] = {"noise": [Interval(Real, 0, None, closed="neither")]}
 
     @property
     def step(self) -> int:
-        """Sides of images and of their parts are multiples of this."""
+        """Number that the sides of images and of their parts must be multiples of."""
         return 1
 
     @property
     def gain(self) -> float:
-        """What becomes of an image of ones, away from its border."""
+        """Factor by which the degradation multiplies constant images, away from the border."""
         return 1.0
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """The degraded image, with noise.
+        """Degrade an image and add noise.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class Degradation(Options):
         return found[..., 0] if image.ndim == 2 else found
 
     def lifted(self, observed: np.ndarray) -> np.ndarray:
-        """The observation on the lattice of the image.
+        """Interpolate an observation to the lattice of the image.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Degradation(Options):
         return observed
 
     def observed(self, plane: np.ndarray) -> np.ndarray:
-        """The observation that was lifted to a plane.
+        """Return the observation from which a plane was interpolated, the inverse of :meth:`lifted`.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class Degradation(Options):
         return plane
 
     def transform(self, shape: tuple[int, int]) -> Any:
-        """K of images of a shape.
+        """Return the linear map K for images of a shape.
 
         Parameters
         ----------
@@ -88,25 +88,25 @@ class Degradation(Options):
         Returns
         -------
         callable
-            From an image to its observation, with the methods ``masked``, ``adjoint`` and ``squares``.
+            Function of an image that returns its observation, with methods ``masked``, ``adjoint`` and ``squares``.
         """
         raise NotImplementedError(type(self).__name__)
 
 
 @dataclass(eq=False, repr=False)
 class Blur(Degradation):
-    r"""Convolution with a known kernel, and white noise.
+    r"""Convolution with a known kernel, plus white noise.
 
     .. math::
         x_i = \sum_a k_a \, y_{i - a + c} + \sigma \epsilon_i, \qquad \epsilon_i \sim N(0, 1)
 
-    with the kernel's middle c, as in :func:`scipy.ndimage.convolve`. Calling the object on an image repeats the pixels
-    at its border; a field trusts the observations only where the kernel lies within the image.
+    with the centre c of the kernel, as in :func:`scipy.ndimage.convolve`. Calling the object on an image repeats the
+    pixels at its border. Fields only use observations for which the kernel lies inside the image.
 
     Parameters
     ----------
     kernel : array-like of shape (h, w)
-        Usually of sum 1.
+        Kernel, usually with sum 1.
     noise : float
         Standard deviation :math:`\sigma`, in units of the image.
 
@@ -137,7 +137,7 @@ class Blur(Degradation):
         return float(np.sum(self.kernel))
 
     def check(self) -> None:
-        """Raise InvalidParameterError for the first parameter that is not valid."""
+        """Raise InvalidParameterError for the first invalid parameter."""
         super().check()
         kernel = as_array(self.kernel, "kernel")
         if kernel.ndim != 2 or kernel.dtype.kind not in "iuf" or not np.isfinite(kernel).all() or not kernel.any():
@@ -158,7 +158,7 @@ class Blur(Degradation):
 
 @dataclass(eq=False, repr=False)
 class Downsampling(Degradation):
-    r"""Means of squares of pixels, and white noise: the inverse task is super-resolution.
+    r"""Averages over squares of pixels, plus white noise; the inverse task is super-resolution.
 
     .. math::
         x_{ij} = \frac{1}{f^2} \sum_{a, b < f} y_{f i + a, \, f j + b} + \sigma \epsilon_{ij}
@@ -166,7 +166,7 @@ class Downsampling(Degradation):
     Parameters
     ----------
     factor : int
-        Side f of a square, by which height and width are divided.
+        Side f of a square. Height and width are divided by it.
     noise : float
         Standard deviation :math:`\sigma`, in units of the image.
 
@@ -189,7 +189,7 @@ class Downsampling(Degradation):
 
     @property
     def step(self) -> int:
-        """Sides of images are multiples of the factor."""
+        """Number that the sides of images must be multiples of, the factor."""
         return self.factor
 
     def _degraded(self, image):
@@ -219,11 +219,11 @@ def _repeated(image, factor):
 
 
 class _Convolution:
-    """Convolution of images of one shape, where the kernel lies within the image, and its adjoint."""
+    """Convolution of images of one shape where the kernel lies inside the image, with its adjoint."""
 
     def __init__(self, kernel, shape):
         self.shape = shape
-        # Circular convolution is that of the plane wherever the kernel lies within it.
+        # Circular convolution is equal to convolution wherever the kernel lies inside the plane.
         self.padded = [scipy.fft.next_fast_len(side, real=True) for side in shape]
         self.spectrum, self.of_squares = (self._transformed(k) for k in (kernel, kernel**2))
         self.is_inside = np.zeros((*shape, 1), dtype=bool)
@@ -232,7 +232,7 @@ class _Convolution:
         self.is_inside[low[0] : max(high[0], 0), low[1] : max(high[1], 0)] = True
 
     def _transformed(self, kernel):
-        # Kernels larger than the image have no place in it: what is cut off does not matter.
+        # A kernel larger than the image never lies inside it, so cropping it does not change results.
         height, width = (min(size, side) for size, side in zip(kernel.shape, self.padded, strict=True))
         plane = np.zeros(self.padded)
         plane[:height, :width] = kernel[:height, :width]
@@ -245,51 +245,51 @@ class _Convolution:
         return scipy.fft.irfft2(spectra, self.padded, axes=(0, 1))[: self.shape[0], : self.shape[1]]
 
     def __call__(self, image):
-        """K times an image, 0 where the kernel leaves it."""
+        """Return K times an image, 0 where the kernel extends beyond the image."""
         return self.masked(self._filtered(image, self.spectrum))
 
     def masked(self, observed):
-        """The observation with 0 where it is not used."""
+        """Return the observation with unused pixels set to 0."""
         return np.where(self.is_inside, observed, observed.dtype.type(0))
 
     def adjoint(self, observed):
-        """K transposed times an observation that is 0 where it is not used."""
+        """Return K transposed times an observation whose unused pixels are 0."""
         return self._filtered(observed, self.spectrum.conj())
 
     def squares(self):
-        """Diagonal of K'K."""
+        """Return the diagonal of K'K."""
         # returns (H, W, 1)
         found = self._filtered(self.is_inside.astype(np.float32), self.of_squares.conj())
         return np.maximum(found, 0)
 
 
 class _Averaging:
-    """Means of squares of images of one shape, and the adjoint."""
+    """Averages over squares of images of one shape, with the adjoint."""
 
     def __init__(self, factor, shape):
         self.factor = factor
         self.shape = shape
 
     def __call__(self, image):
-        """K times an image."""
+        """Return K times an image."""
         return _block_means(image, self.factor)
 
     def masked(self, observed):
-        """The observation, all of which is used."""
+        """Return the observation unchanged, since all its pixels are used."""
         return observed
 
     def adjoint(self, observed):
-        """K transposed times an observation."""
+        """Return K transposed times an observation."""
         return _repeated(observed, self.factor) / observed.dtype.type(self.factor**2)
 
     def squares(self):
-        """Diagonal of K'K."""
+        """Return the diagonal of K'K."""
         # returns (H, W, 1)
         return np.full((*self.shape, 1), self.factor**-4.0)
 
 
 class ObservationPrecision(LinearOperator):
-    r"""The precision :math:`\lambda K^\top K` that observations of an image of D values a pixel add to its field."""
+    r"""Precision :math:`\lambda K^\top K` that an observation adds to the field of an image with D values per pixel."""
 
     def __init__(self, transform, n_values, strength):
         self.transform = transform
@@ -301,7 +301,7 @@ class ObservationPrecision(LinearOperator):
         self.diagonal = np.repeat(strength * transform.squares().ravel(), n_values)
 
     def scaled(self, factor):
-        """The precision times a number."""
+        """Return the precision times ``factor``."""
         return ObservationPrecision(self.transform, self.n_values, factor * self.strength)
 
     def _matvec(self, vector):
@@ -310,27 +310,27 @@ class ObservationPrecision(LinearOperator):
 
 
 class Observation(NamedTuple):
-    """The terms that a degraded image adds to the Gaussian field of the image."""
+    """Terms that a degraded image adds to the Gaussian field of the restored image."""
 
     linear: np.ndarray  # (N, D)
-    start: np.ndarray  # (N, D), an image that agrees with the observation, in the field's units
+    start: np.ndarray  # (N, D), an image consistent with the observation, in the field's units
     precision: ObservationPrecision | None = None
-    diagonal: np.ndarray | None = None  # (N, D), precision of what is seen pixel by pixel
+    diagonal: np.ndarray | None = None  # (N, D), precision of values that are observed directly
 
     @classmethod
     def of(cls, degradation, plane, mean, scale, units):
-        r"""The likelihood of ``m + s u`` given a degraded image, as a function of u.
+        r"""Return the terms of the log-likelihood of ``m + s u`` given a degraded image, as a function of u.
 
         .. math::
             -\frac{1}{2 \sigma^2} \| K (m + s u) - x \|^2
         """
-        # plane: (H, W, C) with the lifted observation in its first D channels; mean: (D,); units: of the plane
+        # plane: (H, W, C) with the interpolated observation in its first D channels; mean: (D,); units: of the plane
         transform = degradation.transform(plane.shape[:2])
         strength = (scale / degradation.noise) ** 2
         mean, scale = units.of_targets(mean, scale)
         observed = degradation.observed(plane[..., : len(mean)])
         if units.centre.any():
-            # The level of the observation is that of the mean, which float32 could not subtract.
+            # Subtract the level before conversion to float32, which would lose digits.
             mean = degradation.gain * mean + units.shift(degradation.gain)[: len(mean)]
             expected = transform.masked(np.broadcast_to(mean.astype(np.float32), observed.shape))
         else:
@@ -343,7 +343,7 @@ class Observation(NamedTuple):
 
 
 class KnownValues(NamedTuple):
-    """Terms that known pixels add to the field of an image, so that its mean keeps them."""
+    """Terms that known pixels add to the field of an image, so that its mean agrees with them."""
 
     missing: tuple  # channels of X that may be missing
     mean: np.ndarray  # (D,)
@@ -351,7 +351,7 @@ class KnownValues(NamedTuple):
     units: ChannelUnits  # of the channels of X
 
     def observation(self, plane):
-        """The terms of the known pixels of a plane."""
+        """Return the terms of the known pixels of a plane."""
         # plane: (H, W, C + 2 n)
         n_values = len(self.mean)
         known = known_values(plane, self.missing, n_values).reshape(-1, n_values)
@@ -361,7 +361,7 @@ class KnownValues(NamedTuple):
         return Observation(sure * values, values, diagonal=sure)
 
     def put_back(self, plane, values):
-        """Predicted values with known ones in their place."""
+        """Return predicted values, with known values restored."""
         # values: (N, D)
         n_values = len(self.mean)
         known = known_values(plane, self.missing, n_values).reshape(values.shape)
@@ -370,12 +370,12 @@ class KnownValues(NamedTuple):
 
 
 def solved_from(solver, model, start, init=None, n_threads=1):
-    r"""Mean of the field of an observed image, :math:`u_0 + J^{-1} (h - J u_0)` with what is observed as :math:`u_0`.
+    r"""Return the mean of a field given an observed image :math:`u_0`, :math:`u_0 + J^{-1} (h - J u_0)`.
 
-    The observation takes nearly all of the norm of h, which the residual would be compared with, and little of that of
-    the rest.
+    The tolerance is relative to the norm of the right-hand side. The observation dominates the norm of h, but not the
+    norm of :math:`h - J u_0`.
     """
-    # start: (N, D); None solves for the mean itself
+    # start: (N, D); None solves for the mean directly
     if start is None:
         return solver.solve(model, model.h, init=init, n_threads=n_threads)
     rest = model.h - model.product(start)
@@ -384,14 +384,14 @@ def solved_from(solver, model, start, init=None, n_threads=1):
 
 
 class Degradations(NamedTuple):
-    """Degradations of the images of a set."""
+    """Degradations of the images of a data set."""
 
-    choices: list  # a tuple for each image: its degradation, or those to draw from
-    of_clean: bool  # whether the images are clean, and are degraded anew in every round
+    choices: list  # tuple for each image: its degradation, or several to draw from
+    of_clean: bool  # whether images are clean and degraded anew in every round
 
     @classmethod
     def of(cls, given, n_images, of_clean):
-        """Read the parameter of the estimator, or of ``predict``."""
+        """Read parameter ``degradation`` of the estimator or of ``predict``."""
         several = isinstance(given, list | tuple)
         if of_clean or not several:
             return cls([tuple(given) if several else (given,)] * n_images, of_clean)
@@ -404,7 +404,7 @@ class Degradations(NamedTuple):
 
     @classmethod
     def to_predict(cls, trained, given, X):
-        """Read the parameter of ``predict``, where that of the estimator is ``trained``; None where there are none."""
+        """Return the degradations for ``predict``, or None; ``trained`` is the parameter of the estimator."""
         if trained is None:
             if given is not None:
                 raise ValueError("degradation needs a field that was trained with a degradation.")
@@ -420,12 +420,12 @@ class Degradations(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Sides of images are multiples of this."""
+        """Number that the sides of images must be multiples of."""
         return self.choices[0][0].step
 
 
 def check_degradation(given):
-    """Raise InvalidParameterError if a parameter holds anything but degradations with valid parameters."""
+    """Raise InvalidParameterError unless a parameter is a degradation or a list of them, with valid parameters."""
     members = list(given) if isinstance(given, list | tuple) else [given]
     if not members or not all(isinstance(own, Degradation) for own in members):
         raise InvalidParameterError(
@@ -438,7 +438,7 @@ def check_degradation(given):
 
 
 def check_degraded_fit(given, corruption, likelihood):
-    """Raise if a field cannot be trained with degradations: by a corruption, or the name of a likelihood."""
+    """Raise ValueError if degradations are combined with a corruption or a likelihood as loss."""
     check_degradation(given)
     if corruption is not None:
         raise ValueError("corruption cannot be combined with degradation, which has noise of its own.")
@@ -447,7 +447,7 @@ def check_degraded_fit(given, corruption, likelihood):
 
 
 def read_clean(X, y, corruption, degradation):
-    """Images on the lattice of y, their values, whether they had no axis of channels, and their degradations."""
+    """Return images on the lattice of y, targets, whether images are grey without channel axis, and degradations."""
     is_grey, degradations, is_clean = False, None, y is None
     if is_clean and (corruption is not None or degradation is not None):
         X, y, is_grey = of_clean_images(X)
@@ -458,7 +458,7 @@ def read_clean(X, y, corruption, degradation):
 
 
 def lifted(X, degradations):
-    """Degraded images on the lattices of the images."""
+    """Interpolate degraded images to the lattices of the clean images."""
     # X: (n, h, w, C), or list of (h, w, C)
     if degradations.step == 1:
         return X
@@ -470,8 +470,8 @@ def lifted(X, degradations):
 
 
 def degraded_image(image, degradation, rng, kind=None):
-    """A clean image made worse and on its own lattice again, in the units of the user."""
-    # image: (H, W, D); kind: that of the result, float64 where float32 does not hold it; None is that of the image
+    """Degrade a clean image and interpolate the result to its lattice, in the units of the user."""
+    # image: (H, W, D); kind: data type of the result, float64 if float32 cannot represent it, None for the image's
     kind = image.dtype if kind is None else kind
     if kind == np.float32:
         return degradation.lifted(degradation(image, rng))
@@ -482,7 +482,7 @@ def degraded_image(image, degradation, rng, kind=None):
 
 
 def check_degraded(planes, degradations, n_values):
-    """Raise ValueError where planes cannot be degraded images, or images to degrade."""
+    """Raise ValueError if planes cannot be degraded images, or images to degrade."""
     if planes.encoded.lattice_ndim != 2 or planes.missing:
         raise ValueError("degradation needs images without missing pixels as X.")
     for i, plane in enumerate(planes.features):

@@ -1,4 +1,4 @@
-"""Input of the estimators on regression tree fields: images as planes, targets, missing pixels, offsets."""
+"""Input of regression tree fields: conversion of images to planes, targets, missing pixels, offsets."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -19,13 +19,13 @@ from sklearn_crf.rtf.images import _channels
 
 
 class TrainingData(NamedTuple):
-    """Images of one set, or one plane of one row for plain samples."""
+    """Images of a data set. Plain samples form a single plane with one row."""
 
-    features: list  # (H, W, F) each, or (D, H, W, F)
+    features: list  # (H, W, F) or (D, H, W, F) for each image
     graphs: list
-    targets: list  # (N, D) each, of mean 0 and variance 1
-    weights: list | None  # (N,) each
-    observations: list | None = None  # what degraded images add to the field of each
+    targets: list  # (N, D) for each image, of mean 0 and variance 1
+    weights: list | None  # (N,) for each image
+    observations: list | None = None  # terms that each degraded image adds to its field
 
     @property
     def n_images(self):
@@ -34,19 +34,19 @@ class TrainingData(NamedTuple):
 
     @property
     def n_pixels(self):
-        """Pixels of all images."""
+        """Total number of pixels of all images."""
         return sum(len(target) for target in self.targets)
 
     def parts(self, function, *arguments):
-        """Results of a function of the images and the number of their part: here they are in one, of no number."""
+        """Return ``[function(images, None, *arguments)]``: in memory there is one part, without a number."""
         return [function(self, None, *arguments)]
 
     def total(self, function, *arguments):
-        """Sum over all parts of what a function gives."""
+        """Return the sum of the results of ``function`` over all parts."""
         return function(self, None, *arguments)
 
     def cut(self, number, *sides):
-        """A rectangle of one image, or a box of a volume, given as slices."""
+        """Return a rectangle of one image, or a box of a volume, given as slices."""
         features, graph = self.features[number], self.graphs[number]
         shape = features.shape[:-1]
         own = np.ascontiguousarray(features[sides])
@@ -56,50 +56,50 @@ class TrainingData(NamedTuple):
 
 
 def cut_values(values, shape, sides):
-    """Values (n, ...) of the pixels of a part of an image, given as slices, from those of all of its pixels."""
+    """Return the values (n, ...) of a part of an image, given as slices, from values (N, ...) of all pixels."""
     return values.reshape(*shape, *values.shape[1:])[tuple(sides)].reshape(-1, *values.shape[1:])
 
 
 def plane_graph(shape, offsets, n_axes):
-    """The lattice of a plane or volume; that of a chain or a table has one axis."""
-    # shape, offsets: of two axes, or of three for volumes
+    """Return the lattice of a plane or volume. Chains and tables have a lattice with one axis."""
+    # shape, offsets: for two axes, or three for volumes
     n_planar = len(shape)
     return lattice(shape[n_planar - n_axes :], offsets[:, n_planar - n_axes :])
 
 
 def joined(parts):
-    """The union of several sets."""
+    """Return the union of several data sets."""
     columns = zip(*parts, strict=True)
     return TrainingData._make(None if column[0] is None else [x for part in column for x in part] for column in columns)
 
 
 class Planes(NamedTuple):
-    """Images of an estimator's X as planes; chains are planes of one row, and a table is one plane of one row."""
+    """Images of X as planes. Chains are planes with one row; a table is a single plane with one row."""
 
-    features: list  # (H, W, F) each, or (D, H, W, F)
-    offsets: np.ndarray  # (n_offsets, 2), rows and columns; (n_offsets, 3) of volumes
+    features: list  # (H, W, F) or (D, H, W, F) for each image
+    offsets: np.ndarray  # (n_offsets, 2), rows and columns; (n_offsets, 3) for volumes
     encoded: Any
-    graphs: dict  # lattices made so far, by shape
-    missing: tuple  # channels of X that may be NaN: the last channels of features tell where these are not
-    n_node_types: int = 1  # if there are several, the last channel is the type of each node
-    sample: _channels.InputSample | None = None  # of X, in fit
+    graphs: dict  # cache of lattices by shape
+    missing: tuple  # channels of X that may be NaN; the last channels of features describe where they are known
+    n_node_types: int = 1  # if above 1, the last channel is the type of each node
+    sample: _channels.InputSample | None = None  # sample of X
     channels: Any = None  # dict: fitted attributes that describe the channels of X
-    units: Any = None  # ChannelUnits of features
+    units: Any = None  # ChannelUnits of the features
 
     @property
     def n_axes(self):
-        """Axes of the lattices, a table being a chain without edges."""
+        """Number of axes of the lattices; 1 for tables, which are chains without edges."""
         return max(self.encoded.lattice_ndim, 1)
 
     def graph_of(self, shape):
-        """The lattice of a plane of this shape; planes of one shape share theirs."""
+        """Return the lattice for planes of a shape. Planes of equal shape share it."""
         if shape not in self.graphs:
             self.graphs[shape] = plane_graph(shape, self.offsets, self.n_axes)
         return self.graphs[shape]
 
 
 def chosen_channels(channels, n_channels, name="pairwise_channels"):
-    """Channels named by a parameter, None for all of them."""
+    """Return the validated channels of a parameter, or None for all channels."""
     if channels is None:
         return None
     read = as_array(channels, name)
@@ -113,13 +113,13 @@ def chosen_channels(channels, n_channels, name="pairwise_channels"):
 
 
 def multiplier_channels(channels, n_channels):
-    """Channels that precisions grow with, by default none."""
+    """Return the channels that increase precisions, by default no channels."""
     chosen = None if channels is None else chosen_channels(channels, n_channels, "precision_channels")
     return () if channels is None else chosen or tuple(range(n_channels))
 
 
 def check_multipliers(features, multipliers):
-    """Raise if a channel that precisions grow with is negative, as they might not be positive definite then."""
+    """Raise ValueError if a channel that increases precisions is negative: they may not be positive definite then."""
     # features: list of (H, W, F) or (D, H, W, F)
     for channel in multipliers:
         least = min(float(plane[..., channel].min()) for plane in features)
@@ -128,8 +128,8 @@ def check_multipliers(features, multipliers):
 
 
 def _missing_channels(gaps, expected):
-    """Channels with missing values; raises if there are others than those that are expected."""
-    # gaps: mask of each image, or None; expected: ndarray, None if any channel may have some
+    """Return the channels with missing values; raise ValueError if others than the expected channels have them."""
+    # gaps: mask of each image, or None; expected: ndarray, None if any channel may have missing values
     of_images = [() if own is None else np.flatnonzero(own.reshape(-1, own.shape[-1]).any(axis=0)) for own in gaps]
     if expected is None:
         return tuple(sorted({int(channel) for own in of_images for channel in own}))
@@ -144,7 +144,7 @@ def _missing_channels(gaps, expected):
 
 
 def _shape(values):
-    """Shape of an array of numbers, None for anything else, such as a list of arrays."""
+    """Return the shape of an array of numbers, or None for anything else, such as a list of arrays."""
     if isinstance(values, list | tuple) and any(hasattr(value, "shape") for value in values):
         return None
     try:
@@ -155,7 +155,7 @@ def _shape(values):
 
 
 def require_one_reading(X, y):
-    """Raise where X and y could be chains but more likely are images that lack an axis."""
+    """Raise ValueError if X and y could be chains but more likely are images without an axis of channels."""
     if sp.issparse(X) or y is None:
         return
     say_chains = "(pass window=Window(lattice_ndim=1))"
@@ -195,7 +195,7 @@ def require_one_reading(X, y):
 
 
 def _require_no_volumes(shapes, of_targets):
-    """Raise if images have as many channels as values, and more than colours: they are more likely grey volumes."""
+    """Raise ValueError if images have equally many channels and targets, more than colours: probably grey volumes."""
     if shapes and shapes == of_targets and all(len(own) == 3 and own[2] > max(_channels.COLOURS) for own in shapes):
         depth, height, width = shapes[0]
         raise ValueError(
@@ -206,7 +206,7 @@ def _require_no_volumes(shapes, of_targets):
 
 
 def _require_channel_axis(X, n_features, ndim):
-    """Raise if X is a stack of images without channels, or one image, where a stack of images is needed."""
+    """Raise ValueError if X is a single image, or a stack of images without an axis of channels."""
     shape = _shape(X)
     if ndim in (2, 3) and shape is not None and len(shape) == ndim + 1:
         one = "image" if ndim == 2 else "volume"
@@ -220,12 +220,12 @@ def _require_channel_axis(X, n_features, ndim):
 # Fitted attributes that describe the channels of X.
 OF_CHANNELS = "channel_centre_", "channel_scale_", "channel_range_", "input_dtype_"
 
-# Fitted attributes that scikit-learn's validation looks at.
+# Fitted attributes that scikit-learn's validation uses.
 OF_INPUT = "n_features_in_", "feature_names_in_", "lattice_ndim_"
 
 
 def _raw_images(layout, read):
-    """Arrays (..., C) of X as it is given."""
+    """Return the images of X as arrays (..., C), without conversion."""
     if layout == "nodes":
         return [np.asarray(read)]
     return [x.node_features if isinstance(x, Example) else x for x in read]
@@ -233,9 +233,9 @@ def _raw_images(layout, read):
 
 @dataclass(frozen=True)
 class Reading:
-    """How X is read: anew, or as a fitted field expects it."""
+    """Reader of X, for a first fit or for a fitted field."""
 
-    # door: what scikit-learn's validation takes for the estimator, with the attributes of the input that are known
+    # door: stands in for the estimator in scikit-learn's validation, with the known attributes of the input
     # known: fitted attributes that describe the channels of X; None in a first fit
 
     door: Any
@@ -244,15 +244,15 @@ class Reading:
     known: Any = None
 
     def knowing(self, known: Mapping) -> "Reading":
-        """The reading of images as fitted attributes describe them."""
+        """Return a reader of images that match fitted attributes."""
         door = copy(self.door)
         vars(door).update({name: known[name] for name in OF_INPUT if name in known})
         return replace(self, door=door, known=known)
 
     def described_channels(self, sample: _channels.InputSample, ndim: int) -> tuple[dict, _channels.ChannelUnits]:
-        """Attributes that describe the channels of X, by a sample unless they are known, and the units of channels."""
+        """Return the attributes that describe the channels of X, estimated from a sample if unknown, and the units."""
         if self.known is None:
-            # Precisions grow with channels in the units of the user.
+            # Channels that increase precisions must stay in the units of the user.
             is_free = self.window.precision_channels is None
             found = sample.attributes(is_image=is_free and ndim >= 2, is_centred=is_free)
         else:
@@ -260,15 +260,15 @@ class Reading:
         return found, _channels.ChannelUnits.of(found, sample.values.shape[1])
 
     def planes_to_predict(self, X) -> Planes:
-        """Planes of X, whose channels must have the units of fit."""
+        """Return the planes of X. Raise ValueError if channels have other units than in fit."""
         planes, known = self.planes(X), self.known
         if known["lattice_ndim_"] >= 2:
             _channels.require_range(known, planes.sample)
         return planes
 
     def planes(self, X, is_clean: bool = False) -> Planes:
-        """Planes of X, with gaps filled and channels that mark them, in units that float32 can hold."""
-        # is_clean: X is made worse before a field sees it, and stays in the units of the user
+        """Return the planes of X, with gaps filled and marked by channels, in units that float32 can represent."""
+        # is_clean: whether X will be corrupted or degraded later, and so stays in the units of the user
         layout, read, ndim = self._layout(X)
         images = _with_possible_gaps(layout, read, ndim)
         gaps = [_channels.missing_values(image) for image in images]
@@ -309,7 +309,7 @@ class Reading:
         return Planes(features, offsets, encoded, {}, missing, n_node_types, **described)
 
     def _layout(self, X):
-        """Layout of X, X as it is encoded, and the axes of its lattices."""
+        """Return the layout of X, the converted X, and the number of axes of its lattices."""
         if self.known is not None:
             _require_channel_axis(X, self.known["n_features_in_"], self.known["lattice_ndim_"])
         layout, read = read_layout(X, self.window.lattice_ndim if self.known is None else self.known["lattice_ndim_"])
@@ -318,20 +318,20 @@ class Reading:
         return layout, read, 0 if layout == "nodes" else read.ndim - 2 if layout == "array" else self._list_ndim(read)
 
     def _encoded(self, read, ndim, kind):
-        # No edges: those of a plane that is predicted in tiles would not fit into memory.
+        # No edges, since the edges of a plane that is predicted in tiles would not fit into memory.
         none = np.zeros((0, ndim), dtype=np.int64)
         options = {"dtype": (kind,), "estimator": self.door, "reset": self.known is None}
         return replace(encode_X(read, lattice_ndim=ndim, connectivity=none, **options), lattice_ndim=ndim)
 
     def _offsets(self, ndim):
-        """Offsets of the window, with two axes at least."""
+        """Return the offsets of the window, with at least two axes."""
         offsets = window_offsets(self.window.size, ndim)
         planar = np.zeros((len(offsets), max(ndim, 2)), dtype=np.int64)
         planar[:, planar.shape[1] - offsets.shape[1] :] = offsets
         return planar
 
     def _with_node_type(self, plane, example, i, n_node_types):
-        """The plane with the type of each node as its last channel."""
+        """Return the plane with the type of each node as last channel."""
         if example.node_type is None:
             types = np.zeros((*plane.shape[:-1], 1), dtype=np.float32)
         elif example.node_type.max() >= n_node_types:
@@ -351,7 +351,7 @@ class Reading:
         return X[0].ndim - 1
 
     def _examples_ndim(self, X):
-        """Axes of the lattices of a list of Example, which must be of nothing but nodes with features and types."""
+        """Return the number of lattice axes of Examples; raise ValueError for more than features and node types."""
         if not self.takes_examples:
             raise ValueError(
                 "X must hold volumes, images, chains or plain samples, got Example: a window needs a lattice; use "
@@ -382,7 +382,7 @@ class Reading:
 
 
 def _with_possible_gaps(layout, read, ndim):
-    """The images of X that may have missing pixels."""
+    """Return the images of X that may have missing pixels."""
     of_examples = layout == "list" and isinstance(read[0], Example)
     if ndim < 2 or layout == "nodes" or of_examples:
         return []
@@ -390,7 +390,7 @@ def _with_possible_gaps(layout, read, ndim):
 
 
 def _check_reach(offsets, features):
-    """Raise if no image has a pair of pixels at some offset."""
+    """Raise ValueError if for some offset no image has a pair of pixels."""
     largest = np.max([plane.shape[:-1] for plane in features], axis=0)
     for offset in np.abs(offsets):
         if np.any(offset >= largest):
@@ -407,7 +407,7 @@ def _check_reach(offsets, features):
 
 
 def window_offsets(window, ndim):
-    """Offsets of the pairwise factors, one of each opposite pair."""
+    """Return the offsets of the pairwise factors, with one offset of each opposite pair."""
     # window: (n_offsets, ndim); returns (n_offsets, ndim)
     if isinstance(window, Integral):
         if window < 1 or window % 2 == 0:
@@ -434,7 +434,7 @@ def window_offsets(window, ndim):
 
 
 def read_targets(planes, y, name="y", missing=False):
-    """Targets of each plane as (N, D), and whether y has an axis of length D."""
+    """Return the targets of each plane as (N, D), and whether y has an axis of length D."""
     # targets: list of (N, D)
     if y is None:
         raise ValueError("RegressionTreeField requires y to be passed, but the target y is None.")
@@ -459,7 +459,7 @@ def read_targets(planes, y, name="y", missing=False):
 
 
 class TargetMoments(NamedTuple):
-    """Weight, mean and weighted squares about it of each of the D values."""
+    """Total weight, mean and weighted sum of squared deviations for each of the D values."""
 
     weight: np.ndarray
     mean: np.ndarray
@@ -467,7 +467,7 @@ class TargetMoments(NamedTuple):
 
     @classmethod
     def of(cls, targets, weights):
-        """Those of the values that are not missing."""
+        """Return the moments of the known values."""
         # targets: list of (N, D); weights: list of (N,)
         stacked = np.concatenate(targets)
         weight = np.ones(len(stacked)) if weights is None else np.concatenate(weights)
@@ -479,7 +479,7 @@ class TargetMoments(NamedTuple):
         return cls(total, mean, np.sum(weight * deviation**2, axis=0))
 
     def joined(self, other):
-        """Those of the values of both."""
+        """Return the moments of the values of both."""
         weight = self.weight + other.weight
         share = np.divide(other.weight, weight, out=np.zeros_like(weight), where=weight > 0)
         gap = other.mean - self.mean
@@ -487,7 +487,7 @@ class TargetMoments(NamedTuple):
         return TargetMoments(weight, self.mean + share * gap, squares)
 
     def centre_and_scale(self):
-        """Mean of each of the D values, and their common standard deviation, 1 if they are constant."""
+        """Return the mean of each of the D values, and their common standard deviation (1 if constant)."""
         # mean: (D,)
         without = np.flatnonzero(~(self.weight > 0))
         if len(without):
@@ -495,12 +495,12 @@ class TargetMoments(NamedTuple):
         return self.mean, float(np.sqrt(self.squares.sum() / self.weight.sum())) or 1.0
 
 
-# Squares and sums of larger values would overflow float64, and squares of smaller ones underflow.
+# Squares and sums of larger values would overflow float64; squares of smaller values would underflow.
 _LARGEST_VALUE, _SMALLEST_VALUE = 1e100, 1e-100
 
 
 def require_size(ends):
-    """Raise if values of y between these two are so small that their squares are lost."""
+    """Raise ValueError if the smallest and largest value of y are so small that their squares underflow."""
     largest = np.abs(ends).max()
     if 0 < largest < _SMALLEST_VALUE:
         raise ValueError(
@@ -528,7 +528,7 @@ def _as_values(values, name, missing):
 
 
 def put_back(planes, values, has_channels):
-    """Values (N, D) of each plane in the layout of X."""
+    """Return values (N, D) of each plane in the layout of X."""
     encoded = planes.encoded
     values = [value if has_channels else value[:, 0] for value in values]
     if encoded.layout == "nodes":
@@ -538,12 +538,12 @@ def put_back(planes, values, has_channels):
 
 
 def joined_examples(parts):
-    """Results for single examples as those for all, in the layout of X."""
+    """Combine results for single examples, in the layout of X."""
     return np.concatenate(parts) if parts[0].dtype != object else object_array([part[0] for part in parts])
 
 
 def put_samples_back(planes, drawn, has_channels):
-    """Samples (n_samples, N, D) of each plane in the layout of X, after an axis of samples."""
+    """Return samples (n_samples, N, D) of each plane in the layout of X, with a leading axis of samples."""
     by_sample = [put_back(planes, list(values), has_channels) for values in zip(*drawn, strict=True)]
     if planes.encoded.layout != "list":
         return np.stack(by_sample)
