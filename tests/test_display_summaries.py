@@ -55,6 +55,11 @@ def test_reliability(field):
     assert np.array_equal(line[:, 1], display.observed)
     perfect = ReliabilityDisplay.from_predictions([0, 1], [[1, 0], [0, 1]], classes=[0, 1])
     assert perfect.observed.tolist() == [0, 1]
+    rare = np.r_[np.full(39, 0.1), 0.9]  # one of forty nodes far from the others
+    even = ReliabilityDisplay.from_predictions(
+        np.arange(40) % 2, np.stack([1 - rare, rare], axis=1), classes=[0, 1], n_bins=4
+    )
+    assert np.all(even.predicted < 0.2)  # no bin of that node alone
     with pytest.raises(ValueError, match="pos_label=7 is none of the classes"):
         ReliabilityDisplay.from_estimator(field, X, Y, pos_label=7)
 

@@ -1,4 +1,4 @@
-"""Sensors, each by itself and together with its neighbours."""
+"""Sensors, each by itself and together with its neighbours; rings mark those that are wrong."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,6 +27,8 @@ figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
 for ax, (title, found) in zip(
     axes, {"each by itself": alone, "together": together, "truth": labels[15]}.items(), strict=True
 ):
+    wrong = found != labels[15]
     ax.plot(*places[edges].transpose(2, 1, 0), color="0.8", zorder=1)
     ax.scatter(*places.T, c=np.where(found, "C0", "C1"), s=30, zorder=2)
-    ax.set(title=title, xticks=[], yticks=[])
+    ax.scatter(*places[wrong].T, s=110, facecolors="none", edgecolors="k", linewidths=1.6, zorder=3)
+    ax.set(title=title if title == "truth" else f"{title}: {wrong.sum()} of {len(wrong)} wrong", xticks=[], yticks=[])

@@ -72,6 +72,6 @@ figure, axes = plt.subplots(1, 2, figsize=(8, 4), layout="constrained", sharey=T
 for ax, name, field in zip(
     axes, ("as learned", "at the temperature found"), (spa, calibrated), strict=True
 ):
-    ReliabilityDisplay.from_estimator(field, X[30:], y[30:], ax=ax)
+    ReliabilityDisplay.from_estimator(field, X[30:], y[30:], n_bins=5, ax=ax)
     ax.set_title(name)
 plt.show()

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.calibration import calibration_curve
 
 from sklearn_crf.display._field import final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
@@ -266,7 +265,7 @@ class ReliabilityDisplay:
         pos_label : object, optional
             Class that is drawn; None draws the last class.
         n_bins : int, default=10
-            Number of bins of equal width.
+            Number of bins, each of equally many nodes.
         ax : matplotlib Axes, optional
 
         Returns
@@ -310,7 +309,7 @@ class ReliabilityDisplay:
         missing_label : object, optional
             Nodes with this true label are ignored.
         n_bins : int, default=10
-            Number of bins of equal width.
+            Number of bins, each of equally many nodes.
         ax : matplotlib Axes, optional
 
         Returns
@@ -327,7 +326,10 @@ class ReliabilityDisplay:
         if label not in classes:
             raise ValueError(f"pos_label={label!r} is none of the classes {classes}.")
         true, proba, _ = flatten_nodes(y_true, y_proba, missing_label=missing_label)
-        observed, predicted = calibration_curve(true == label, proba[:, classes.index(label)], n_bins=n_bins)
+        proba = proba[:, classes.index(label)]
+        # Bins of equal width may hold two nodes, whose share says nothing.
+        bins = np.array_split(np.argsort(proba, kind="stable"), min(n_bins, len(proba)))
+        observed, predicted = (np.array([values[nodes].mean() for nodes in bins]) for values in (true == label, proba))
         return cls(observed, predicted, label).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> "ReliabilityDisplay":
