@@ -65,12 +65,12 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "logo": {"text": "sklearn_crf", "image_light": "_static/logo.svg", "image_dark": "_static/logo.svg"},
     "navbar_end": ["versions", "theme-switcher"],
 }
 toc_object_entries_show_parents = "hide"  # the column beside the page is narrow
-html_sidebars = {"index": [], "quickstart": [], "install": []}
+html_sidebars = {"index": []}
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -112,23 +112,6 @@ plot_apply_rcparams = True
 
 # -- API pages ------------------------------------------------------------------------------------
 
-FIRST_MODULES = [
-    "estimators",
-    "multilabel",
-    "preprocessing",
-    "pipeline",
-    "metrics",
-    "model_selection",
-    "distributed",
-    "large_images",
-    "inspection",
-    "display",
-    "datasets",
-    "inference",
-    "graphs",
-    "models",
-]
-
 
 def write_api_pages():
     """One page of tables for each module with an `__all__`; a name is listed where users import it from."""
@@ -137,12 +120,12 @@ def write_api_pages():
     listed = set()
     tables = set()
     stubs = set()
-    for number, module_name in enumerate(public_modules()):
+    for module_name in public_modules():
         module = importlib.import_module(module_name)
         names = [n for n in sorted(module.__all__) if is_listable(module, n) and id(getattr(module, n)) not in listed]
         listed.update(id(getattr(module, name)) for name in names)
         if names:
-            table = folder / f"{number:02d}_{module_name}.rst"
+            table = folder / f"{module_name}.rst"
             write_if_changed(table, api_page(module, names))
             tables.add(table)
             stubs.update(folder.parent / f"{module_name}.{name}.rst" for name in names)
@@ -153,14 +136,14 @@ def write_api_pages():
 
 
 def public_modules():
-    """The package first, then what users call most, then the layers; only what declares public names."""
+    """Modules that declare public names, in the order of api.rst."""
     found = ["sklearn_crf"] + [
         module.name
         for module in pkgutil.walk_packages(sklearn_crf.__path__, "sklearn_crf.")
         if "._" not in module.name and not module.name.startswith("sklearn_crf.kernels")
     ]
     found = [name for name in found if getattr(importlib.import_module(name), "__all__", None)]
-    first = ["sklearn_crf", *(f"sklearn_crf.{name}" for name in FIRST_MODULES)]
+    first = re.findall(r"<generated/api/(.+)>", (DOCS / "api.rst").read_text(encoding="utf-8"))
     return sorted(found, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDERS = ("user_guide", "how_to", "tutorial", "migration", "results")
 WRITTEN_BY_SPHINX = {"sg_execution_times"}
 SOURCES = [
     page
-    for folder in (DOCS.parent, DOCS, DOCS / "user_guide", DOCS / "tutorial", DOCS / "migration", DOCS / "results")
+    for folder in (DOCS.parent, DOCS, *(DOCS / name for name in FOLDERS))
     for page in sorted(folder.glob("*.rst"))
     if page.stem not in WRITTEN_BY_SPHINX
 ]

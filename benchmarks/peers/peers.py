@@ -5,7 +5,7 @@
     python benchmarks/peers/peers.py --check benchmarks/peers/peers.json       # fails where a ratio fell by a quarter
     # that column again, on an idle machine
     python benchmarks/peers/peers.py --json benchmarks/peers/peers.json --threads-only
-    python benchmarks/peers/peers.py --picture docs/_static/peers.png  # draws what benchmarks/peers/peers.json records
+    python benchmarks/peers/peers.py --picture peers.png              # draws what benchmarks/peers/peers.json records
 
 Every side runs in processes of its own, in turn with the other; a time is the least of ``--rounds``. Ratios are times
 of the peer over ours by the processor, which compare where other programs run too: above one we are faster. "2 threads"

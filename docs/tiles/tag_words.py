@@ -1,7 +1,7 @@
+import matplotlib.pyplot as plt
 from sklearn.pipeline import make_pipeline
 
 from sklearn_crf import TRWCRF
-from sklearn_crf.display import PairwiseTablesDisplay
 from sklearn_crf.preprocessing import SequenceVectorizer
 
 words = [["Anna", "likes", "Oslo"], ["Rome", "is", "far"]]
@@ -9,5 +9,8 @@ tags = [["PER", "O", "LOC"], ["LOC", "O", "O"]]
 X = [[{"word": word} for word in line] for line in words]
 tagger = make_pipeline(SequenceVectorizer(), TRWCRF())
 tagger.fit(X, tags)
-labels = tagger.predict([[{"word": "Anna"}, {"word": "is"}]])
-PairwiseTablesDisplay.from_estimator(tagger)
+new = ["Anna", "likes", "Rome"]
+[found] = tagger.predict([[{"word": word} for word in new]])
+for x, tag in enumerate(found):
+    plt.text(x / 3, 0.5, f"{new[x]}\n{tag}", fontsize=30)
+plt.axis("off")

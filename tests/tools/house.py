@@ -22,8 +22,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 DOCUMENTED = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 # Where a public name must be named.
-PAGES = ("docs/user_guide", "docs/tutorial", "docs/migration", "examples")
-LONE_PAGES = ("README.rst", "docs/quickstart.rst", "docs/tasks.rst", "docs/index.rst")
+PAGES = ("docs/user_guide", "docs/how_to", "docs/tutorial", "docs/migration", "examples")
+LONE_PAGES = ("README.rst", "docs/quickstart.rst", "docs/start.rst", "docs/index.rst")
 
 
 class House:
