@@ -13,6 +13,7 @@ from sklearn_crf.display import (  # noqa: E402
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
     ReliabilityDisplay,
+    TopWeightsDisplay,
 )
 from sklearn_crf.potentials import PairwiseTables  # noqa: E402
 
@@ -45,6 +46,20 @@ def test_tables_are_those_of_the_field(field):
         PairwiseTablesDisplay.from_estimator(field, edge_feature=1)
     with pytest.raises(ValueError, match="axes must hold 2 axes, got 1"):
         display.plot(axes=axes[:1])
+
+
+def test_weights_are_those_of_the_field(field):
+    names = ["red", "green", "blue"]
+    display = TopWeightsDisplay.from_estimator(field, k=4, label=1, feature_names=names)
+    expected = dict(zip(names, field.coef_[1], strict=True)) | {"intercept": field.intercept_[1]}
+    drawn = dict(zip(display.names, display.weights, strict=True))
+    assert drawn == {f"{name}: 1": weight for name, weight in expected.items()}
+    assert np.all(np.diff(display.weights) <= 0)
+    bars = display.ax_.patches
+    assert [bar.get_width() for bar in bars] == display.weights.tolist()
+    assert len(TopWeightsDisplay.from_estimator(field, k=2).names) == 2
+    with pytest.raises(ValueError, match="label=7 is none of the classes"):
+        TopWeightsDisplay.from_estimator(field, label=7)
 
 
 def test_reliability(field):

@@ -6,6 +6,7 @@ from sklearn_crf.display._summaries import (
     MarginalEntropyDisplay,
     PairwiseTablesDisplay,
     ReliabilityDisplay,
+    TopWeightsDisplay,
 )
 from sklearn_crf.display._trace import TrainingTraceDisplay
 
@@ -15,5 +16,6 @@ __all__ = [
     "MarginalEntropyDisplay",
     "PairwiseTablesDisplay",
     "ReliabilityDisplay",
+    "TopWeightsDisplay",
     "TrainingTraceDisplay",
 ]

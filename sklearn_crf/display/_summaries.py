@@ -1,5 +1,6 @@
 """Displays of pairwise tables, coupling audits, reliability of probabilities, and entropy of marginals."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn_crf.display._field import final_estimator
 from sklearn_crf.display._matplotlib import require_pyplot
 from sklearn_crf.estimators._fitted_field import FittedField
+from sklearn_crf.inspection import top_features
 from sklearn_crf.metrics import flatten_nodes
 from sklearn_crf.model_selection import coupling_audit
 
@@ -103,6 +105,99 @@ class PairwiseTablesDisplay:
             ax.set_yticks(range(len(self.classes)), self.classes)
         axes[0].figure.colorbar(picture, ax=list(axes), label="score")
         self.axes_, self.figure_ = axes, axes[0].figure
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class TopWeightsDisplay:
+    """Largest learned weights of features of nodes by name, as bars.
+
+    Make one with :meth:`from_estimator`; the constructor only stores what is drawn.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_weights,)
+        Weights in the order from top to bottom.
+    names : list of str
+        Feature and label of each weight.
+
+    Attributes
+    ----------
+    figure_ : matplotlib Figure
+    ax_ : matplotlib Axes
+
+    See Also
+    --------
+    sklearn_crf.inspection.top_features : The same weights as a list.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.display import TopWeightsDisplay
+    >>> TopWeightsDisplay(
+    ...     np.array([2.0, -1.0]), ["title: PER", "end=ly: PER"]
+    ... ).plot()  # doctest: +SKIP
+    """
+
+    weights: np.ndarray
+    names: list[str]
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        k: int = 15,
+        label: object = None,
+        feature_names: Sequence[str] | None = None,
+        ax: Any = None,
+    ) -> "TopWeightsDisplay":
+        """Draw the weights that are largest in absolute value.
+
+        Parameters
+        ----------
+        estimator : fitted field classifier, or a Pipeline that ends in one
+            With ``coef_`` and ``classes_``.
+        k : int, default=15
+            How many.
+        label : object, optional
+            Only weights of this class.
+        feature_names : sequence of str, optional
+            Names of the features; None finds them as :func:`~sklearn_crf.inspection.top_features` does.
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        TopWeightsDisplay
+
+        Raises
+        ------
+        ValueError
+            If ``label`` is no class, or there is another number of names than of features.
+        """
+        found = top_features(estimator, k, label=label, feature_names=feature_names)
+        found = sorted(found, key=lambda weight: -weight.weight)
+        return cls(np.array([w.weight for w in found]), [f"{w.feature}: {w.label}" for w in found]).plot(ax=ax)
+
+    def plot(self, *, ax: Any = None) -> "TopWeightsDisplay":
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        TopWeightsDisplay
+            self
+        """
+        ax = _axes(ax, 1, "TopWeightsDisplay")[0]
+        # The colours of scores in tables: red speaks against a label, blue for it.
+        ax.barh(self.names, self.weights, color=np.where(self.weights > 0, "#2166ac", "#b2182b"))
+        ax.axvline(0, color="#9c9c9c", linewidth=1)
+        ax.invert_yaxis()
+        ax.set(xlabel="weight")
+        self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
