@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Any, TypeVar, overload
 
 from sklearn.base import _fit_context
+
+from sklearn_crf.distributed import Shards, refuse_shards
 
 Fit = TypeVar("Fit", bound=Callable[..., Any])
 
@@ -20,15 +23,20 @@ def fits(*, has_estimators: bool) -> Callable[[Fit], Fit]: ...
 def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     """Check the parameters before a method that fits, and give the estimator its former state back if it fails.
 
-    An interrupt may come between any two statements, also between two assignments of fitted attributes.
+    An interrupt may come between any two statements, also between two assignments of fitted attributes. A method that
+    cannot do without y has no use for Shards, which hold theirs.
     """
     # has_estimators: whether parameters hold estimators of the user, which check their own parameters then
     if method is None:
         return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)
+    y = signature(method).parameters.get("y")
+    needs_y = y is not None and y.default is Parameter.empty
 
     @wraps(method)
     def fit(estimator, *args, **kwargs):
+        if needs_y and any(isinstance(given, Shards) for given in (*args, *kwargs.values())):
+            refuse_shards(f"{type(estimator).__name__}.{method.__name__}")
         before = dict(vars(estimator))
         try:
             return checked(estimator, *args, **kwargs)

@@ -21,8 +21,8 @@ MAX_LINES = 600
 TIERS = [
     {"_reports"},
     {"kernels", "_numbers", "_own_methods", "_threads"},
-    {"_fits", "_options", "_parameters", "_versions", "distributed", "graphs"},
-    {"models"},
+    {"_options", "_parameters", "_versions", "distributed", "graphs"},
+    {"_fits", "models"},
     {"optimize"},
     {"encoding"},
     {"inference"},

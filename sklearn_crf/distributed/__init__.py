@@ -8,6 +8,7 @@ from sklearn_crf.distributed._shards import (
     of_each_shard,
     on_worker,
     refuse_labels,
+    refuse_shards,
     require_one_vector_level,
     scored_shards,
 )

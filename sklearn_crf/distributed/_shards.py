@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -165,6 +165,12 @@ class Shards:
 
     def __repr__(self) -> str:
         return f"Shards(n_shards={len(self)})"
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        refuse_shards("This call")
+
+    # Whoever reads them as data gets the same answer.
+    __iter__ = __getitem__ = __array__
 
     def map(self, function: Callable[[Shard, Any], Any], broadcast: Any = None) -> list:
         """Call a function on every shard, where the shard is.
@@ -393,6 +399,15 @@ def scored_shards(estimator: Any, score: Callable, shards: Shards, y: Any = None
     refuse_labels(y, sample_weight)
     check_is_fitted(estimator)
     return shards.map(_scored, (estimator, score))
+
+
+def refuse_shards(caller: str) -> NoReturn:
+    """Raise ValueError where Shards are given to what takes arrays or lists alone."""
+    raise ValueError(
+        f"{caller} needs X in memory, got Shards: fit a field classifier, tree field, MultiConditionalMFA or "
+        "SequenceVectorizer, which train on Shards; call shards.apply(estimator, method) for the results of each "
+        "shard; or pass X and y as arrays or lists."
+    )
 
 
 def refuse_labels(*given: Any) -> None:

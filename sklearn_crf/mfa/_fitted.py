@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from sklearn_crf._numbers import without_mask
 from sklearn_crf._threads import range_runner, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
-from sklearn_crf.distributed import Shards
 from sklearn_crf.encoding import require_rows, summable_weight
 from sklearn_crf.mfa._densities import conditional_means, factor_means, joint_log_density
 from sklearn_crf.mfa._input import ARRAYS, require_complete
@@ -27,12 +26,6 @@ def _maximises_the_joint_likelihood(estimator):
         f"bic needs the maximum of the joint likelihood, and objective={estimator.objective!r} does not look for it; "
         "use objective='joint', or compare models by cross-validation (GridSearchCV)."
     )
-
-
-def _require_arrays(X):
-    """Raise ValueError for Shards, which methods of fitted mixtures do not accept."""
-    if isinstance(X, Shards):
-        raise ValueError("X is Shards: call shards.apply(estimator, method), which gives the results of each shard.")
 
 
 def fitted_attributes(params, data, family):
@@ -106,7 +99,6 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X, allow_nan=False):
         check_is_fitted(self)
-        _require_arrays(X)
         require_rows(X)
         X = validate_data(self, without_mask(X), reset=False, **ARRAYS)
         if not (allow_nan or self.allow_nan):
@@ -170,7 +162,6 @@ class FittedMixture(ClassifierMixin, BaseEstimator):
             If X is :class:`~sklearn_crf.Shards`, or y is not given.
         """
         check_is_fitted(self)
-        _require_arrays(X)
         if y is None:
             raise ValueError("score needs y, the class of each sample, got None.")
         return super().score(X, y, summable_weight(sample_weight))

@@ -7,13 +7,17 @@ import pytest
 from callback_recorder import Recorder
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from small_shards import LosesShards, Watching, weights
 
-from sklearn_crf import TRWCRF, ContrastiveCRF, DRFClassifier, M3NClassifier, Shards
+from sklearn_crf import TRWCRF, ContrastiveCRF, DenseCRF, DRFClassifier, M3NClassifier, MultiLabelField, Shards
+from sklearn_crf.calibration import TemperatureScaling
 from sklearn_crf.distributed import LocalExecutor
 from sklearn_crf.learning import ContrastiveTraining, MaxMargin, Relaxation, SharedPiecesTraining
 from sklearn_crf.objectives import GibbsGenerator, MostViolated
 from sklearn_crf.potentials import PairwiseTables
+from sklearn_crf.preprocessing import ClassifierScores, FilterBank, NodeTransformer
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -445,3 +449,34 @@ def test_nothing_of_the_sets_is_left_after_the_fit():
     crf.fit(shards)
     assert not any(shard.cache or shard.memory for shard in shards._shards)
     assert b"Shard" not in pickle.dumps(crf)
+
+
+IN_MEMORY_ONLY = {
+    "MultiLabelField": MultiLabelField(),
+    "DenseCRF": DenseCRF(),
+    "TemperatureScaling": TemperatureScaling(TRWCRF()),
+    "ClassifierScores": ClassifierScores(LogisticRegression()),
+    "NodeTransformer": NodeTransformer(StandardScaler()),
+    "FilterBank": FilterBank(),
+}
+
+
+@pytest.mark.parametrize("name", IN_MEMORY_ONLY)
+def test_what_needs_arrays_says_so(name):
+    with pytest.raises(ValueError, match=r"needs X in memory, got Shards: .* shards.apply\(estimator, method\)"):
+        clone(IN_MEMORY_ONLY[name]).fit(Shards.from_arrays(PARTS))
+
+
+def test_methods_that_need_arrays_say_so():
+    shards, crf = Shards.from_arrays(PARTS), TRWCRF(max_iter=3).fit(X, Y)
+    needs_memory = pytest.raises(ValueError, match="needs X in memory, got Shards")
+    with needs_memory:
+        crf.models(shards)
+    with needs_memory:
+        crf.partial_fit(shards)
+    with needs_memory:
+        list(shards)
+    with needs_memory:
+        np.asarray(shards)
+    with needs_memory:
+        TemperatureScaling(TRWCRF(max_iter=3), cv=2).fit(X, Y).predict(shards)
