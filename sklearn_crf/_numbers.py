@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from datetime import date, timedelta
 from numbers import Integral, Real
 from operator import index
 from typing import Any
@@ -96,8 +97,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     """
     # name: what errors call it
     values = sound_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
-    if values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    require_numbers(values, name)
     if dtype is None:
         dtype = values.dtype if values.dtype in SCORE_LIMITS else np.float64
     if values.dtype == dtype:
@@ -108,6 +108,42 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
             return values.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must hold numbers, got {values.dtype}: {error}") from error
+
+
+def require_numbers(values: Any, name: str) -> None:
+    """Raise ValueError for arrays of what NumPy would turn into numbers without a word: dates, strings, records."""
+    # values: array or sparse matrix; name: what errors call it
+    kind = values.dtype.kind
+    if kind in "biuf":
+        return
+    if kind == "c":
+        raise ValueError(f"Complex data not supported: {name} must hold numbers, got {values.dtype}.")
+    kinds = {type(value) for value in values.ravel()} if kind == "O" else {values.dtype.type}
+    for found, (needed, *types) in _NO_NUMBERS.items():
+        if any(issubclass(each, tuple(types)) for each in kinds):
+            raise ValueError(f"{name} must hold numbers, got {found} ({values.dtype}): {needed}.")
+
+
+# What an array may hold that looks like numbers: how to make numbers of it, and its types.
+_NO_NUMBERS: dict[str, Any] = {
+    "strings": ("convert digits by astype(float), categories by OneHotEncoder", str, bytes),
+    "durations": ("divide them by a unit, as in X / np.timedelta64(1, 's')", np.timedelta64, timedelta),
+    "dates": (
+        "divide their distance from a date by a unit, as in (X - X.min()) / np.timedelta64(1, 's')",
+        np.datetime64,
+        date,
+    ),
+    "records": ("make columns of their fields by numpy.lib.recfunctions.structured_to_unstructured", np.void),
+}
+
+
+def as_pixels(values: Any, name: str) -> np.ndarray:
+    """An array of numbers, whose type may say what range they have; objects become float64."""
+    # name: what errors call it
+    values = as_array(values, name)
+    if values.dtype.kind not in "biuf":
+        return as_reals(values, name)
+    return values
 
 
 def is_sparse_matrix(values: Any) -> bool:

@@ -1,15 +1,26 @@
 """Integers are narrowed without wrapping, and real arrays are what they say."""
 
+from datetime import date
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_crf import TRWCRF, Example, MultiLabelField
-from sklearn_crf._numbers import as_integer, as_integers, as_reals, as_scores, sound_csr
+from sklearn_crf import (
+    TRWCRF,
+    DenseExample,
+    Example,
+    MultiConditionalMFA,
+    MultiLabelField,
+    RegressionTreeField,
+    refine,
+    restore,
+)
+from sklearn_crf._numbers import as_integer, as_integers, as_pixels, as_reals, as_scores, sound_csr
 from sklearn_crf.model_selection import cross_val_predict
-from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, group_rows
+from sklearn_crf.preprocessing import ClassifierScores, NodeTransformer, PatchAverages, group_rows
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
@@ -110,3 +121,50 @@ def test_sound_sparse_matrices_stay(form):
 def test_scores_beyond_float32_are_refused_without_a_warning():
     with pytest.raises(ValueError, match="in magnitude at most 1e"):
         as_scores([1e60, -np.inf], "scores", np.float32)
+
+
+TABLE, TWO_CLASSES = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 1, 0])
+NO_NUMBERS = {
+    "strings": (TABLE.astype(str), TABLE.astype("S"), TABLE.astype(str).astype(object)),
+    "dates": (TABLE.astype("datetime64[s]"), np.full(TABLE.shape, date(2020, 1, 1))),
+    "durations": (TABLE.astype("timedelta64[s]"), TABLE.astype("timedelta64[D]").astype(object)),
+    "records": (np.zeros(TABLE.shape, dtype=[("a", float)]),),
+}
+WHO_READS = {
+    "rows": lambda X: TRWCRF().fit(X, TWO_CLASSES),
+    "chains": lambda X: TRWCRF().fit(X[np.newaxis], TWO_CLASSES[np.newaxis]),
+    "lists of chains": lambda X: TRWCRF().fit([X], [TWO_CLASSES]),
+    "mixtures": lambda X: MultiConditionalMFA().fit(X, TWO_CLASSES),
+    "several labels": lambda X: MultiLabelField().fit(X, np.eye(6, 2, dtype=int)),
+    "trees": lambda X: RegressionTreeField().fit(X, TWO_CLASSES.astype(float)),
+    "tree targets": lambda X: RegressionTreeField().fit(TABLE, X[:, 0]),
+    "graphs": lambda X: Example(X, [[0, 1]]),
+    "weights": lambda X: TRWCRF().fit(TABLE, TWO_CLASSES, sample_weight=X[:, 0]),
+    "patches": lambda X: PatchAverages().fit([X]),
+    "dense fields": lambda X: DenseExample(np.zeros((6, 2, 2)), X),
+    "probabilities": lambda X: refine(X, TWO_CLASSES),
+    "photographs": lambda X: restore(X, noise=5),
+}
+
+
+@pytest.mark.parametrize("kind", NO_NUMBERS)
+@pytest.mark.parametrize("reader", WHO_READS)
+def test_what_only_looks_like_numbers_is_refused(reader, kind):
+    for values in NO_NUMBERS[kind]:
+        with pytest.raises(ValueError, match=f"must hold numbers, got {kind}"):
+            WHO_READS[reader](values)
+
+
+def test_objects_that_are_numbers_are_read():
+    objects = TABLE.astype(object)
+    np.testing.assert_array_equal(TRWCRF().fit(objects, TWO_CLASSES).coef_, TRWCRF().fit(TABLE, TWO_CLASSES).coef_)
+    np.testing.assert_array_equal(as_pixels(objects, "X"), TABLE)
+    assert as_pixels(TABLE.astype(np.uint8), "X").dtype == np.uint8
+
+
+def test_a_column_of_dates_is_named():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": TABLE[:, 0], "day": pd.date_range("2020-01-01", periods=6)})
+    for X, y in ((frame, TWO_CLASSES), ([frame], [TWO_CLASSES])):
+        with pytest.raises(ValueError, match=r"column 'day' of X(\[0\])? must hold numbers, got dates"):
+            TRWCRF().fit(X, y)

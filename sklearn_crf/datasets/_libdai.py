@@ -5,7 +5,7 @@ import numpy as np
 from sklearn_crf._numbers import n_joint_states
 from sklearn_crf.datasets import _tuning
 from sklearn_crf.datasets._text import LARGEST, naming, read_numbers_of, write_text
-from sklearn_crf.datasets._uai import PathLike, as_factor_graph, log_of, potentials_of
+from sklearn_crf.datasets._uai import PathLike, as_factor_graph, potentials_of
 from sklearn_crf.models import FactorGraph, PairwiseModel, SparseTable
 
 # Cell numbers are read as float64, which represents integers exactly up to this limit.
@@ -66,8 +66,9 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
                     f"{path}: factor {f} gives variable {node} {states} states, an earlier one {known[node]}."
                 )
         n_entries = reader.integer(f"the number of entries of factor {f}")
-        entries = reader.take(2 * n_entries, f"the entries of factor {f}", 0.0, LARGEST).reshape(-1, 2)
-        blocks.append((scope, _table(entries, shape, f, path)))
+        entries = reader.take(2 * n_entries, f"the entries of factor {f}", 0.0, LARGEST)
+        scores = reader.logarithms(np.arange(reader.position - len(entries) + 1, reader.position, 2))
+        blocks.append((scope, _table(entries[::2], scores, shape, f, path)))
     reader.end()
     n_nodes = max(known, default=-1) + 1
     if n_nodes > max(_tuning.MAX_NODES, _tuning.MAX_UNUSED * len(known)):
@@ -80,18 +81,16 @@ def read_fg(path: PathLike, *, max_bytes: int = _tuning.MAX_BYTES) -> FactorGrap
         return FactorGraph.from_factors(n_states, blocks)
 
 
-def _table(entries, shape, f, path):
+def _table(number, scores, shape, f, path):
     size = n_joint_states(shape)
     if size > _MAX_CELLS:
         raise ValueError(f"{path}: factor {f} has more than 2**53 joint states.")
-    number, potentials = entries.T
     if np.any(number != np.floor(number)) or not np.all((number >= 0) & (number < size)):
         raise ValueError(f"{path}: the entries of factor {f} must be numbered 0 to {int(size) - 1}.")
     number = number.astype(np.int64)
     if len(np.unique(number)) < len(number):
         raise ValueError(f"{path}: factor {f} lists an entry twice.")
-    scores = log_of(potentials)
-    if len(entries) < _tuning.SPARSE_SHARE * size:
+    if len(number) < _tuning.SPARSE_SHARE * size:
         states = np.empty((len(number), len(shape)), dtype=np.int64)
         for k, length in enumerate(shape.tolist()):
             number, states[:, k] = np.divmod(number, length)

@@ -7,6 +7,7 @@ import lzma
 import zlib
 from collections.abc import Callable
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,21 +40,24 @@ def read_numbers_of(path, *, comment=None, max_bytes=_tuning.MAX_BYTES) -> Text:
     max_bytes = as_integer(max_bytes, "max_bytes", highest=2**63)
     chunks = _chunks(path, comment, max_bytes)
     heading, rest, line = _heading(chunks)
-    parts, buffer, is_last = [], rest, False
+    parts, tiny, n_before, buffer, is_last = [], [], 0, rest, False
     while not is_last:
         chunk = next(chunks, b"")
         is_last = not chunk
         buffer += chunk
         # A number takes at least two bytes, except for the last number of the file.
         values = np.empty(len(buffer) // 2 + 1)
-        n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values)
+        found: list[tuple[int, bytes]] = []
+        n_read, position, n_lines, is_number = read_numbers(buffer, 0, is_last, values, found)
+        tiny += [(n_before + number, word) for number, word in found]
+        n_before += n_read
         line += n_lines
         buffer = buffer[position:]
         if not is_number or len(buffer) > _tuning.LONGEST_WORD:
             word = buffer[:20].split()[0].decode("ascii", "replace")
             raise ValueError(f"{path}, line {line}: a number is needed, found {word!r}.")
         parts.append(values[:n_read].copy())
-    return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading)))
+    return Text(heading, NumberReader(np.concatenate(parts), path, bool(heading), tiny))
 
 
 def _opened(path, mode):
@@ -90,6 +94,8 @@ def _chunks(path, comment, max_bytes):
                 raise ValueError(f"{path} holds more than max_bytes={max_bytes} bytes of text.")
             if not chunk:
                 return
+            if n_bytes == len(chunk):
+                chunk = chunk.removeprefix(codecs.BOM_UTF8) or b" "
             if comment is not None:
                 chunk, in_comment = _without_comments(chunk, comment, in_comment)
             # A chunk may consist of comments only, but an empty chunk would mean the end of the file.
@@ -122,10 +128,13 @@ def _heading(chunks):
 class NumberReader:
     """Reader of the numbers of a file in order, which checks each number."""
 
-    # values: (n,) float64; has_heading: whether the file has a leading word
+    # values: (n,) float64; has_heading: whether the file has a leading word; tiny: indices and words of the numbers that
+    # are too small for all digits of a double
 
-    def __init__(self, values, path, has_heading):
+    def __init__(self, values, path, has_heading, tiny):
         self.values = values
+        self._tiny = np.array([number for number, _ in tiny], dtype=np.int64)
+        self._words = [word.decode("ascii") for _, word in tiny]
         self.path = path
         self.position = 0
         self._n_before = int(has_heading)
@@ -161,9 +170,28 @@ class NumberReader:
         """Return the next number, int."""
         return int(self.integers(1, what, lowest, highest)[0])
 
-    def rows(self, n_rows, what, lowest, highest, hint=""):
+    def logarithms(self, place):
+        """Return the natural logarithms of the numbers at some places, -inf for 0 alone."""
+        # place: (n,), ascending
+        with np.errstate(divide="ignore"):
+            found = np.log(self.values[place])
+        if len(place):
+            for k in range(*np.searchsorted(self._tiny, (place[0], place[-1] + 1))):
+                own = np.searchsorted(place, self._tiny[k])
+                if place[own] == self._tiny[k]:
+                    found[own] = self._logarithm(k)
+        return found
+
+    def _logarithm(self, k):
+        """Return the logarithm of a number that is too small for a double."""
+        try:
+            return float(Decimal(self._words[k]).ln())
+        except ArithmeticError:
+            self.refuse(self._tiny[k] - self.position, f"the exponent of {self._words[k]} is out of range")
+
+    def rows(self, n_rows, what, lowest, highest, hint="", logarithms=False):
         """Return the numbers of rows that each begin with their length, float64, and the start of each row in them."""
-        # hint: added to the error about a number below ``lowest``
+        # hint: added to the error about a number below ``lowest``; logarithms: return the logarithms of the numbers
         values, start = self.values, self.position
         self._require(n_rows, what)
         counts = np.empty(n_rows, dtype=np.int64)
@@ -185,7 +213,7 @@ class NumberReader:
             row = int(np.searchsorted(ptr, k, side="right")) - 1
             hint = hint if taken[k] < lowest else ""
             self.refuse(place[k] - self.position, f"{what} {row} must {_bounds(lowest, highest)}", hint)
-        return taken, ptr
+        return self.logarithms(place) if logarithms else taken, ptr
 
     def _require(self, n, what):
         if n > self.n_left:

@@ -72,7 +72,9 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
     scope = reader.whole(scope, "scopes")
     lowest = -np.inf if are_scores else 0.0
     hint = " If the file lists logarithms, pass logarithms=True."
-    entries, table_ptr = reader.rows(n_factors, "the table of factor", lowest, _text.LARGEST, hint)
+    entries, table_ptr = reader.rows(
+        n_factors, "the table of factor", lowest, _text.LARGEST, hint, logarithms=not are_scores
+    )
     reader.end()
     n_cells = np.ones(n_factors)
     np.multiply.at(n_cells, np.repeat(np.arange(n_factors), np.diff(scope_ptr)), n_states[scope])
@@ -84,9 +86,7 @@ def read_uai(path: PathLike, *, logarithms: bool | None = None, max_bytes: int =
             f"{path}: the table of factor {f} has {n_entries} entries, its variables {n_cells[f]:.0f} joint states."
         )
     with _text.naming(path):
-        return FactorGraph(
-            n_states, scope, scope_ptr, np.arange(n_factors), entries if are_scores else log_of(entries), table_ptr
-        )
+        return FactorGraph(n_states, scope, scope_ptr, np.arange(n_factors), entries, table_ptr)
 
 
 def _lists_logarithms(path, logarithms):
@@ -95,12 +95,6 @@ def _lists_logarithms(path, logarithms):
     if not isinstance(logarithms, bool | np.bool_):
         raise ValueError(f"logarithms must be True, False or None, got {logarithms!r}.")
     return bool(logarithms)
-
-
-def log_of(potentials):
-    """Return the logarithms of potentials, -inf for 0."""
-    with np.errstate(divide="ignore"):
-        return np.log(potentials)
 
 
 def scores_of(model, factor):

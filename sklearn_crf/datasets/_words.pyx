@@ -10,6 +10,8 @@ cdef extern from "Python.h":
 cdef enum:
     LONGEST = 400  # maximum length in bytes of a word that represents a number
 
+cdef double SMALLEST_NORMAL = 2.2250738585072014e-308, SMALLEST = 5e-324
+
 # Integers up to 2^53 and these powers of ten are exact, so that their quotients are rounded correctly.
 cdef double[23] _POWERS
 cdef int _k
@@ -23,11 +25,13 @@ def read_numbers(
     Py_ssize_t position,  # where to begin in text
     bint is_last,  # whether a word may end with the text
     double[::1] values,  # OUT
+    list tiny,  # OUT
 ):
     """Fill ``values`` with the numbers of a text, until the text or the array ends.
 
     Returns the number of words read, the position after them, the number of line ends passed, and whether the next word
-    is a number. If it is not, the first three values tell where it is.
+    is a number. If it is not, the first three values tell where it is. Numbers too small for all digits of a double are
+    listed in ``tiny`` with their words, and none of them becomes 0.
     """
     cdef:
         Py_ssize_t n = text.shape[0], n_values = values.shape[0], n_read = 0, start, n_lines = 0
@@ -43,6 +47,10 @@ def read_numbers(
             return n_read, start, n_lines, True
         if not _parsed(&text[start], position - start, &value):
             return n_read, start, n_lines, False
+        if -SMALLEST_NORMAL < value < SMALLEST_NORMAL and _has_digits(&text[start], position - start):
+            tiny.append((n_read, bytes(text[start:position])))
+            if value == 0.0:
+                value = -SMALLEST if text[start] == c"-" else SMALLEST
         values[n_read] = value
         n_read += 1
     return n_read, position, n_lines, True
@@ -50,6 +58,16 @@ def read_numbers(
 
 cdef inline bint _is_space(unsigned char c) noexcept:
     return c == 32 or 9 <= c <= 13
+
+
+cdef inline bint _has_digits(const unsigned char* word, Py_ssize_t length) noexcept:
+    """Whether a word has a digit besides zeros before its exponent."""
+    cdef Py_ssize_t k = 0
+    while k < length and word[k] != c"e" and word[k] != c"E":
+        if c"1" <= word[k] <= c"9":
+            return True
+        k += 1
+    return False
 
 
 @cython.boundscheck(False)

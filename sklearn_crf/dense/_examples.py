@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils._param_validation import InvalidParameterError
 
 from sklearn_crf import encoding
-from sklearn_crf._numbers import as_array, as_reals, without_mask
+from sklearn_crf._numbers import as_array, as_pixels, as_reals
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.dense._tuning import DARK_RANGE, HARDLY_ANY_RANGE, NARROW_RANGE
 
@@ -257,9 +257,7 @@ def range_after_fit(image, ends, name):
 
 
 def _as_floats(values, name):
-    values = np.asarray(without_mask(values))
-    if values.dtype.kind not in "iufb":
-        raise ValueError(f"{name} must hold real numbers, got {values.dtype}.")
+    values = as_pixels(values, name)
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
 
 

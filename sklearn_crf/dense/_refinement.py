@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_integer, check_option, without_mask
+from sklearn_crf._numbers import as_integer, as_pixels, check_option
 from sklearn_crf._threads import single_threaded_blas, split_threads
 from sklearn_crf.dense import _examples
 from sklearn_crf.dense._gaussian_kernels import Bilateral, GaussianKernel, Spatial, build_filters, check_kernels
@@ -151,14 +151,11 @@ def _are_many(probabilities, lattice_ndim, spacing):
 
 
 def _checked(probabilities):
-    probabilities = np.asarray(without_mask(probabilities))
+    probabilities = as_pixels(probabilities, "probabilities")
     if probabilities.dtype == np.float16:
         probabilities = probabilities.astype(np.float32)
-    if probabilities.dtype.kind not in "fiub" or probabilities.ndim < 2 or 0 in probabilities.shape:
-        raise ValueError(
-            f"probabilities must be numbers of shape (*lattice, n_classes), got {probabilities.dtype} of shape "
-            f"{probabilities.shape}."
-        )
+    if probabilities.ndim < 2 or 0 in probabilities.shape:
+        raise ValueError(f"probabilities must have the shape (*lattice, n_classes), got {probabilities.shape}.")
     total = probabilities.sum(axis=-1, dtype=np.float64)
     wrong = ~(np.abs(total - 1) <= SUM_TOL)
     if wrong.any():

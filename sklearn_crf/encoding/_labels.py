@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from itertools import chain, pairwise
 from math import prod
-from numbers import Real
+from numbers import Number, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -280,7 +280,10 @@ def _split(flat, missing, name):
     if present.dtype.kind == "f":
         _require_discrete(present, name)
     elif present.dtype.kind not in "iubUS":
-        raise ValueError(f"Unknown label type: {name} holds {present.dtype}.")
+        raise ValueError(
+            f"Unknown label type: {name} holds {present.dtype}, but labels are strings or integers: make strings of "
+            "them, as by y.astype(str)."
+        )
     return present, (~missing if missing.any() else None)
 
 
@@ -293,7 +296,8 @@ def _is_label(value, label):
 
 
 def _require_discrete(present, name):
-    total = present.sum()
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = present.sum()
     if not np.isfinite(total) and not np.all(np.isfinite(present)):
         found = "NaN" if np.isnan(present).any() else "infinity"
         raise ValueError(f"Input {name} contains {found}: mark unlabelled nodes by missing_label.")
@@ -379,16 +383,28 @@ def _require_states(labels, items, classes, name):
 def labels_from_objects(values, name):
     """Labels out of an object array, in the one type they share."""
     # values: (n,), object; returns: (n,)
-    n_strings = sum(isinstance(value, str) for value in values)
-    if n_strings not in (0, len(values)):
-        other = next(value for value in values if not isinstance(value, str))
-        raise ValueError(
-            f"{name} mixes strings with other labels, such as {other!r}: make all of them strings or all of them "
-            "numbers, with None where a node has no label."
-        )
     if not len(values):
         return np.zeros(0, dtype=np.int64)
-    return np.array(values.tolist())
+    values = values.tolist()
+    one_of_each = list({type(value): value for value in values}.values())
+    others = [value for value in one_of_each if not isinstance(value, str | bytes)]
+    if len(others) not in (0, len(one_of_each)):
+        raise ValueError(
+            f"{name} mixes strings with other labels, such as {others[0]!r}: make all of them strings or all of them "
+            "numbers, with None where a node has no label."
+        )
+    for value in others:
+        if not isinstance(value, Number | np.bool_):
+            raise ValueError(
+                f"Unknown label type: {name} holds {value!r}, but labels are strings or integers: make strings of "
+                "them, as by str(label)."
+            )
+    labels = np.array(values)
+    # A common type rounds large integers, makes other strings of bytes, and drops zeros at the end of strings.
+    changed = [before for before, after in zip(values, labels.tolist(), strict=True) if before != after]
+    if changed:
+        raise ValueError(f"{name} holds labels that no type of NumPy holds together, such as {changed[0]!r}.")
+    return labels
 
 
 def sorted_classes(found, classes=None):

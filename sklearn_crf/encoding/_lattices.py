@@ -14,7 +14,13 @@ from sklearn_crf.encoding._compact_lists import ChainList, RowFields
 from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
 from sklearn_crf.encoding._encoded import Encoded, encode_row_fields
 from sklearn_crf.encoding._examples import Example, names_edge_types, trusted_example, with_fields
-from sklearn_crf.encoding._layouts import aligned_frames, empty_example, read_layout, validated_rows
+from sklearn_crf.encoding._layouts import (
+    aligned_frames,
+    empty_example,
+    read_layout,
+    require_numeric_table,
+    validated_rows,
+)
 from sklearn_crf.encoding._node_features import OperatorFeatures
 from sklearn_crf.graphs import Graph, lattice, lattice_offsets
 
@@ -89,8 +95,7 @@ def _encode_nodes(X, function, dtype, estimator, reset):
         X = sound_csr(X, "X")
     options = {"accept_sparse": "csr", "dtype": list(dtype), "order": "C"}
     feature_names = None
-    if hasattr(X, "columns"):
-        _require_numeric_columns(X)
+    require_numeric_table(X)
     if estimator is None:
         X = check_array(X, input_name="X", **options)
     elif reset:
@@ -110,16 +115,6 @@ def _encode_nodes(X, function, dtype, estimator, reset):
         array=X,
         feature_names=feature_names,
     )
-
-
-def _require_numeric_columns(frame):
-    for name in frame.columns:
-        column = np.asarray(frame[name])
-        if column.dtype.kind in "OU" and any(isinstance(value, str) for value in column.ravel()):
-            raise ValueError(
-                f"X holds strings in column {name!r}: if they say which sequence a row belongs to, cut the table into "
-                f"examples by group_rows(X, {name!r}); make numbers of categories, for example by OneHotEncoder."
-            )
 
 
 def _encode_array(X, connectivity, function, edge_types, dtype):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
-from sklearn_crf._numbers import is_sparse_matrix, sound_csr, with_nan, without_mask
+from sklearn_crf._numbers import is_sparse_matrix, require_numbers, sound_csr, with_nan, without_mask
 from sklearn_crf._threads import fixed_ranges, map_tasks, thread_count
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._array_lists import are_finite, copy_parts, one_of_each_type
@@ -96,15 +96,21 @@ def _in_order(frame, names, i):
 
 def _numbers_of(frame, i):
     values = np.asarray(frame)
-    if values.dtype == object:
-        values = with_nan(values)
-        for name, column in zip(frame.columns, values.T, strict=True):
-            if any(isinstance(value, str) for value in column):
-                raise ValueError(
-                    f"X[{i}] holds strings in column {name!r}: make numbers of them, for example by "
-                    "NodeTransformer(OneHotEncoder()), or let SequenceVectorizer make features of dicts."
-                )
-    return values
+    if values.dtype.kind in "biuf":
+        return values
+    _require_numeric_columns(frame, f"X[{i}]")
+    return with_nan(values)
+
+
+def _require_numeric_columns(frame, name):
+    for column in frame.columns:
+        try:
+            require_numbers(np.asarray(frame[column]), f"column {column!r} of {name}")
+        except ValueError as error:
+            raise ValueError(
+                f"{error} If the column says which sequence a row belongs to, cut one table into examples by "
+                f"group_rows(X, {column!r})."
+            ) from error
 
 
 def _to_array_or_list(X, lattice_ndim):
@@ -269,6 +275,19 @@ def validated_rows(estimator, X, **options):
     return found
 
 
+def require_numeric_table(X):
+    """Raise ValueError if rows of features are strings, dates or records."""
+    if hasattr(X, "columns"):
+        _require_numeric_columns(X, "X")
+    elif not sp.issparse(X):
+        try:
+            X = np.asarray(X)
+        except ValueError:
+            # Scikit-learn's validation says what is wrong with lists of lists of different lengths.
+            return
+        require_numbers(X, "X")
+
+
 def require_rows(X):
     """Raise ValueError if examples are sequences, images, graphs or dicts, for estimators of the rows of a table."""
     listed = is_listed(X)
@@ -281,6 +300,7 @@ def require_rows(X):
     elif n_axes > 2:
         found = f"each has {n_axes - 1} axes"
     else:
+        require_numeric_table(X)
         return
     raise ValueError(
         f"X must have one row of features per example, shape (n_samples, n_features), but {found}: fit DRFClassifier "

@@ -11,7 +11,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sklearn_crf._fits import fits
-from sklearn_crf._numbers import without_mask
+from sklearn_crf._numbers import as_pixels
 from sklearn_crf._threads import map_coarse
 from sklearn_crf._versions import HoldsOptions
 from sklearn_crf.encoding import object_array
@@ -32,11 +32,9 @@ def as_images(X):
         raise ValueError("X holds no image.")
     images: list[np.ndarray] = []
     for i, image in enumerate(X):
-        image = np.asarray(without_mask(image))
+        image = as_pixels(image, f"X[{i}]")
         if image.ndim not in (2, 3) or 0 in image.shape:
             raise ValueError(f"X[{i}] must be an image of shape (H, W) or (H, W, C), got {image.shape}.")
-        if image.dtype.kind not in "fiub":
-            raise ValueError(f"X[{i}] must hold real numbers, got {image.dtype}.")
         image = image if image.ndim == 3 else image[..., None]
         if images and image.shape[2] != images[0].shape[2]:
             raise ValueError(f"X[{i}] has {image.shape[2]} channels, but X[0] has {images[0].shape[2]}.")

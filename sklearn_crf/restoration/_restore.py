@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 import sklearn_crf.preprocessing
-from sklearn_crf._numbers import as_array, as_integer, as_reals, without_mask
+from sklearn_crf._numbers import as_array, as_integer, as_pixels, as_reals
 from sklearn_crf.dense._examples import BYTES, range_of_images, range_of_type
 from sklearn_crf.dense._tuning import HARDLY_ANY_RANGE
 from sklearn_crf.encoding._batches import object_array
@@ -198,9 +198,7 @@ class _Photo(NamedTuple):
     @classmethod
     def of(cls, image: Any, name: str) -> "_Photo":
         """Read an image, grey, in colour, or in colour and alpha."""
-        image = np.asarray(without_mask(image))
-        if image.dtype.kind not in "iufb":
-            raise ValueError(f"{name} must hold real numbers, got {image.dtype}.")
+        image = as_pixels(image, name)
         if image.ndim == 3 and image.shape[2] == 1:
             raise ValueError(f"{name} has shape {image.shape}: pass a grey image as {name}[..., 0].")
         if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (3, 4)) or min(image.shape[:2]) < 2:

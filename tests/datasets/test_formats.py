@@ -354,12 +354,35 @@ def test_comments_and_words_across_pieces(tmp_path):
 
 def test_numbers_are_read_to_the_last_bit(tmp_path):
     rng = np.random.default_rng(0)
-    values = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-300, 300, 2000), [5e-324, 1.7976931348623157e308]])
+    values = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-300, 300, 2000), [2.2250738585072014e-308, 1.7976931348623157e308]])
     words = [repr(value) for value in values.tolist()] + ["0.1", ".5", "5.", "+1", "1e2", "1E-2", "000012", "0.000001"]
     expected = np.array([float(word) for word in words])
     (tmp_path / "file").write_text("MARKOV 1 " + str(len(words)) + " 1 1 0 " + str(len(words)) + " " + " ".join(words))
     with np.errstate(divide="ignore"):
         assert np.array_equal(read_uai(tmp_path / "file").log_table, np.log(expected))
+
+
+def test_potentials_too_small_for_a_double_are_read_by_their_logarithms(tmp_path):
+    words = ["1e-400", "2.5e-310", "0." + "0" * 350 + "7", "0", "0e-500", "1e-99999999"]
+    expected = [-400 * np.log(10), np.log(2.5) - 310 * np.log(10), np.log(7) - 351 * np.log(10), -np.inf, -np.inf]
+    expected += [-99999999 * np.log(10)]
+    n = len(words)
+    (tmp_path / "m.uai").write_text(f"MARKOV 1 {n} 1 1 0 {n} " + " ".join(words))
+    (tmp_path / "m.fg").write_text(f"1\n\n1\n0\n{n}\n{n}\n" + "\n".join(f"{k} {w}" for k, w in enumerate(words)))
+    for model in (read_uai(tmp_path / "m.uai"), read_fg(tmp_path / "m.fg")):
+        np.testing.assert_allclose(model.dense_table(0).ravel(), expected, rtol=1e-14)
+    for word, message in (("-1e-400", "at least 0"), ("1e-99999999999999999999", "exponent .* out of range")):
+        (tmp_path / "m.uai").write_text(f"MARKOV 1 1 1 1 0 1 {word}")
+        with pytest.raises(ValueError, match=message):
+            read_uai(tmp_path / "m.uai")
+
+
+def test_marks_of_the_order_of_bytes_are_skipped(tmp_path):
+    mark = "\ufeff"
+    (tmp_path / "m.uai").write_text(mark + "MARKOV 1 2 1 1 0 2 1 1", encoding="utf-8")
+    (tmp_path / "m.evid").write_text(mark + "1 0 1", encoding="utf-8")
+    assert read_uai(tmp_path / "m.uai").n_states.tolist() == [2]
+    assert read_evidence(tmp_path / "m.evid", 1).tolist() == [1]
 
 
 @pytest.mark.parametrize("word", ["1_000", "0x10", "1,5", "--1", "1e", "e1", ".", "-", "+", "1.2.3", "1d3", "٣"])

@@ -1,5 +1,7 @@
 """What y and sample_weight may be."""
 
+import warnings
+
 import numpy as np
 import pytest
 from lattice_inputs import RNG
@@ -127,7 +129,7 @@ GRID = np.zeros((2, 2, 3, 1))
             [np.zeros(2), np.zeros(3)],
             TWO_CHAINS,
             {"classes": [None, 1]},
-            "classes must be numbers or strings, got object",
+            "classes holds None, but labels are strings or integers",
         ),
         (np.zeros((2, 6)), GRID, {}, r"y\[0\] has shape \(6,\)"),
         ([np.zeros((2, 3)), np.zeros((3, 2))], list(GRID), {}, r"y\[1\] has shape \(3, 2\)"),
@@ -286,3 +288,32 @@ def test_classes_of_many_labels(dtype, low, high):
     np.testing.assert_array_equal(classes, expected)
     np.testing.assert_array_equal(np.stack(labels), inverse.reshape(2, -1))
     assert classes.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([(0, 1), (1, 2)], r"y\[0\] holds \(1, 2\), but labels are strings or integers: make strings"),
+        ([{}, {1: 2}], "but labels are strings or integers"),
+        ([np.datetime64("2020"), np.datetime64("2021")], "but labels are strings or integers"),
+        ([b"a", "b"], r"holds labels that no type of NumPy holds together, such as b'a'"),
+        (["a\0", "b"], r"holds labels that no type of NumPy holds together"),
+        ([2**53 + 1, 0.5], "holds labels that no type of NumPy holds together, such as 9007199254740993"),
+        ([2**70, 1], "Unknown label type: .* holds object, but labels are strings or integers"),
+    ],
+)
+def test_objects_that_are_no_labels_are_refused(labels, message):
+    y = np.empty(2, dtype=object)
+    y[:] = labels
+    with pytest.raises(ValueError, match=message):
+        encode_y([y], encode_X([np.zeros((2, 1))]))
+
+
+def test_dates_are_no_labels_and_infinity_warns_of_nothing():
+    chains = encode_X([np.zeros((2, 1))])
+    with pytest.raises(ValueError, match=r"datetime64\[D\], but labels are strings or integers"):
+        encode_y([np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]")], chains)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match="contains infinity"):
+            encode_y([np.array([-np.inf, np.inf])], chains)

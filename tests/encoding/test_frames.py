@@ -39,7 +39,7 @@ def test_columns_inside_one_list_are_aligned_to_the_first_frame():
         (FRAMES[1][["a"]], r"it lacks \['b'\]"),
         (FRAMES[1].assign(c=1.0), r"\['c'\] are not among them"),
         (FRAMES[1][["a", "a"]], r"X\[1\] has a column twice: \['a'\]"),
-        (FRAMES[1].assign(b="word"), r"X\[1\] holds strings in column 'b'"),
+        (FRAMES[1].assign(b="word"), r"column 'b' of X\[1\] must hold numbers, got strings"),
         (FRAMES[1].to_numpy(), r"X\[1\] is a ndarray, but X\[0\] is a DataFrame"),
     ],
 )

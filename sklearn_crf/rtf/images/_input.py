@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import InvalidParameterError
 
-from sklearn_crf._numbers import as_array, without_mask
+from sklearn_crf._numbers import as_array, as_reals
 from sklearn_crf.encoding import Example, encode_X, number_of_examples, object_array
 from sklearn_crf.encoding._layouts import read_layout
 from sklearn_crf.graphs import lattice
@@ -510,15 +510,10 @@ def require_size(ends):
 
 
 def _as_values(values, name, missing):
-    values = np.asarray(without_mask(values))
-    if values.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} must hold real numbers, got {values.dtype}.")
     try:
-        values = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must hold numbers ({error}): use RegressionTreeFieldClassifier for labels."
-        ) from error
+        values = as_reals(values, name, np.float64)
+    except ValueError as error:
+        raise ValueError(f"{error} RegressionTreeFieldClassifier takes labels.") from error
     if np.any(np.isinf(values)) or (not missing and np.any(np.isnan(values))):
         raise ValueError(f"{name} contains {'infinity' if missing else 'NaN or infinity'}.")
     largest = np.nanmax(np.abs(values), initial=0.0)
