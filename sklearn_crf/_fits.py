@@ -24,7 +24,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
     """Check the parameters before a method that fits, and give the estimator its former state back if it fails.
 
     An interrupt may come between any two statements, also between two assignments of fitted attributes. A method that
-    cannot do without y has no use for Shards, which hold theirs.
+    cannot do without y takes no Shards, which hold theirs.
     """
     # has_estimators: whether parameters hold estimators of the user, which check their own parameters then
     if method is None:
@@ -35,7 +35,7 @@ def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
 
     @wraps(method)
     def fit(estimator, *args, **kwargs):
-        if needs_y and any(isinstance(given, Shards) for given in (*args, *kwargs.values())):
+        if needs_y and len(args) == 1 and "y" not in kwargs and isinstance(args[0], Shards):
             refuse_shards(f"{type(estimator).__name__}.{method.__name__}")
         before = dict(vars(estimator))
         try:

@@ -279,7 +279,12 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         -------
         float
         """
-        return super().score(X, sound_csr(y, "y") if sp.issparse(y) else y, encoding.summable_weight(sample_weight))
+        predicted, Y = self.predict(X), _table(y)
+        if Y.shape != predicted.shape:
+            raise ValueError(f"y must have shape {predicted.shape}, as X has rows and fit had labels, got {Y.shape}.")
+        encoding.require_same_kind(Y.ravel(), self.values_, "y", "the values of fit")
+        weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
+        return float(np.average((predicted == Y).all(axis=1), weights=weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
         """The field of the labels of each row under the fitted weights.
@@ -342,8 +347,8 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return tags
 
 
-def _indicator(y):
-    """The two values in y, sorted, and where the larger one is, as int32."""
+def _table(y):
+    """Return y as an array (n_samples, n_labels)."""
     if y is None:
         raise ValueError("MultiLabelField requires y to be passed, but the target y is None.")
     require_one_label_each(y, "MultiLabelBinarizer().fit_transform(y) makes zeros and ones of sets of labels.")
@@ -357,6 +362,12 @@ def _indicator(y):
             f"y must have shape (n_samples, n_labels) of zeros and ones, got {y.shape}: for one label of each row fit "
             "the field itself."
         )
+    return y
+
+
+def _indicator(y):
+    """The two values in y, sorted, and where the larger one is, as int32."""
+    y = _table(y)
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         check_classification_targets(y)
     values = different(y.reshape(-1))

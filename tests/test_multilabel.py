@@ -235,3 +235,22 @@ def test_rows_predicted_together_are_as_alone(structure, form, monkeypatch):
         np.testing.assert_allclose(field.predict_proba(rows[i : i + 1])[0], probabilities[i], atol=1e-12)
     unknown = np.full(Y.shape, np.nan)
     assert np.array_equal(field.predict(rows, unknown), labels)
+
+
+def test_the_score_takes_any_two_values_and_counts_others_as_errors():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    Y = (X > 0).astype(int)
+    names = np.where(Y, "yes", "no")
+    field, named = MultiLabelField().fit(X, Y), MultiLabelField().fit(X, names)
+    right = (field.predict(X) == Y).all(axis=1)
+    assert field.score(X, Y) == named.score(X, names) == field.score(X, sp.csr_matrix(Y)) == right.mean()
+    weight = np.arange(40.0)
+    assert field.score(X, Y, sample_weight=weight) == pytest.approx(np.average(right, weights=weight))
+    other = Y.copy()
+    first = np.argmax(right)
+    other[first, 0] = 7
+    assert field.score(X, other) == pytest.approx(right.mean() - 1 / 40)
+    with pytest.raises(ValueError, match="y holds numbers, such as .*, but the values of fit are strings"):
+        named.score(X, Y)
+    with pytest.raises(ValueError, match=r"y must have shape \(40, 3\), as X has rows and fit had labels, got \(40, 2\)"):
+        field.score(X, Y[:, :2])

@@ -386,7 +386,7 @@ def labels_from_objects(values, name):
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     values = values.tolist()
-    one_of_each = list({type(value): value for value in values}.values())
+    one_of_each = list({type(value): value for value in reversed(values)}.values())
     others = [value for value in one_of_each if not isinstance(value, str | bytes)]
     if len(others) not in (0, len(one_of_each)):
         raise ValueError(

@@ -158,7 +158,7 @@ def test_plain_rows_make_no_object_each():
         ([np.zeros((2, 3)), Example(np.zeros((2, 3)), [])], {}, r"X\[1\] is an Example"),
         ([Example(np.zeros((2, 3)), []), np.zeros((2, 3))], {}, r"X\[1\] is a ndarray"),
         (Example(np.zeros((2, 3)), []), {}, r"one Example: pass a list"),
-        (np.full((2, 3), "a"), {}, "could not convert|not compatible|numeric"),
+        (np.full((2, 3), "a"), {}, "must hold numbers, got strings"),
         (np.full((2, 3, 1), "a"), {}, "must hold numbers"),
         (object_array([np.full((2, 3), "a")]), {}, r"X\[0\] must hold numbers"),
         (np.zeros((2, 3), dtype=complex), {}, "Complex data not supported"),
