@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sklearn_crf._numbers import as_reals, without_mask
+from sklearn_crf._numbers import as_reals
 from sklearn_crf._threads import single_threaded_blas, thread_count
 from sklearn_crf.graphs import Graph, lattice
 from sklearn_crf.inference import AutoMap, AutoMarginals, Inference, Labeling, Marginals, able_inference
@@ -172,14 +172,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
 
 def _as_numbers(values, name, costs):
     """Scores, float32 or float64, of scores or costs."""
-    try:
-        values = np.asarray(without_mask(values))
-    except ValueError as error:
-        raise ValueError(f"{name} must be a rectangular array: {error}") from error
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must hold numbers, got {values.dtype}.")
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float64)
+    values = as_reals(values, name)
     forbids, other = ("+inf", -np.inf) if costs else ("-inf", np.inf)
     if np.isnan(values).any() or (values == other).any():
         kind = "costs" if costs else "scores (costs=True reads costs)"

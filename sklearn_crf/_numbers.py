@@ -14,8 +14,16 @@ from sklearn.utils._param_validation import Interval
 
 MAX_INT32 = int(np.iinfo(np.int32).max)
 
+
+class _WideInterval(Interval):
+    """Interval whose ends a number of single precision cannot hold."""
+
+    def is_satisfied_by(self, val):
+        return super().is_satisfied_by(val.item() if isinstance(val, np.generic) else val)
+
+
 # Strengths of a penalty, C, whose products with losses and whose inverse are finite.
-C_INTERVAL = Interval(Real, 1e-100, 1e100, closed="both")
+C_INTERVAL = _WideInterval(Real, 1e-100, 1e100, closed="both")
 
 # Squares of scores stay far from the largest number of their type, and so do sums over nodes and edges.
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}

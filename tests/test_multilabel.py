@@ -250,7 +250,9 @@ def test_the_score_takes_any_two_values_and_counts_others_as_errors():
     first = np.argmax(right)
     other[first, 0] = 7
     assert field.score(X, other) == pytest.approx(right.mean() - 1 / 40)
-    with pytest.raises(ValueError, match="y holds numbers, such as .*, but the values of fit are strings"):
+    with pytest.raises(ValueError, match=r"y holds numbers, such as .*, but the values of fit are strings"):
         named.score(X, Y)
-    with pytest.raises(ValueError, match=r"y must have shape \(40, 3\), as X has rows and fit had labels, got \(40, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"y must have shape \(40, 3\), as X has rows and fit had labels, got \(40, 2\)"
+    ):
         field.score(X, Y[:, :2])

@@ -1,5 +1,6 @@
 """Integers are narrowed without wrapping, and real arrays are what they say."""
 
+import warnings
 from datetime import date
 
 import numpy as np
@@ -15,8 +16,10 @@ from sklearn_crf import (
     MultiConditionalMFA,
     MultiLabelField,
     RegressionTreeField,
+    RegressionTreeFieldClassifier,
     refine,
     restore,
+    solve,
 )
 from sklearn_crf._numbers import as_integer, as_integers, as_pixels, as_reals, as_scores, sound_csr
 from sklearn_crf.model_selection import cross_val_predict
@@ -168,3 +171,22 @@ def test_a_column_of_dates_is_named():
     for X, y in ((frame, TWO_CLASSES), ([frame], [TWO_CLASSES])):
         with pytest.raises(ValueError, match=r"column 'day' of X(\[0\])? must hold numbers, got dates"):
             TRWCRF().fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, int])
+def test_strengths_of_any_type_of_number_warn_of_nothing(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TRWCRF(C=kind(1)).fit(TABLE, TWO_CLASSES).score(TABLE, TWO_CLASSES) >= 0.5
+
+
+def test_costs_that_are_objects_are_read():
+    unary = np.array([[0.0, 1.0], [2.0, 0.0]])
+    assert solve(unary.astype(object), 0.5).labels.tolist() == solve(unary, 0.5).labels.tolist()
+
+
+@pytest.mark.parametrize("field", [RegressionTreeField, RegressionTreeFieldClassifier])
+def test_tree_fields_score_a_frame_of_labels(field):
+    frame = pytest.importorskip("pandas").DataFrame({"y": TWO_CLASSES})
+    fitted = field(max_depth=0, max_iter=3, random_state=0, filter_bank=None).fit(TABLE, TWO_CLASSES)
+    assert fitted.score(TABLE, frame) == fitted.score(TABLE, TWO_CLASSES)

@@ -221,7 +221,7 @@ WRONG = {
     "an unknown group column": (lambda: group_rows(ROWS, "sentence"), "names no column: rows is a ndarray"),
     "a table with its sentences in a column": (
         lambda: fit(frame({"sentence": list("aabb"), "length": [1.0, 2, 3, 4]}), [0, 1, 0, 1]),
-        r"strings in column 'sentence'.*group_rows\(X, 'sentence'\)",
+        r"column 'sentence' of X must hold numbers, got strings.*group_rows\(X, 'sentence'\)",
     ),
     "frames with other columns": (
         lambda: fit([frame({"a": [1.0, 2]}), frame({"b": [1.0, 2]})], [[0, 1], [1, 0]]),
@@ -229,7 +229,7 @@ WRONG = {
     ),
     "words in a column of a chain": (
         lambda: fit([frame({"word": ["old", "boats"]})], [["A", "N"]]),
-        "strings in column 'word'.*SequenceVectorizer",
+        "column 'word' of X.* must hold numbers, got strings.*SequenceVectorizer",
     ),
     "predictions of other groups": (lambda: ungroup_rows([[1]], [1, 2]), "groups names 2"),
     "a classifier as a transformer": (

@@ -98,19 +98,16 @@ def _numbers_of(frame, i):
     values = np.asarray(frame)
     if values.dtype.kind in "biuf":
         return values
-    _require_numeric_columns(frame, f"X[{i}]")
+    _require_numeric_columns(frame, f"X[{i}]", "SequenceVectorizer makes features of dicts of words.")
     return with_nan(values)
 
 
-def _require_numeric_columns(frame, name):
+def _require_numeric_columns(frame, name, hint):
     for column in frame.columns:
         try:
             require_numbers(np.asarray(frame[column]), f"column {column!r} of {name}")
         except ValueError as error:
-            raise ValueError(
-                f"{error} If the column says which sequence a row belongs to, cut one table into examples by "
-                f"group_rows(X, {column!r})."
-            ) from error
+            raise ValueError(f"{error} {hint.format(column)}") from error
 
 
 def _to_array_or_list(X, lattice_ndim):
@@ -278,7 +275,11 @@ def validated_rows(estimator, X, **options):
 def require_numeric_table(X):
     """Raise ValueError if rows of features are strings, dates or records."""
     if hasattr(X, "columns"):
-        _require_numeric_columns(X, "X")
+        _require_numeric_columns(
+            X,
+            "X",
+            "group_rows(X, {!r}) cuts the table into examples if the column says which sequence a row belongs to.",
+        )
     elif not sp.issparse(X):
         try:
             X = np.asarray(X)

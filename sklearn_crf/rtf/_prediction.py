@@ -322,7 +322,8 @@ def scored_pixels(y, predicted, sample_weight, is_missing):
     """Return true values, predicted values and weights of the pixels with a target, as flat arrays."""
     if number_of_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
-    parts = [label_array(part) for part in y]
+    # A data frame is iterated by its columns.
+    parts = [label_array(part) for part in (np.asarray(y) if hasattr(y, "columns") else y)]
     for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
         if part.size != np.size(found):
             raise ValueError(f"y[{i}] has shape {part.shape}, but the prediction for X[{i}] has {np.shape(found)}.")

@@ -354,7 +354,9 @@ def test_comments_and_words_across_pieces(tmp_path):
 
 def test_numbers_are_read_to_the_last_bit(tmp_path):
     rng = np.random.default_rng(0)
-    values = np.concatenate([rng.random(2000), 10.0 ** rng.uniform(-300, 300, 2000), [2.2250738585072014e-308, 1.7976931348623157e308]])
+    values = np.concatenate(
+        [rng.random(2000), 10.0 ** rng.uniform(-300, 300, 2000), [2.2250738585072014e-308, 1.7976931348623157e308]]
+    )
     words = [repr(value) for value in values.tolist()] + ["0.1", ".5", "5.", "+1", "1e2", "1E-2", "000012", "0.000001"]
     expected = np.array([float(word) for word in words])
     (tmp_path / "file").write_text("MARKOV 1 " + str(len(words)) + " 1 1 0 " + str(len(words)) + " " + " ".join(words))
