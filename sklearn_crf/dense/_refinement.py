@@ -112,7 +112,7 @@ def refine(
     with single_threaded_blas():
         if not _are_many(probabilities, lattice_ndim, spacing):
             return refined(probabilities, image)
-        images = [None] * len(probabilities) if image is None else np.asarray(image)
+        images = [None] * len(probabilities) if image is None else np.atleast_1d(np.asarray(image))
         if len(images) != len(probabilities):
             raise ValueError(f"image holds {len(images)} images, but probabilities are of {len(probabilities)}.")
         return np.stack([refined(*pair) for pair in zip(probabilities, images, strict=True)])

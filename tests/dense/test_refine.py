@@ -220,3 +220,9 @@ def test_any_bandwidth_gives_probabilities(bandwidth):
         refined = refine(probabilities, image, kernels=kernels)
         assert np.isfinite(refined).all()
         assert_allclose(refined.sum(axis=-1), 1.0)
+
+
+@pytest.mark.parametrize("image", [3.0, 10**30])
+def test_a_number_is_no_image_of_many(image):
+    with pytest.raises(ValueError, match="image holds 1 images, but probabilities are of 3"):
+        refine(np.full((3, 4, 2), 0.5), image, lattice_ndim=1)
