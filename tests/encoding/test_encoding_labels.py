@@ -293,7 +293,7 @@ def test_classes_of_many_labels(dtype, low, high):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([(0, 1), (1, 2)], r"y\[0\] holds \(1, 2\), but labels are strings or integers: make strings"),
+        ([(0, 1), (1, 2)], r"y\[0\] holds \(0, 1\), but labels are strings or integers: make strings"),
         ([{}, {1: 2}], "but labels are strings or integers"),
         ([np.datetime64("2020"), np.datetime64("2021")], "but labels are strings or integers"),
         ([b"a", "b"], r"holds labels that no type of NumPy holds together, such as b'a'"),
