@@ -253,7 +253,7 @@ def naming(path):
 def read_lines(path, max_bytes):
     """Return the lines of a file as bytes, without line ends and without a UTF-8 byte order mark."""
     path, max_bytes = Path(path), as_integer(max_bytes, "max_bytes", highest=2**63)
-    text = b"".join(_chunks(path, None, max_bytes)).removeprefix(codecs.BOM_UTF8)
+    text = b"".join(_chunks(path, None, max_bytes))
     return [line.removesuffix(b"\r") for line in text.split(b"\n")]
 
 
