@@ -128,8 +128,8 @@ def _heading(chunks):
 class NumberReader:
     """Reader of the numbers of a file in order, which checks each number."""
 
-    # values: (n,) float64; has_heading: whether the file has a leading word; tiny: indices and words of the numbers that
-    # are too small for all digits of a double
+    # values: (n,) float64; has_heading: whether the file has a leading word
+    # tiny: indices and words of the numbers that are too small for all digits of a double
 
     def __init__(self, values, path, has_heading, tiny):
         self.values = values
