@@ -112,6 +112,17 @@ def test_weights_of_examples_are_copies(name, class_weight, layout):
         )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["drf pl", "trw pl"])
+def test_weights_of_all_nodes_of_an_example_are_copies(name, layout):
+    X, y = LAYOUTS[layout](np.random.default_rng(0))
+    of_nodes = [np.full(np.shape(own), float(k)) for own, k in zip(y, COPIES, strict=True)]
+    weight = np.array(of_nodes) if isinstance(y, np.ndarray) else of_nodes
+    weighted = quiet_fit(FIELDS[name], X, y, None, weight)
+    assert_equal_fits(weighted, quiet_fit(FIELDS[name], repeated(X, COPIES), repeated(y, COPIES)), X)
+    assert not np.allclose(weighted.coef_, quiet_fit(FIELDS[name], X, y).coef_)
+
+
 @pytest.mark.parametrize("class_weight", CLASS_WEIGHTS)
 @pytest.mark.parametrize("name", FIELDS)
 def test_an_example_of_weight_0_is_not_there(name, class_weight):
