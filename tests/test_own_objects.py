@@ -44,7 +44,13 @@ class Own(Inference):
         if self.change is None:
             return self.found
         right = JunctionTree().marginals(model)
-        return right._replace(**{name: make(getattr(right, name)) for name, make in self.change.items()})
+        for name, make in self.change.items():
+            if name in right._fields:
+                right = right._replace(**{name: make(getattr(right, name))})
+            else:
+                statistics = right.statistics
+                right = right._replace(statistics=statistics._replace(**{name: make(getattr(statistics, name))}))
+        return right
 
     def _sample(self, model, n_samples, *, random_state=None, n_threads=1):
         return self.found
@@ -87,7 +93,7 @@ def test_samples_of_an_own_inference(kind):
 @pytest.mark.parametrize("found", [None, (), [0, 1], "labels", np.zeros(5)])
 @pytest.mark.parametrize("method", ["map", "marginals"])
 def test_results_of_an_own_inference_are_of_their_type(method, found):
-    with pytest.raises(TypeError, match=rf"Own\._{method} returned what cannot be used: .* needed, got"):
+    with pytest.raises(TypeError, match=rf"Own\._{method} returned what cannot be used: .* must be of type .*, got"):
         getattr(Own(found), method)(MODEL)
 
 
