@@ -1,4 +1,4 @@
-"""Choice of the bandwidths of kernels: a search by the loss on held-out examples, descent of the training loss."""
+"""Choice of kernel bandwidths: search by the loss on held-out examples, or descent of the training loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ _ABOVE_ONE = [Interval(Real, 1, None, closed="neither")]
 
 @dataclass(eq=False, repr=False)
 class BandwidthSearch(HoldsOptions):
-    r"""Coordinate search over bandwidths, by the loss on examples held out of training.
+    r"""Coordinate search over bandwidths that minimises the loss on held-out examples.
 
     .. math::
         \theta_p \leftarrow \theta_p \, \rho^{\pm 1} \quad \text{as long as } R_{\text{held out}} \text{ falls}
 
-    Bandwidths are changed one after another, each by as many as ``max_steps`` factors in the direction in which the
-    loss falls. Weights are trained for each choice, from those of the choice before.
+    Bandwidths are changed one after another. Each is multiplied by up to ``max_steps`` factors in the direction in
+    which the loss decreases. Weights are trained for each choice, starting from the weights of the previous choice.
 
     Parameters
     ----------
     validation_fraction : float, default=0.25
-        Fraction of the labelled examples that is held out.
+        Fraction of the labelled examples to hold out.
     factor : float, default=2.0
-        :math:`\rho`, greater than 1.
+        Factor :math:`\rho` of a step, greater than 1.
     max_rounds : int, default=2
-        Most passes over all bandwidths; the search ends earlier after a pass without improvement.
+        Maximum number of passes over all bandwidths. The search stops after a pass without improvement.
     max_steps : int, default=4
-        Most steps of one bandwidth in a pass.
+        Maximum number of steps for one bandwidth in a pass.
     random_state : int, RandomState instance or None, default=None
-        Draws the held-out examples.
+        Determines the held-out examples.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class BandwidthSearch(HoldsOptions):
     random_state: int | np.random.RandomState | None = None
 
     def split(self, n_examples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the examples held out and of those to train on.
+        """Return the indices of the held-out examples and of the training examples.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class BandwidthSearch(HoldsOptions):
         Returns
         -------
         held_out, kept : ndarray of int
-            Both sorted.
+            Sorted indices.
         """
         self._validate_params()
         n_held_out = max(1, round(self.validation_fraction * n_examples))
@@ -93,7 +93,7 @@ class BandwidthSearch(HoldsOptions):
         return np.sort(order[:n_held_out]), np.sort(order[n_held_out:])
 
     def choose(self, kernels: Sequence[GaussianKernel], evaluate: Callable[[list], float]) -> tuple[list, list]:
-        """Kernels with the bandwidths of least loss among those tried.
+        """Return the kernels with the smallest loss among all kernels tried.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class BandwidthSearch(HoldsOptions):
         -------
         kernels : list of Spatial and Bilateral
         trace : list of (str, float)
-            Every choice tried and its loss.
+            All kernels tried, with their loss.
         """
         self._validate_params()
         best = list(kernels)
@@ -134,26 +134,26 @@ class BandwidthSearch(HoldsOptions):
 
 @dataclass(eq=False, repr=False)
 class BandwidthGradient(HoldsOptions):
-    r"""Descent of the training loss in the logarithms of the bandwidths, by quasi-Newton steps.
+    r"""Quasi-Newton descent of the training loss in the logarithms of the bandwidths.
 
     .. math::
         \frac{\partial}{\partial \log \theta_a} \sum_{i,j} g_i \, k(i, j) \, q_j
             = \sum_{i,j} g_i \, k(i, j) \, (f_{ia} - f_{ja})^2 \, q_j, \qquad f_{ia} = x_{ia} / \theta_a
 
-    The derivative runs through all updates of mean field and the normalisation of the kernel. Its sums over pairs are
-    filters of :math:`q`, :math:`f_a q` and :math:`f_a^2 q`: it is the derivative of the kernel, up to the error of the
-    filter, and not that of the lattice, which is rough. Weights are trained again for each choice of bandwidths, by at
-    most ten iterations of L-BFGS from the best ones so far. A step counts if the training loss, filtered on the lattice
-    of the new bandwidths, has fallen, and is halved otherwise. Steps are those of BFGS within a trust region.
+    The derivative is propagated through all mean-field updates and the normalisation of the kernel. Its sums over pairs
+    are computed by filtering :math:`q`, :math:`f_a q` and :math:`f_a^2 q`. It is the derivative of the exact kernel, up
+    to the error of the filter, and not the derivative of the lattice approximation, which is not smooth. Weights are
+    trained again for each choice of bandwidths, by at most ten iterations of L-BFGS from the best weights so far. BFGS
+    steps within a trust region are accepted if the training loss with the new bandwidths has decreased, else halved.
 
     Parameters
     ----------
     max_iter : int, default=20
-        Most choices of bandwidths tried after the first.
+        Maximum number of choices of bandwidths tried after the first.
     max_step : float, default=0.5
-        Most change of the logarithm of a bandwidth in the first step; accepted steps double it.
+        Maximum change of the logarithm of a bandwidth in the first step; accepted steps double it.
     tol : float, default=0.02
-        Stop when no logarithm would change by more than this.
+        The descent stops when no logarithm would change by more than this.
     max_factor : float, default=100.0
         Bandwidths stay within this factor of the given ones.
 
@@ -190,21 +190,21 @@ class BandwidthGradient(HoldsOptions):
     def descend(
         self, kernels: Sequence[GaussianKernel], value_grad: Callable[[list], tuple[float, np.ndarray]]
     ) -> tuple[list, list]:
-        """Kernels with the bandwidths of least training loss among those tried.
+        """Return the kernels with the smallest training loss among all kernels tried.
 
         Parameters
         ----------
         kernels : sequence of Spatial and Bilateral
             Start of the descent.
         value_grad : callable(kernels) -> (float, ndarray of shape (n_bandwidths,))
-            Training loss with these kernels, and its derivative by the logarithms of their bandwidths: all of the
-            first kernel, then of the next ones, one for each number given.
+            Training loss with these kernels, and its derivative by the logarithm of each bandwidth, in the order of the
+            kernels. A bandwidth given per axis has one derivative per axis.
 
         Returns
         -------
         kernels : list of Spatial and Bilateral
         trace : list of (str, float)
-            Every choice tried and its loss.
+            All kernels tried, with their loss.
         """
         self._validate_params()
         best = list(kernels)
@@ -219,7 +219,7 @@ class BandwidthGradient(HoldsOptions):
             tried = scaled_kernels(kernels, np.exp(at + step))
             loss, slope_there = value_grad(tried)
             trace.append((repr(tried), loss))
-            # The slopes at the end of a step that failed tell the curvature as well.
+            # The gradient after a rejected step also contains information about the curvature.
             inverse_hessian = _bfgs_update(inverse_hessian, step, slope_there - slope)
             if loss < least:
                 at, best, least, slope = at + step, tried, loss, slope_there
@@ -230,7 +230,7 @@ class BandwidthGradient(HoldsOptions):
 
 
 def _quasi_newton_step(inverse_hessian, slope, radius):
-    """Step against the slope, no entry of which exceeds the radius."""
+    """Return the quasi-Newton step, scaled so that no entry exceeds the radius."""
     if inverse_hessian is None:
         largest = np.abs(slope).max(initial=0)
         return -slope * (radius / largest if largest > 0 else 0)
@@ -239,7 +239,7 @@ def _quasi_newton_step(inverse_hessian, slope, radius):
 
 
 def _bfgs_update(inverse_hessian, step, change):
-    """Inverse Hessian after the slope has changed along a step; as it was where the curvature is not positive."""
+    """Return the updated inverse Hessian, or the former one if the curvature along the step is not positive."""
     curvature = step @ change
     if not curvature > 1e-10 * np.linalg.norm(step) * np.linalg.norm(change):
         return inverse_hessian

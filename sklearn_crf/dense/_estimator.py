@@ -1,4 +1,4 @@
-"""The classifier of pixels by a fully connected field."""
+"""Estimator DenseCRF, a classifier of pixels by a fully connected field."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -34,63 +34,64 @@ BANDWIDTHS = {"given": None, "held_out": BandwidthSearch, "learned": BandwidthGr
 
 @dataclass(eq=False, repr=False)
 class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    r"""Classifier of pixels or voxels by a field with an edge between every pair of them.
+    r"""Classify pixels or voxels by a conditional random field with an edge between every pair of them.
 
     .. math::
         \mathrm{score}(y) = \sum_i u_{i, y_i} + \frac12 \sum_m \sum_{i, j} \hat k_m(i, j) \, \mu_m(y_i, y_j)
 
-    Edges have the weights of Gaussian kernels of positions and colours, normalised symmetrically. Predictions are the
-    marginals of mean field, whose updates are filters [1]_. The weights :math:`\mu_m` are learned through those
-    updates: the loss is that of the marginals with which they end, and its derivatives run through all of them [2]_.
+    Edge weights are Gaussian kernels of positions and colours, normalised symmetrically. Predictions are mean-field
+    marginals; each mean-field update is a filtering operation [1]_. The weights :math:`\mu_m` are learned by
+    minimising a loss of the final marginals. Its derivatives are propagated through all updates [2]_.
 
     Parameters
     ----------
     kernels : tuple of Spatial and Bilateral, default=None
-        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Learning starts from their weights times 1, 0.3, 0.1 or 0,
-        whichever gives the smallest loss.
+        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``. Learning starts from the weights of the kernels, times the
+        factor among 1, 0.3, 0.1 and 0 with the smallest loss.
     compatibility : {"potts", "diagonal", "full"}, default="potts"
-        Scores of pairs of states, for each kernel: one number for equal states, one for each state, or a symmetric
-        matrix.
+        Form of the scores of pairs of states for each kernel: one number for equal states, one number for each state,
+        or a symmetric matrix.
     unaries : {"scores", "linear"}, default="scores"
-        Scores: X holds a score for each class, in the order of the sorted classes; one common factor of them is
-        learned. Linear: X holds features, and unary scores linear in them are learned together with the rest.
+        With ``"scores"``, X holds a score for each class, in the order of the sorted classes, and a common factor is
+        learned. With ``"linear"``, X holds features, and unary scores linear in the features are learned too.
     learning : {"auto", "log_loss", "expected_iou", "fixed"} or object, default="auto"
-        The loss of the marginals: :class:`~sklearn_crf.dense.LogLoss` (auto),
-        :class:`~sklearn_crf.dense.ExpectedIoU`, or an object with the methods of these. Fixed: the weights of the
-        kernels are used as they are.
+        Loss of the marginals: :class:`~sklearn_crf.dense.LogLoss` (``"auto"``),
+        :class:`~sklearn_crf.dense.ExpectedIoU`, or an object with the same methods. ``"fixed"`` uses the weights of the
+        kernels without learning.
     inference : DenseMeanField, default=None
-        None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"`` learned weights are kept non-negative.
-        Training takes the options of a subclass, prediction its methods.
+        None is ``DenseMeanField(max_iter=10)``. With ``updates="convergent"``, learned weights are non-negative.
+        For a subclass, training only uses its options, while prediction calls its methods.
     bandwidths : {"given", "held_out", "learned"}, BandwidthSearch or BandwidthGradient, default="given"
-        Held out: bandwidths are chosen by :class:`~sklearn_crf.dense.BandwidthSearch`, by the loss on examples held out
-        of training. Learned: they are trained with the weights, from the given ones, by
-        :class:`~sklearn_crf.dense.BandwidthGradient`.
+        Choice of the bandwidths. ``"given"`` uses those of ``kernels``. ``"held_out"`` selects them by the loss on
+        held-out examples, see :class:`~sklearn_crf.dense.BandwidthSearch`. ``"learned"`` trains them together with the
+        weights, starting from the given bandwidths, see :class:`~sklearn_crf.dense.BandwidthGradient`.
     image_channels : int, default=3
-        Where X holds arrays: number of channels at the end of their last axis that are the image.
+        If X holds arrays: number of channels at the end of the last axis that belong to the image.
     color_range : (float, float), default=None
-        Range of the colours of all images, which are read as colours of 0 to 255, the units of bandwidths. None takes
-        that of the type of uint8, uint16 and bool images; ``fit`` finds that of others as :func:`refine` does.
+        Range of the colours of all images. Colours are rescaled from it to 0 to 255, the units of bandwidths. None uses
+        the range of the data type for uint8, uint16 and bool images; for other types, ``fit`` determines the range as
+        :func:`refine` does.
     C : float, default=1.0
         Inverse strength of the penalty :math:`\tfrac12 \lVert w \rVert^2`, as in scikit-learn. Intercepts and the
-        factor of given scores are free.
+        factor of given scores are not penalised.
     class_weight : dict, "balanced" or None, default=None
-        Weights of classes in the loss, by labels; balanced is inversely proportional to their numbers of pixels.
+        Weights of classes in the loss, by label. ``"balanced"`` is inversely proportional to their numbers of pixels.
     max_iter : int, default=100
-        Most iterations of L-BFGS.
+        Maximum number of iterations of L-BFGS.
     tol : float, default=1e-4
-        Stop when no entry of the gradient, per labelled pixel, exceeds this, and the last quarter of the iterations
-        lowered the objective by at most 1 %.
+        Training stops when no entry of the gradient, per labelled pixel, exceeds this, and the last quarter of the
+        iterations lowered the objective by at most 1 %.
     max_memory : float, default=2**33
-        Bytes that the lattices of one example may take. In training, lattices are kept up to this total, and those of
-        the other examples are rebuilt in each iteration.
+        Maximum memory, in bytes, for the lattices of one example. In training, lattices are kept up to this total; the
+        lattices of further examples are rebuilt in each iteration.
     missing_label : object, default=None
-        Pixels that carry it are unlabelled.
+        Label of unlabelled pixels.
     classes : array-like of shape (n_classes,), optional
-        All classes, where training may miss some.
+        All classes, if some may be missing from the training labels.
     warm_start : bool, default=False
-        Start from the weights of the last fit.
+        Whether to start from the weights of the last fit.
     n_jobs : int, optional
-        Threads over examples, and inside an example. Results do not depend on it.
+        Number of threads, over examples and within an example. Results do not depend on it.
     verbose : int, default=0
 
     Attributes
@@ -99,35 +100,36 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     compatibility_ : ndarray of shape (n_kernels,), (n_kernels, n_classes) or (n_kernels, n_classes, n_classes)
         Weights :math:`\mu_m`.
     unary_scale_ : float
-        Factor of given scores; 1 for linear unaries.
+        Factor of given scores; 1 for linear unary scores.
     coef_, intercept_ : ndarray of shape (n_classes, n_features), (n_classes,)
-        Weights of linear unaries; None otherwise.
+        Weights of linear unary scores; None for given scores.
     kernels_ : list
-        The kernels, with the chosen bandwidths.
+        Kernels with the chosen bandwidths.
     bandwidth_trace_ : list of (str, float)
-        Kernels tried and their loss per labelled pixel, on held-out examples or of training; empty if bandwidths are
-        given.
+        Kernels that were tried, and their loss per labelled pixel on held-out examples or on training examples. Empty
+        if bandwidths are given.
     loss_curve_ : ndarray of shape (n_iter_ + 1,)
-        The objective at the start and after each iteration.
+        Objective at the start and after each iteration.
     n_iter_ : int
-        Iterations of L-BFGS.
+        Number of iterations of L-BFGS.
     n_features_in_ : int
-        Number of scores or features plus channels of the image.
+        Number of scores or features, plus number of channels of the image.
     color_range_ : (float, float)
-        Range of the colours of images whose type does not say it, or of all images if ``color_range`` is given.
+        Range of the colours of all images if ``color_range`` is given, else of images whose data type does not
+        determine it.
 
     Raises
     ------
     ValueError
-        If a parameter or X is invalid; the message names it, and the example.
+        If a parameter or X is invalid.
     MemoryError
-        If lattices would take more than ``max_memory``, before they are allocated.
+        If lattices would need more than ``max_memory``. The check precedes their allocation.
 
     Notes
     -----
-    The lattice of an image takes 16 bytes (float32) or 24 (float64) per pixel and corner of its simplex (half of that
-    for up to 4 classes), with d + 1 corners for a kernel of d positions and channels. Mean field takes about 3 more
-    arrays of the size of the scores, and training one more for each update.
+    For a kernel of d positions and channels, a pixel lies in a simplex with d + 1 corners. The lattice of an image
+    needs 16 bytes (float32) or 24 bytes (float64) per pixel and corner, and half of this for up to 4 classes. Mean
+    field needs about 3 more arrays of the size of the scores, and training one more for each update.
 
     Images may differ in size, in training and in prediction.
 
@@ -208,7 +210,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return tags
 
     def set_params(self, **params: Any) -> "DenseCRF":
-        """Set parameters, also those of an object that is one: ``inference__max_iter=5``.
+        """Set parameters, including nested parameters such as ``inference__max_iter=5``.
 
         Parameters
         ----------
@@ -224,7 +226,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     # Training ------------------------------------------------------------------------------------------------------
 
-    # Learning rules, searches and inference check their own options.
+    # Parameters that are objects check their own options.
     @fits
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "DenseCRF":
         """Learn the weights.
@@ -232,11 +234,11 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : list of DenseExample, array-like of shape (n_examples, *lattice, n_scores + image_channels), or list of such
-            Scores of the classes, or features, and images.
+            Scores of the classes (or features), and images.
         y : array-like of shape (n_examples, *lattice), or list of arrays
             Labels of the pixels.
         sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
+            Weight of each example.
 
         Returns
         -------
@@ -259,7 +261,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._store(data, plan, model)
 
     def _plan(self, data):
-        """Resolve all parameters of training."""
+        """Return the plan of training, with all parameters resolved."""
         kernels = (Spatial(3.0), Bilateral(80.0, 13.0)) if self.kernels is None else self.kernels
         check_kernels(kernels)
         check_channel_bandwidths(self.kernels or (), data.color_range)
@@ -283,7 +285,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return plan
 
     def _former(self, start, data):
-        """Return the weights of the last fit, None before the first."""
+        """Return the weights of the last fit, or None before the first fit."""
         if not hasattr(self, "compatibility_"):
             return None
         former = self._weights
@@ -329,13 +331,13 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._map_models(lambda model, threads: inference.node_marginals(model, n_threads=threads), X, evidence)
 
     def _map_models(self, run, X, evidence):
-        """Return the examples of X, and ``run(model, n_threads)`` of the model of each; filters are then dropped."""
+        """Return the examples of X, and ``run(model, n_threads)`` for each example's model. Do not keep the models."""
         check_is_fitted(self)
         data = read_fitting_examples(
             X,
             self.image_channels,
             (self.n_features_in_, self.n_channels_, self.lattice_ndim_),
-            # Models that were saved before they had a range took colours as they were.
+            # Models saved by versions without color_range_ did not rescale colours.
             getattr(self, "color_range_", BYTES),
             is_fixed=self.color_range is not None or not hasattr(self, "color_range_"),
         )
@@ -361,28 +363,28 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return data, map_coarse(run_example, tasks, self.n_jobs)
 
     def predict(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
-        """Labels of every pixel, each the likeliest under its marginals.
+        """Predict the label with the largest marginal probability at every pixel.
 
         Parameters
         ----------
         X : list of DenseExample or array-like
             As in ``fit``.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: these are predicted given
-            the former.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels, which are predicted given the
+            known labels.
         inference : DenseMeanField, optional
-            What predicts; None is the estimator's own.
+            Inference for prediction; None uses ``inference`` of the estimator.
 
         Returns
         -------
         ndarray
-            Of shape ``(n_examples, *lattice)``; for a list, a 1-D object array of arrays.
+            Labels of shape ``(n_examples, *lattice)``; if X is a list, a 1-D object array of arrays.
         """
         data, marginals = self._marginals(X, evidence, inference)
         return data.decode([self.classes_[q.argmax(axis=1)] for q in marginals])
 
     def predict_proba(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
-        """Marginal probability of each class at every pixel.
+        """Return the marginal probability of each class at every pixel.
 
         Parameters
         ----------
@@ -396,13 +398,13 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a last axis of ``n_classes``.
+            As returned by ``predict``, with a last axis of ``n_classes``.
         """
         data, marginals = self._marginals(X, evidence, inference)
         return data.decode(marginals)
 
     def predict_log_proba(self, X: Any, evidence: Any = None, *, inference: DenseMeanField | None = None) -> np.ndarray:
-        """Logarithm of the marginal probability of each class at every pixel.
+        """Return the logarithm of the marginal probability of each class at every pixel.
 
         Parameters
         ----------
@@ -416,7 +418,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray
-            As ``predict_proba`` gives; -inf for a class of probability 0.
+            As returned by ``predict_proba``; -inf for a class of probability 0.
         """
         data, marginals = self._marginals(X, evidence, inference)
         with np.errstate(divide="ignore"):
@@ -428,29 +430,29 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : list of DenseExample or array-like
-            As in ``fit``. The filters of all examples are in memory together.
+            As in ``fit``. The filters of all examples are in memory at once.
         evidence : array-like, optional
-            Labels that are known, in the form of y, with ``missing_label`` for the others: all other states of these
-            pixels are forbidden.
+            Known labels, in the form of y, with ``missing_label`` for unknown labels. All other states of known pixels
+            are forbidden.
 
         Returns
         -------
         list of DenseModel
-            One for each example; states are in the order of ``classes_``.
+            Model of each example, with states in the order of ``classes_``.
         """
         return self._map_models(lambda model, n_threads: model, X, evidence)[1]
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy over labelled pixels.
+        """Return the accuracy over labelled pixels.
 
         Parameters
         ----------
         X : list of DenseExample or array-like
             As in ``fit``.
         y : array-like
-            True labels; pixels that carry ``missing_label`` are left out.
+            True labels; pixels with ``missing_label`` are ignored.
         sample_weight : array-like of shape (n_examples,), optional
-            One weight per example.
+            Weight of each example.
 
         Returns
         -------
@@ -458,7 +460,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         Notes
         -----
-        A label that is not in ``classes_`` is never predicted, so its pixels are errors.
+        A label that is not in ``classes_`` is never predicted, so its pixels count as errors.
         """
         data, marginals = self._marginals(X)
         missing, classes = self.missing_label, self.classes_
@@ -473,7 +475,7 @@ class DenseCRF(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 def _object_of(option, kinds):
-    """Return the object that an option names or is; None of a name that stands for none."""
+    """Return the object of an option, which is the object itself or a name; some names yield None."""
     if not isinstance(option, str):
         return option
     kind = kinds[option]
@@ -495,7 +497,7 @@ def _attributes(data, weights, kernels):
 
 
 def _check_data(data, plan):
-    """Raise ValueError where the plan cannot be carried out on the examples."""
+    """Raise ValueError if the examples do not fit the plan."""
     if plan.layout.n_features is not None:
         if plan.loss is None:
             raise ValueError(

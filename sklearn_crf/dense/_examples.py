@@ -1,4 +1,4 @@
-"""Examples of dense fields: the scores of pixels and the image that kernels compare."""
+"""Examples of dense fields: the scores of pixels, and the image whose colours kernels compare."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -16,24 +16,24 @@ from sklearn_crf.dense._tuning import DARK_RANGE, HARDLY_ANY_RANGE, NARROW_RANGE
 
 @dataclass(frozen=True, eq=False)
 class DenseExample:
-    """Scores of the pixels of an image or volume, and the image itself.
+    """Scores of the pixels of an image or volume, with the image itself.
 
     Parameters
     ----------
     scores : array-like of shape (*lattice, n_scores)
-        Score of each class at each pixel, such as logarithms of a classifier's probabilities; with
-        ``DenseCRF(unaries="linear")``, features. Kept in float32 or float64; -inf forbids a class.
+        Score of each class at each pixel, such as the logarithms of a classifier's probabilities, or features for
+        ``DenseCRF(unaries="linear")``. Stored as float32 or float64. A score of -inf forbids a class.
     image : array-like of shape lattice or (*lattice, n_channels), optional
-        Colours or other channels, which :class:`Bilateral` kernels compare. Fields read them as colours of 0 to 255 by
-        their type and range (``color_range``).
+        Colours or other channels, which :class:`Bilateral` kernels compare. Fields rescale them to 0 to 255, according
+        to their data type and range (``color_range``).
     spacing : sequence of float, optional
-        Distance between neighbours along each axis of the lattice, for volumes whose voxels are not cubes; bandwidths
-        are in its units. None is 1.
+        Distance between neighbours along each axis of the lattice, for volumes whose voxels are not cubes. Bandwidths
+        have its units. None is 1.
 
     Raises
     ------
     ValueError
-        If the image is of another size, or a value is NaN or +inf.
+        If the image has another size, or a value is NaN or +inf.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class DenseExample:
                 )
 
     def _with(self, **values):
-        """Return the same example with other values of some fields, unchecked."""
+        """Return a copy of the example with new values of some fields, without checks."""
         example = copy(self)
         for name, value in values.items():
             object.__setattr__(example, name, value)
@@ -81,7 +81,7 @@ class DenseExample:
 
     @property
     def n_channels(self) -> int:
-        """Channels of the image, 0 without one."""
+        """Number of channels of the image, 0 without an image."""
         return 0 if self.image is None else self.image.shape[-1]
 
     @property
@@ -90,18 +90,18 @@ class DenseExample:
         return self.scores.reshape(-1, self.scores.shape[-1])
 
 
-# Bandwidths of colours are in units of those of bytes.
+# Range of colours for each data type. Colours are rescaled to the range of bytes, the units of bandwidths.
 _RANGES = {np.dtype(np.uint8): (0.0, 255.0), np.dtype(np.uint16): (0.0, 65535.0), np.dtype(bool): (0.0, 1.0)}
 BYTES = _RANGES[np.dtype(np.uint8)]
 
 
 def range_of_type(image):
-    """Range of colours that the type of an image stands for; None where that is in its values."""
+    """Return the range of colours for the data type of an image, or None if it depends on the values."""
     return None if image is None else _RANGES.get(np.asarray(image).dtype)
 
 
 def check_color_range(color_range):
-    """Return the ends of a range that a user gives, as floats."""
+    """Return the validated ends of a user's colour range, as floats."""
     ends = as_array(color_range, "color_range")
     if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise InvalidParameterError(
@@ -111,22 +111,22 @@ def check_color_range(color_range):
 
 
 def range_of_images(images):
-    """Range of the colours of images whose type does not say it, by the values of all of them."""
+    """Return the range of colours estimated from the values of all images, if their data type does not determine it."""
     low = min(float(image.min()) for image in images)
     high = max(float(image.max()) for image in images)
     for ends in ((0.0, 1.0), (-1.0, 1.0)):
         if ends[0] <= low and high <= ends[1]:
             return ends
-    # Noise may lead beyond 0 and 255, and dark photographs stay far below: they are not to look like bright ones.
+    # Noise may exceed 0 and 255. Dark photographs have a small range, which must not be stretched to that of bytes.
     is_near = -BYTES[1] <= low and high <= 2 * BYTES[1]
     if is_near and (low == high or BYTES[1] / 10 <= high - low <= 2 * BYTES[1]):
         return BYTES
-    # One colour is the middle of its range.
+    # A constant image lies in the middle of its range.
     return (low, high) if low < high else (low - abs(low), high + abs(high))
 
 
 def warn_of_unused_range(images, ends):
-    """Warn where the colours of all images take a small part of the range that they are read in."""
+    """Warn if the colours of all images cover only a small part of their assumed range."""
     low = min(float(image.min()) for image in images)
     high = max(float(image.max()) for image in images)
     if ends != BYTES and 0 < high - low <= HARDLY_ANY_RANGE * (ends[1] - ends[0]):
@@ -137,7 +137,7 @@ def warn_of_unused_range(images, ends):
 
 
 def _range_of_training(examples):
-    """Range of the colours of training images, for images whose type does not say theirs."""
+    """Return the colour range of training images, for images whose data type does not determine it."""
     images = [x.image for x in examples if x.image is not None and x._range_of_type is None]
     if images:
         return range_of_images(images)
@@ -145,19 +145,19 @@ def _range_of_training(examples):
 
 
 class Task(NamedTuple):
-    """One example of training."""
+    """Training example with its labels."""
 
     index: int  # type: ignore[assignment]
     example: DenseExample
-    labels: np.ndarray  # (N,) columns, 0 where unlabelled
+    labels: np.ndarray  # (N,) class indices, 0 where unlabelled
     weight: np.ndarray  # (N,) float64, 0 where unlabelled
 
 
 class TrainingData(NamedTuple):
-    """The examples of a fit, with colours of 0 to 255, and their labels."""
+    """Training examples, with colours rescaled to 0 to 255, and their labels."""
 
     input: "DenseInput"
-    color_range: tuple[float, float]  # of the colours before
+    color_range: tuple[float, float]  # range of the colours before rescaling
     classes: np.ndarray
     tasks: list[Task]
 
@@ -192,8 +192,8 @@ def read_training_data(X, y, sample_weight, *, image_channels, color_range, miss
 
 
 def _warn_of_unused_ranges(examples, ends):
-    """Warn of the images of each type whose colours take a small part of its range."""
-    # ends: range of the colours of images whose type does not say it
+    """Warn if the images of a data type cover only a small part of its colour range."""
+    # ends: range of the colours of images whose data type does not determine it
     images: dict = {}
     for example in examples:
         if example.image is not None:
@@ -203,9 +203,9 @@ def _warn_of_unused_ranges(examples, ends):
 
 
 def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
-    """Read X for a fitted field, with colours of 0 to 255, and require what fit had."""
-    # fitted: numbers of features, channels and axes of the lattice; color_range: of fit
-    # is_fixed: whether that is the range of all images, whatever their type says
+    """Read X for a fitted field, rescale colours to 0 to 255, and check that its layout is as in fit."""
+    # fitted: numbers of features, channels and axes of the lattice; color_range: range of colours in fit
+    # is_fixed: whether color_range applies to all images, whatever their data type
     data = read_examples(X, image_channels)
     found = (data.n_features, data.n_channels, data.lattice_ndim)
     if found[0] != fitted[0]:
@@ -219,7 +219,7 @@ def read_fitting_examples(X, image_channels, fitted, color_range, *, is_fixed):
 
 
 def check_channel_bandwidths(kernels, ends):
-    """Raise ValueError where bandwidths seem to be in the units of images of another range than 0 to 255."""
+    """Raise ValueError if bandwidths seem to be in the units of images with another range than 0 to 255."""
     for m, kernel in enumerate(kernels if ends != BYTES else ()):
         least = np.min(getattr(kernel, "channel_bandwidth", np.inf))
         if least < 1:
@@ -231,7 +231,7 @@ def check_channel_bandwidths(kernels, ends):
 
 
 def in_bytes(example, ends):
-    """Return the example with colours of 0 to 255 in place of those of a range."""
+    """Return the example with colours rescaled from a range to 0 to 255."""
     if example.image is None or ends == BYTES:
         return example
     low, high = ends
@@ -239,13 +239,13 @@ def in_bytes(example, ends):
 
 
 def range_after_fit(image, ends, name):
-    """Return the range of the colours of one image, whose type does not say it, by that of the images of fit."""
+    """Return the colour range of an image whose data type does not determine it, by comparison with fit."""
     low, high = float(image.min()), float(image.max())
-    # Fractions are no colours of bytes.
+    # Fractional values are not bytes.
     has_fractions = ends[1] > BYTES[1] / 2 and low < high and np.any(image != np.floor(image))
     is_in_ones = has_fractions and low >= -1 and high <= 1
     width = ends[1] - ends[0]
-    # Filters overshoot the range of an image, but they do not make it narrow.
+    # Resampling filters may overshoot the range of an image, but do not make it narrow.
     is_in_other_units = low < ends[0] and high - low < NARROW_RANGE * width
     is_in_other_units |= has_fractions and high - ends[0] < DARK_RANGE * width
     if not is_in_ones and (is_in_other_units or low < ends[0] - width or high > ends[1] + width):
@@ -277,13 +277,13 @@ def _checked_image(image, scores):
 class DenseInput:
     """X as a list of examples, with the shapes that labels must have."""
 
-    is_array: bool  # Whether X is one array: predictions come back as an array, else as an object array of arrays
+    is_array: bool  # Whether X is one array; predictions are then an array, else an object array of arrays
     examples: list
-    lattice_ndim: int  # Axes of every lattice
-    n_scores: int  # Of every example
-    n_channels: int  # Of every example
+    lattice_ndim: int  # Number of axes of every lattice
+    n_scores: int  # Number of scores of every example
+    n_channels: int  # Number of image channels of every example
 
-    # What the encoding of labels asks: the name of this input, and examples whose nodes may differ in their states.
+    # Interface for the encoding of labels: name of the layout, and examples whose nodes have different sets of states.
     layout = "dense"
     representatives = ()
 
@@ -298,13 +298,13 @@ class DenseInput:
         return self.n_scores + self.n_channels
 
     def label_shape(self, i):
-        """Shape of the labels of example i."""
+        """Return the shape of the labels of example i."""
         return self.examples[i].shape
 
     def in_bytes(self, ends, fixed=None, *, of_fit=False):
-        """Return the same input with colours of 0 to 255."""
-        # ends: range of the colours of images whose type does not say it; fixed: of all images, or None
-        # of_fit: whether the range is that of former images, from which these may not be far
+        """Return the input with colours rescaled to 0 to 255."""
+        # ends: colour range of images whose data type does not determine it; fixed: colour range of all images, or None
+        # of_fit: whether ``ends`` comes from fit, so that images far outside this range are errors
         examples = []
         for i, example in enumerate(self.examples):
             known = example._range_of_type if fixed is None else fixed
@@ -314,9 +314,9 @@ class DenseInput:
         return replace(self, examples=examples)
 
     def decode(self, rows):
-        """Values of nodes in the form of X."""
+        """Return values of nodes in the layout of X."""
         # rows: list of (n_nodes,) or (n_nodes, n_columns)
-        # returns of shape (n_examples, *lattice) or with a last axis; of objects where X is a list
+        # returns (n_examples, *lattice) or (n_examples, *lattice, n_columns); an object array if X is a list
         parts = [
             part.reshape(example.shape + part.shape[1:]) for part, example in zip(rows, self.examples, strict=True)
         ]
@@ -325,8 +325,8 @@ class DenseInput:
 
 def read_examples(X, image_channels):
     """Read X: a list of :class:`DenseExample`, or arrays whose last channels are the image."""
-    # X: list of (n_examples, *lattice, n_scores + image_channels)
-    # image_channels: channels at the end of the last axis that are the image; 0 for none
+    # X: arrays (n_examples, *lattice, n_scores + image_channels), or list of (*lattice, n_scores + image_channels)
+    # image_channels: number of channels at the end of the last axis that belong to the image; 0 without images
     if isinstance(X, DenseExample):
         raise ValueError("X is one DenseExample: pass a list of examples, [X].")
     is_array = getattr(X, "dtype", np.dtype(object)) != np.dtype(object)

@@ -1,4 +1,4 @@
-"""Gaussian kernels of a dense field: the features by which pixels are compared, and their bandwidths."""
+"""Gaussian kernels of dense fields: the features in which pixels are compared, and their bandwidths."""
 
 from dataclasses import dataclass, fields, replace
 from numbers import Real
@@ -12,13 +12,13 @@ from sklearn_crf.models import PermutohedralFilter
 
 
 class GaussianKernel:
-    """Base of the kernels, whose parameters are bandwidths and a weight."""
+    """Base class of kernels, whose parameters are bandwidths and a weight."""
 
     bandwidth: float | tuple[float, ...]
     weight: float
 
     def _check(self, name):
-        """Raise ValueError if a parameter is invalid; ``name`` is the name of this kernel in errors."""
+        """Raise ValueError if a parameter is invalid. ``name`` is the name of this kernel in errors."""
         for parameter in bandwidth_names(self):
             values = as_array(getattr(self, parameter), f"{name}.{parameter}")
             if values.dtype.kind not in "iuf" or values.ndim > 1 or not np.all(np.isfinite(values) & (values > 0)):
@@ -30,7 +30,7 @@ class GaussianKernel:
             raise ValueError(f"{name}.weight must be a finite number, got {self.weight!r}.")
 
     def features(self, example: DenseExample, name: str) -> np.ndarray:
-        """Positions, and colours where the kernel compares them, divided by their bandwidths.
+        """Return the positions and, for bilateral kernels, the colours of pixels, divided by their bandwidths.
 
         Parameters
         ----------
@@ -66,11 +66,11 @@ class Spatial(GaussianKernel):
     Parameters
     ----------
     bandwidth : float or tuple of shape (n_axes,), default=3.0
-        :math:`\theta` in pixels, or in the units of the spacing of an example; one number for all axes of the lattice
-        or one for each.
+        :math:`\theta` in pixels, or in the units of the ``spacing`` of examples. A single number for all axes of the
+        lattice, or one number for each axis.
     weight : float, default=3.0
-        Weight of the kernel, or its start where weights are learned. The kernel is normalised: this is the most
-        that it can add to a score.
+        Weight of the kernel, or its initial value if weights are learned. The kernel is normalised: the weight is the
+        most that it can add to a score.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Spatial(GaussianKernel):
 
 @dataclass(frozen=True)
 class Bilateral(GaussianKernel):
-    r"""Kernel of positions and colours: similar pixels tend to have the same label, at some distance too.
+    r"""Kernel of positions and colours: similar pixels tend to have the same label, also at some distance.
 
     .. math::
         k(i, j) = \exp\Big(-\frac{\lVert p_i - p_j \rVert^2}{2 \theta_p^2}
@@ -94,10 +94,10 @@ class Bilateral(GaussianKernel):
     Parameters
     ----------
     bandwidth : float or tuple of shape (n_axes,), default=80.0
-        :math:`\theta_p` of positions, as in :class:`Spatial`.
+        :math:`\theta_p` for positions, as in :class:`Spatial`.
     channel_bandwidth : float or tuple of shape (n_channels,), default=13.0
-        :math:`\theta_c` for colours of 0 to 255, as which images of other types and ranges are read. One number for all
-        channels or one for each.
+        :math:`\theta_c` for colours of 0 to 255, to which images of other types and ranges are rescaled. A single
+        number for all channels, or one number for each channel.
     weight : float, default=10.0
         As in :class:`Spatial`.
 
@@ -114,8 +114,8 @@ class Bilateral(GaussianKernel):
 
 
 def _columns_of_axes(n_axes):
-    # The order decides how the lattice is turned, and so the error of the filter. pydensecrf has x before y on images
-    # and the order of the axes elsewhere: with the same order results are the same.
+    # The order of columns determines the orientation of the lattice, and hence the error of the filter. Like
+    # pydensecrf, use x before y for images and the order of the axes otherwise, so that results agree.
     return [1, 0] if n_axes == 2 else list(range(n_axes))
 
 
@@ -127,7 +127,7 @@ def _per_axis(bandwidth, n, name, what):
 
 
 def check_kernels(kernels):
-    """Raise if the kernels of a field are invalid."""
+    """Raise TypeError or ValueError if the kernels of a field are invalid."""
     if not isinstance(kernels, list | tuple) or not all(isinstance(kernel, GaussianKernel) for kernel in kernels):
         raise TypeError(f"kernels must be a tuple of kernels such as Spatial() and Bilateral(), got {kernels!r}.")
     for m, kernel in enumerate(kernels):
@@ -146,9 +146,8 @@ def scaled(kernel, parameter, factor):
 
 
 def scaled_kernels(kernels, factors):
-    """Return the kernels with every bandwidth multiplied by a factor of its own."""
-    # factors: (n_bandwidths,), of the bandwidths of the first kernel, then of the next ones; a bandwidth given per
-    # axis counts once per axis
+    """Return the kernels with each bandwidth multiplied by its factor."""
+    # factors: (n_bandwidths,), in the order of the kernels; a bandwidth given per axis has one factor per axis
     found = []
     for kernel in kernels:
         for name in bandwidth_names(kernel):
@@ -160,7 +159,7 @@ def scaled_kernels(kernels, factors):
 
 
 def slopes_by_bandwidths(kernel, by_columns, n_axes):
-    """Return derivatives by the logarithms of all bandwidths, of those by the scales of the columns of features."""
+    """Return the derivatives by the logarithms of bandwidths, given derivatives by the scales of feature columns."""
     positions, channels = np.split(by_columns, [n_axes])
     parts = {"bandwidth": positions[_columns_of_axes(n_axes)], "channel_bandwidth": channels}
     names = bandwidth_names(kernel)
@@ -170,7 +169,7 @@ def slopes_by_bandwidths(kernel, by_columns, n_axes):
 
 
 def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_threads=1):
-    """Return the filters of an example, one per kernel."""
+    """Return the filters of an example, one for each kernel."""
     # name: name of the example in errors
     filters, left = [], max_memory
     for m, kernel in enumerate(kernels):
@@ -182,7 +181,7 @@ def build_filters(kernels, example, name, *, blur="single", max_memory=2**33, n_
                 kernel.features(example, where), blur=blur, max_memory=left, n_threads=n_threads
             )
         except (ValueError, MemoryError) as error:
-            # NumPy's own MemoryError is not made from a message.
+            # NumPy's subclass of MemoryError cannot be constructed from a message.
             kind = MemoryError if isinstance(error, MemoryError) else ValueError
             raise kind(f"{name}, {where}: {error}") from error
         filters.append(smooth)

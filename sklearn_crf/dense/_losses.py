@@ -1,4 +1,4 @@
-"""Losses of the marginals that mean field ends with, and their derivatives."""
+"""Losses of the final mean-field marginals, and their derivatives."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from sklearn_crf._versions import HoldsOptions
 
 
 class LogLoss(HoldsOptions):
-    r"""Logarithmic loss of the marginals: the negative log-likelihood of each label under its marginal.
+    r"""Logarithmic loss: the negative log-likelihood of each label under its marginal distribution.
 
     .. math::
         R = -\sum_i w_i \log q_i(y_i)
@@ -35,13 +35,13 @@ class LogLoss(HoldsOptions):
 
 
 class ExpectedIoU(HoldsOptions):
-    r"""One minus the mean over classes of the expected intersection over the expected union, times the nodes' weight.
+    r"""One minus the expected intersection over union, averaged over classes, times the weight of the nodes.
 
     .. math::
         R = W \Big(1 - \frac1K \sum_k \frac{\sum_i w_i \, q_i(k) \, [y_i = k]}
             {\sum_i w_i \, (q_i(k) + [y_i = k] - q_i(k) \, [y_i = k])}\Big), \qquad W = \sum_i w_i
 
-    over the nodes of all examples together. Classes that no node has are left out.
+    summed over the nodes of all examples. Classes without any labelled node are left out.
     """
 
     needs_totals = True
@@ -70,7 +70,7 @@ class ExpectedIoU(HoldsOptions):
         # totals: (3, n_classes); returns: (n_nodes, n_classes)
         inter, union, present = self._ratios(totals)
         scale = np.where(present, -totals[2].sum() / (present.sum() * union), 0.0)
-        # The union grows with q where the label is another, the intersection where it is this one.
+        # q increases the union at nodes with another label, and the intersection at nodes with this label.
         slope = np.tile(-scale * inter / union, (len(q), 1))
         slope[np.arange(len(q)), labels] = scale[labels]
         slope *= weight[:, np.newaxis]

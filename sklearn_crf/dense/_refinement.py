@@ -1,4 +1,4 @@
-"""Probabilities of a network or any other classifier, refined by a dense field in one call."""
+"""Function refine, which refines the probabilities of any classifier by a dense field."""
 
 from collections.abc import Sequence
 
@@ -32,47 +32,48 @@ def refine(
     .. math::
         q_i(k) \propto p_i(k) \exp\Big(\sum_m w_m \sum_j \hat k_m(i, j) \, q_j(k)\Big)
 
-    iterated from :math:`q = p`, with the published kernels and weights. :class:`DenseCRF` learns the weights.
+    iterated from :math:`q = p`, by default with the published kernels and weights. To learn the weights, use
+    :class:`DenseCRF`.
 
     Parameters
     ----------
     probabilities : array-like of shape (*lattice, n_classes)
-        Such as the softmax of a network; float16 is worked on in float32.
+        Class probabilities, such as the softmax of a network. float16 is converted to float32.
     image : array-like of shape lattice or (*lattice, n_channels), optional
-        Colours, which are read as colours of 0 to 255, the units of the bandwidths of kernels.
+        Colours, which are rescaled to 0 to 255, the units of the kernels' bandwidths.
     kernels : tuple of Spatial and Bilateral, default=None
-        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``, without an image ``(Spatial(3.0),)``.
+        None is ``(Spatial(3.0), Bilateral(80.0, 13.0))``, or ``(Spatial(3.0),)`` without an image.
     max_iter : int, default=10
-        Updates of mean field.
+        Number of mean-field updates.
     color_range : (float, float), default=None
-        Range of the colours of the image. None takes that of the type of uint8, uint16 and bool. Of other numbers it is
-        0 to 1 or -1 to 1 if all lie within, 0 to 255 if they span between a tenth and twice of it, and else their own
-        range.
+        Range of the colours of the image. None uses the range of the data type for uint8, uint16 and bool. For other
+        types it is 0 to 1 or -1 to 1 if all values lie within, 0 to 255 if the span of values is between a tenth of it
+        and twice of it, and otherwise the range of the values.
     lattice_ndim : int, default=None
-        Axes of the lattice: 2 for images, 3 for volumes. None takes all axes of ``probabilities`` but the last one;
-        with three of these it must be given, or ``spacing``. With an axis more, the first one holds images or volumes
-        that are refined one by one, in one range of colours.
+        Number of axes of the lattice: 2 for images, 3 for volumes. None uses all axes of ``probabilities`` but the
+        last; if these are three, ``lattice_ndim`` or ``spacing`` must be given. If ``probabilities`` has one more axis,
+        the first axis enumerates images or volumes that are refined one by one, with a common range of colours.
     spacing : sequence of float, optional
         Distance between neighbours along each axis of the lattice.
     clip : float, default=1e-5
-        Least probability whose logarithm is taken.
+        Smaller probabilities are replaced by this before taking logarithms.
     max_memory : float, default=2**33
-        Bytes that the lattices may take.
+        Maximum memory for the lattices, in bytes.
     n_jobs : int, optional
-        Threads; results do not depend on it.
+        Number of threads; results do not depend on it.
 
     Returns
     -------
     ndarray
-        Of the shape of ``probabilities``. Refined probabilities, float32 or float64.
+        Refined probabilities with the shape of ``probabilities``, float32 or float64.
 
     Raises
     ------
     ValueError
-        If probabilities are negative or do not add up to one, the image has another size, a bandwidth is not positive
-        or too small, or ``probabilities`` may be a volume or many images and ``lattice_ndim`` does not say which.
+        If probabilities are negative or do not add up to one, the image has another size, or a bandwidth is not
+        positive or too small. If ``probabilities`` may be a volume or many images, and ``lattice_ndim`` is not given.
     MemoryError
-        If the lattices would take more than ``max_memory``.
+        If the lattices would need more than ``max_memory``.
 
     References
     ----------
@@ -122,7 +123,7 @@ def _color_range(image, color_range):
     if color_range is not None:
         return _examples.check_color_range(color_range)
     values = np.asarray(image)
-    # What is no image is an error of its own.
+    # Invalid images raise an error later.
     if image is None or not values.size or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
         return _examples.BYTES
     ends = _examples.range_of_type(image) or _examples.range_of_images([values])
@@ -131,7 +132,7 @@ def _color_range(image, color_range):
 
 
 def _are_many(probabilities, lattice_ndim, spacing):
-    """Whether the first axis holds images or volumes."""
+    """Return whether the first axis enumerates images or volumes."""
     n_axes = probabilities.ndim - 1
     if lattice_ndim is not None:
         lattice_ndim = as_integer(lattice_ndim, "lattice_ndim", lowest=1)

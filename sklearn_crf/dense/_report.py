@@ -1,4 +1,4 @@
-"""Comparison of fields with the scores that they start from, on held-out images."""
+"""Comparison of fields with the classifier scores that they refine, on held-out images."""
 
 import warnings
 from contextlib import contextmanager
@@ -27,9 +27,10 @@ NO_FIELD = "no field"
 
 @dataclass(eq=False, repr=False)
 class GridField(HoldsOptions):
-    """A field whose edges join neighbouring pixels, for the examples of a dense field.
+    """Field with edges between neighbouring pixels, for the examples of a dense field.
 
-    Its unary scores are linear in the given scores. Edges see a constant and two scales of the similarity of colours.
+    Unary scores are linear in the given scores. Edge features are a constant, and the similarity of colours at two
+    scales.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -49,7 +50,7 @@ class GridField(HoldsOptions):
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)
         field = field if self.field is None else clone(self.field)
         steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
-        # A constant image has no contrasts, whatever their scale.
+        # For constant images, any positive scale will do.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
         field = field.set_params(edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs)
         with self._default_field_is_silent():
@@ -57,7 +58,7 @@ class GridField(HoldsOptions):
         return self
 
     def predict(self, X: list[DenseExample]) -> np.ndarray:
-        """Labels of every pixel."""
+        """Predict the label of every pixel."""
         # returns: (n_examples,), of object
         check_is_fitted(self)
         with self._default_field_is_silent():
@@ -65,7 +66,7 @@ class GridField(HoldsOptions):
 
     @contextmanager
     def _default_field_is_silent(self):
-        # Its options are not the user's, who could not follow the advice of a warning.
+        # The user did not choose the options of the default field, so warnings about them would not help.
         with warnings.catch_warnings():
             if self.field is None:
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -77,13 +78,13 @@ class GridField(HoldsOptions):
 
 
 def image_of(example):
-    """Return the image of an example, without contrasts if there is none."""
+    """Return the image of an example, or zeros if it has no image."""
     return np.zeros((*example.shape, 1), example.scores.dtype) if example.image is None else example.image
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Edge features: a constant, and two scales of the similarity of the channels after the scores."""
+    """Edge features: a constant, and the similarity of image channels at two scales."""
 
     n_scores: int
     scale: float
@@ -94,7 +95,7 @@ class Contrast:
 
 
 class RefinementReport(NamedTuple):
-    """Scores of several fields on the same images, and their differences to no field."""
+    """Accuracy of several fields on the same images, and their differences from the scores without a field."""
 
     names: list
     mean_iou: np.ndarray  # (n_fields,)
@@ -129,29 +130,30 @@ def refinement_report(
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> RefinementReport:
-    """Compare given scores with the predictions of fields on them, on images held out of training.
+    """Compare classifier scores with the predictions of fields that refine them, on held-out images.
 
-    On top of a strong classifier a field often adds nothing: the report tells whether it does.
+    A field often does not improve a strong classifier. The report shows whether it does.
 
     Parameters
     ----------
     X_train : list of DenseExample
-        Scores of the classes, and images. The scores must not come from a classifier that was trained on the labels of
-        these images: the field would learn to trust them too much. Use cross-validated scores.
+        Scores of the classes, and images. The scores must not come from a classifier trained on the labels of these
+        images, since the field would learn to trust them too much. Use cross-validated scores.
     y_train : list of ndarray
-        Labels of their pixels.
+        Labels of the training pixels.
     X_test : list of DenseExample
-        Images held out.
+        Held-out images.
     y_test : list of ndarray
-        Labels of their pixels.
+        Labels of the held-out pixels.
     fields : dict of str to estimator, default=None
-        Fields to compare; None is a grid field, and :class:`~sklearn_crf.DenseCRF` with given and with learned weights.
+        Fields to compare, by name. None compares a grid field, and :class:`~sklearn_crf.DenseCRF` with given and with
+        learned weights.
     missing_label : object, default=None
-        Pixels that carry it are left out.
+        Label of pixels to ignore.
     n_resamples : int, default=2000
-        Draws of the bootstrap over images.
+        Number of bootstrap samples over images.
     random_state : int, default=0
-        For these draws.
+        Seed of the bootstrap.
     n_jobs : int, optional
 
     Returns
@@ -192,7 +194,7 @@ def refinement_report(
 
 
 def _counts(predicted, truth, classes):
-    """Intersections, unions and true pixels of each image and class, (n_images, 3, n_classes)."""
+    """Count intersections, unions and true pixels of each image and class, (n_images, 3, n_classes)."""
     counts = []
     for labels, true in zip(predicted, truth, strict=True):
         known = true >= 0
@@ -206,7 +208,7 @@ def _report(names, counts, n_resamples, random_state):
     n_images = counts.shape[1]
     drawn = np.random.default_rng(random_state).multinomial(n_images, np.full(n_images, 1 / n_images), n_resamples)
     pooled = _mean_iou(counts.sum(axis=1))
-    # The same draws for all fields: the intervals are those of paired differences.
+    # All fields use the same samples, so the intervals are for paired differences.
     resampled = _mean_iou(np.einsum("ri,fick->frck", drawn, counts))
     low, high = np.quantile(resampled - resampled[0], [0.025, 0.975], axis=1)
     image_iou = _mean_iou(counts)
@@ -225,7 +227,7 @@ def _report(names, counts, n_resamples, random_state):
 
 
 def _mean_iou(counts):
-    """Mean over the classes that are present, of counts (..., 3, n_classes)."""
+    """Return the mean intersection over union of the classes that are present, from counts (..., 3, n_classes)."""
     hit, union, present = np.moveaxis(counts, -2, 0)
     iou = np.where(present > 0, hit / np.where(union > 0, union, 1), 0.0)
     return iou.sum(axis=-1) / np.maximum((present > 0).sum(axis=-1), 1)

@@ -1,4 +1,4 @@
-"""Learning the weights of a dense field, and its bandwidths."""
+"""Training of a dense field: learning of weights and bandwidths."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ from sklearn_crf.optimize._limits import FitLimits
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DensePlan(FitLimits):
-    """How a dense field is trained: all parameters, resolved."""
+    """Parameters for training a dense field, all resolved."""
 
-    kernels: tuple[GaussianKernel, ...]  # with the bandwidths that a search starts from
+    kernels: tuple[GaussianKernel, ...]  # with the initial bandwidths
     layout: Layout
     start: Weights
-    continues: bool  # whether the start is the last fit, and not the kernels' own weights
-    loss: Any  # None where weights are used as they are
-    bandwidths: Any  # rule that chooses them, or None
+    continues: bool  # whether training continues the last fit, instead of starting from the kernels' weights
+    loss: Any  # None if weights are not learned
+    bandwidths: Any  # BandwidthSearch, BandwidthGradient or a similar object, None for given bandwidths
     inference: DenseMeanField
     C: float
     tol: float
@@ -38,20 +38,20 @@ class DensePlan(FitLimits):
 
 
 class TrainedField(NamedTuple):
-    """What training has found."""
+    """Result of training."""
 
     weights: Weights
     kernels: list
-    trace: list  # kernels tried and their losses
-    course: Any  # of the optimizer, None where nothing is learned
+    trace: list  # kernels tried, with their losses
+    course: Any  # result of the optimizer, None if nothing is learned
 
 
 def train(data, plan, on_iteration):
     """Choose the bandwidths, then learn the weights."""
-    # on_iteration: called with weights and kernels after each iteration; True asks to stop
+    # on_iteration: function called with weights and kernels after each iteration; returns True to stop
     with single_threaded_blas(), kept_threads(plan.n_jobs):
         kernels, trace, start = _choose_bandwidths(data.tasks, plan)
-        # Lattices that cannot be built are an error of fit, not only of predict.
+        # Build lattices even for fixed weights, so that errors are raised in fit and not only in predict.
         risk = _risk(data.tasks, plan, kernels)
         if plan.loss is None:
             return TrainedField(plan.start, kernels, trace, None)
@@ -61,7 +61,7 @@ def train(data, plan, on_iteration):
 
 
 def _choose_bandwidths(tasks, plan):
-    """Return kernels, those tried with their losses, and the weights to start from."""
+    """Return the kernels, the trace of kernels tried with their losses, and the initial weights."""
     if plan.bandwidths is None:
         return list(plan.kernels), [], plan.start
     if hasattr(plan.bandwidths, "descend"):
@@ -108,18 +108,18 @@ def _risk(tasks, plan, kernels):
 
 
 def blur_of(inference):
-    """Return the blur of the filters that updates need."""
+    """Return the blur option of filters that the updates require."""
     return "symmetric" if inference.updates == "convergent" else "single"
 
 
 def _few_iterations(risk, start, plan):
-    """Return weights for one choice of bandwidths, and their loss."""
+    """Return weights trained for one choice of bandwidths, and their loss."""
     found = _minimize(risk, start, plan, min(plan.max_iter, ITERATIONS_PER_CHOICE))
     return plan.layout.unpack(found.x), float(found.fun)
 
 
 def _minimize(risk, start, plan, max_iter, on_iteration=None):
-    # on_iteration: called with the weights after each iteration; True asks to stop
+    # on_iteration: function called with the weights after each iteration; returns True to stop
     layout = plan.layout
     bounded = np.zeros(layout.n_coef, dtype=bool)
     bounded[: layout.n_pairwise] = plan.inference.updates == "convergent"
@@ -134,9 +134,9 @@ def _minimize(risk, start, plan, max_iter, on_iteration=None):
 
 
 class Lattices:
-    """Filters of the training examples, kept up to a limit of memory and rebuilt in each iteration beyond it."""
+    """Filters of the training examples, stored up to a memory limit; further filters are rebuilt when needed."""
 
-    # max_memory: of all filters together
+    # max_memory: limit for all filters together
 
     def __init__(self, kernels, tasks, *, blur, max_memory, n_jobs):
         self.kernels = kernels
@@ -158,12 +158,12 @@ class Lattices:
 
 
 class UnrolledRisk:
-    r"""Regularised loss of the marginals after the updates of mean field, per labelled node.
+    r"""Regularised loss of the final mean-field marginals, per labelled node.
 
     .. math::
         f(w) = \frac{1}{C W} \Big(\tfrac12 \lVert w \rVert^2 + C \, R(q^{(T)}(w))\Big)
 
-    W is the sum of the weights of nodes.
+    W is the sum of the node weights.
     """
 
     def __init__(self, tasks, lattices, layout, loss, inference, C, n_jobs):
@@ -174,11 +174,11 @@ class UnrolledRisk:
         self.strength = 1 / (C * self.total_weight)
 
     def value(self, weights):
-        """Loss per labelled node, without penalty."""
+        """Return the loss per labelled node, without penalty."""
         return self._value_of(self._totals(weights))
 
     def best_scaled(self, weights):
-        """Return the weights, with those of pairs multiplied by the factor of least loss."""
+        """Return the weights, with compatibility multiplied by the factor that gives the smallest loss."""
         # The loss is not convex: with far too large weights all pixels get the same label, and the gradient vanishes.
         if weights.coef is not None:
             return weights
@@ -186,7 +186,7 @@ class UnrolledRisk:
         return tried[int(np.argmin([self.value(each) for each in tried]))]
 
     def value_grad(self, flat):
-        """Value of f and its gradient."""
+        """Return the value of f and its gradient."""
         weights = self.layout.unpack(flat)
         totals = self._totals(weights) if self.loss.needs_totals else None
         found = []
@@ -199,7 +199,7 @@ class UnrolledRisk:
         return value + 0.5 * float(penalty @ flat), gradient + penalty
 
     def bandwidth_slopes(self, weights):
-        """Estimated derivative of f by the logarithm of each bandwidth of each kernel, (n_bandwidths,)."""
+        """Estimate the derivative of f by the logarithm of each bandwidth of each kernel, (n_bandwidths,)."""
         totals = self._totals(weights) if self.loss.needs_totals else None
         kernels = self.lattices.kernels
 
@@ -217,7 +217,7 @@ class UnrolledRisk:
         return [kernel.features(task.example, f"kernels[{m}]") for m, kernel in enumerate(self.lattices.kernels)]
 
     def _updated(self, weights, totals):
-        """Yield some tasks at a time, with derivatives by their last logits, totals of the loss, and their updates."""
+        """Yield groups of tasks, with derivatives by their last logits, sums for the loss, and their updates."""
         for tasks in self._groups:
             updates = UnrolledUpdates(self._models(weights, tasks), self.inference, thread_count(self.n_jobs))
             last = updates.last
@@ -244,7 +244,7 @@ class UnrolledRisk:
             return as_finite(found, "sums over nodes", np.shape(found))
 
     def _value_of(self, totals):
-        """Loss per labelled node, of sums over all nodes."""
+        """Return the loss per labelled node, given sums over all nodes."""
         value = self.loss.value(totals)
         with errors_of(f"{type(self.loss).__name__}.value"):
             return float(as_finite(value, "the loss", ())) / self.total_weight
@@ -258,7 +258,7 @@ class UnrolledRisk:
 
     @property
     def _groups(self):
-        """Consecutive tasks of one precision, whose marginals after all updates are in memory together."""
+        """Groups of consecutive tasks of one data type, whose marginals of all updates are in memory at once."""
         groups: list[list] = []
         size = 0
         for task in self.tasks:

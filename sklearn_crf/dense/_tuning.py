@@ -1,31 +1,31 @@
-"""Constants of dense fields that were tuned, and what each trades."""
+"""Tuned constants of dense fields, with the trade-off that each of them makes."""
 
-# Iterations of L-BFGS for each choice of bandwidths: weights start from those found before, and more iterations
-# cost time in proportion (benchmarks/quality/dense_bandwidths.py).
+# Number of L-BFGS iterations for each choice of bandwidths. Weights start from the previous choice, and time is
+# proportional to the number of iterations (benchmarks/quality/dense_bandwidths.py).
 ITERATIONS_PER_CHOICE = 10
 
-# Factors of the weights of kernels that learning tries to start from. More of them cost one pass each; with far too
-# large weights alone all pixels would get the same label, where the gradient vanishes.
+# Factors of the kernels' weights that are tried as start of learning. Each factor costs one pass. With far too large
+# weights, all pixels get the same label and the gradient vanishes, so smaller factors are needed.
 START_FACTORS = (1.0, 0.3, 0.1, 0.0)
 
-# Numbers that the marginals after all updates may hold together in training. Threads share the examples of a group: a
-# smaller group leaves some of them idle at its end, a larger one takes more memory (benchmarks/speed/threads.py).
+# Maximum number of values in the marginals of all updates, for a group of training examples. Threads share a group:
+# with smaller groups threads are idle more often, larger groups need more memory (benchmarks/speed/threads.py).
 NUMBERS_AT_ONCE = 2**24
 
-# How far the probabilities of a pixel may be from adding up to one: those of half precision are that far. A smaller
-# tolerance refuses them, a larger one takes scores for probabilities.
+# Tolerance for the sum of a pixel's probabilities to be 1, as needed for half precision. A smaller tolerance rejects
+# such probabilities, a larger one mistakes scores for probabilities.
 SUM_TOL = 0.01
 
-# Score that stands for -inf among the features of a linear field. A lower one would dominate their scale.
+# Score that replaces -inf among the features of a linear field. A lower score would dominate the scale of the features.
 LEAST_SCORE = -50.0
 
-# Share of the range of fit below which an image that also lies outside of it has other units, as standardised ones do:
-# a larger share refuses dark images whose filters overshoot.
+# An image that lies partly outside the range of fit and covers less than this fraction of it has other units, such as a
+# standardised image. A larger fraction rejects dark images that overshoot because of resampling.
 NARROW_RANGE = 0.1
 
-# Share of the range of fit within which images of fractions have other units where fit had whole numbers: a larger one
-# refuses dark images.
+# An image of fractions whose values lie in this fraction of the range of fit has other units, if fit had integers. A
+# larger fraction rejects dark images.
 DARK_RANGE = 0.02
 
-# Share of the range that a type stands for below which colours of images are warned of: those of 12 bits in 16 are.
+# Fraction of the range of a data type below which a warning is issued, as for 12-bit colours stored in 16 bits.
 HARDLY_ANY_RANGE = 1 / 16

@@ -1,4 +1,4 @@
-"""Derivatives through the updates of mean field."""
+"""Derivatives through mean-field updates."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -11,34 +11,34 @@ from sklearn_crf.models import padded_rows
 
 
 class Gradient(NamedTuple):
-    """Derivative of a loss by the values of a dense model."""
+    """Derivative of a loss by the parameters of a dense model."""
 
     unary: np.ndarray  # (N, K)
-    tables: np.ndarray  # (M, K, K), entries as independent variables; the diagonal alone where the rest is zero
-    columns: list  # per kernel (d,): by the logarithm of the scale of each column of its features
+    tables: np.ndarray  # (M, K, K), entries as independent variables; only the diagonal if other entries are zero
+    columns: list  # for each kernel (d,), derivative by the logarithm of the scale of each feature column
 
 
 class _ScaleSlopes:
     r"""Derivative of :math:`h' \hat K q` by the logarithm of the scale :math:`\theta_a` of each column of features.
 
-    The derivative of the Gaussian kernel, :math:`k(i, j) (f_{ia} - f_{ja})^2`, is filtered by the lattice; the lattice
-    itself is not differentiated, as points move over its cells.
+    The derivative of the Gaussian kernel, :math:`k(i, j) (f_{ia} - f_{ja})^2`, is applied by filtering on the lattice.
+    The lattice approximation itself is not differentiated, since it is not smooth.
     """
 
     def __init__(self, smooth, features, n_threads):
         self._smooth, self._n_threads = smooth, n_threads
-        # Only differences count, and moments about the centre lose fewer digits.
+        # Only differences of features matter, and centred features lose fewer digits.
         self._features = features - features.mean(axis=0)
         squares = self._features**2
-        # Barycentric weights sum to one, so that rows of the filter's weights sum to the factors n_i of normalisation.
+        # Barycentric weights sum to 1, so each row of the filter's weights sums to its normalisation factor n_i.
         norm = smooth.weight.sum(axis=1, keepdims=True)
         own, first, second = (self._filtered(values / norm) for values in (1, self._features, squares))
-        # Derivative of the logarithm of n_i^-2, the sum of row i.
+        # Derivative of the logarithm of n_i^-2, which is the sum of row i of the kernel.
         by_sums = norm * (squares * own - 2 * self._features * first + second)
         self._moments = (squares - by_sums / 2).astype(np.float64)
 
     def of(self, left, right, adjoint):
-        """Return derivatives (d,); ``adjoint`` is the transposed filter applied to ``left``, all (N, K)."""
+        """Return the derivatives (d,). ``adjoint`` is the transposed filter applied to ``left``; all are (N, K)."""
         pairs = _row_products(left, self._filtered(right)) + _row_products(adjoint, right)
         found = pairs @ self._moments
         for a, column in enumerate(self._features.T):
@@ -54,14 +54,14 @@ def _row_products(a, b):
 
 
 class UnrolledUpdates:
-    r"""Updates of the mean field of some models, all of which are kept, and derivatives through them.
+    r"""Mean-field updates of several models, with the marginals of all updates, and derivatives through them.
 
-    Logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`, so that with g the derivative by s_t, that by
-    :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)` and that by :math:`q_{t-1}` is
-    :math:`\sum_m (\hat K_m' g) \mu_m'`: one adjoint filtering per kernel and update.
+    The logits are :math:`s_t = u + \sum_m \hat K_m q_{t-1} \mu_m`. Let g be the derivative by :math:`s_t`. Then the
+    derivative by :math:`\mu_m` is :math:`q_{t-1}' (\hat K_m' g)`, and the derivative by :math:`q_{t-1}` is
+    :math:`\sum_m (\hat K_m' g) \mu_m'`. This requires one adjoint filtering per kernel and update.
     """
 
-    # inference: its updates must not average with old scores
+    # inference: mean field without damping
 
     def __init__(self, models, inference, n_threads=1):
         self._models, self._n_threads = models, n_threads
@@ -75,8 +75,8 @@ class UnrolledUpdates:
         return [self._fields.states_of(self._marginals[n, start:stop]) for n, (start, stop) in bounds]
 
     def pull_back(self, slopes, features=None):
-        """Return the derivatives of each model, given those by its last logits, (N, K)."""
-        # features: of each model (N, d) of its filters, where the derivative by their scales is wanted
+        """Return the derivatives by each model, given the derivatives by its last logits, (N, K)."""
+        # features: (N, d) for each model and filter, to also compute derivatives by their scales; None otherwise
         fields, n_filters = self._fields, len(self._models[0].filters)
         slope = padded_rows(np.concatenate(slopes), fields.unary.dtype)
         by_unary = slope.copy()
@@ -95,8 +95,8 @@ class UnrolledUpdates:
         return found
 
     def _by_columns(self, i, features, slopes):
-        """Return derivatives by the logarithm of the scale of each column of the features of each filter."""
-        # slopes: (n_updates, N, width) by the logits of each update
+        """Return for each filter the derivatives by the logarithm of the scale of each feature column."""
+        # slopes: (n_updates, N, width), derivatives by the logits of each update
         model, own = self._models[i], slice(*self._fields.ptr[i : i + 2])
         found = []
         for smooth, columns, table in zip(model.filters, features, model.tables, strict=True):

@@ -1,4 +1,4 @@
-"""Weights of a dense field, and their place in one flat vector."""
+"""Weights of a dense field, and their layout in a flat vector."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ import numpy as np
 
 
 class Weights(NamedTuple):
-    """Weights of a field."""
+    """Weights of a dense field."""
 
-    compatibility: np.ndarray  # (M,)
-    unary_scale: float = 1.0  # factor of given scores; 1 where unary scores are linear in features
+    compatibility: np.ndarray  # (M,), (M, K) or (M, K, K)
+    unary_scale: float = 1.0  # factor of given scores; 1 if unary scores are linear in features
     coef: np.ndarray | None = None  # (K, F) or None
-    intercept: np.ndarray | None = None  # (K,) or None: of linear unary scores
+    intercept: np.ndarray | None = None  # (K,) or None
 
     def unary(self, rows):
-        """Unary scores of the rows of an example."""
+        """Return the unary scores for the scores or features of an example."""
         if self.coef is None:
             factor = rows.dtype.type(self.unary_scale)
-            # A factor that is not positive would allow states that scores of -inf forbid.
+            # Do not multiply -inf by a factor that is not positive, which would allow forbidden states.
             return rows * factor if factor > 0 else np.multiply(rows, factor, where=np.isfinite(rows), out=rows.copy())
         return rows @ self.coef.T.astype(rows.dtype) + np.asarray(self.intercept, rows.dtype)
 
@@ -25,7 +25,7 @@ class Weights(NamedTuple):
 class Layout:
     """Conversion between the weights of a field and one flat vector."""
 
-    # n_features: of linear unary scores; None where scores are given
+    # n_features: number of features of linear unary scores; None if scores are given
 
     def __init__(self, n_kernels, n_classes, compatibility, n_features=None):
         self.n_kernels, self.n_classes, self.n_features = n_kernels, n_classes, n_features
@@ -39,13 +39,13 @@ class Layout:
 
     @property
     def penalised(self):
-        """Mask of penalised weights: neither the scale of given scores nor intercepts are."""
+        """Mask of penalised weights: all except the scale of given scores and intercepts."""
         flags = np.ones(self.n_coef, dtype=bool)
         flags[self.n_coef - (1 if self.n_features is None else self.n_classes) :] = False
         return flags
 
     def pack(self, weights):
-        """Flat vector of weights."""
+        """Return the flat vector of weights."""
         compatibility = weights.compatibility
         if self.compatibility == "full":
             compatibility = compatibility[:, *self._upper]
@@ -53,7 +53,7 @@ class Layout:
         return np.concatenate([compatibility.ravel(), *unary])
 
     def unpack(self, flat):
-        """Weights of a flat vector."""
+        """Return the weights in a flat vector."""
         pairwise, unary = np.split(flat, [self.n_pairwise])
         compatibility = self._tables(pairwise.reshape(self.n_kernels, len(self._joins_equal_states)))
         if self.n_features is None:
@@ -71,14 +71,14 @@ class Layout:
         return tables + np.triu(tables, 1).transpose(0, 2, 1)
 
     def start(self, kernels):
-        """Weights to begin with: those of the kernels, the same for all pairs of equal states."""
+        """Return initial weights: the weight of each kernel for pairs of equal states, 0 for other pairs."""
         weight = np.array([float(kernel.weight) for kernel in kernels])
         pairwise = np.multiply.outer(weight, self._joins_equal_states)
         unary = np.ones(1) if self.n_features is None else np.zeros(self.n_coef - self.n_pairwise)
         return self.unpack(np.concatenate([pairwise.ravel(), unary]))
 
     def gradient(self, by_tables, by_unary, rows):
-        """Return the derivative by the flat vector, of the derivatives by tables and unary scores of one example."""
+        """Return the derivative by the flat vector, given derivatives by tables and unary scores of one example."""
         pairwise = np.diagonal(by_tables, axis1=1, axis2=2)
         if self.compatibility == "potts":
             pairwise = pairwise.sum(axis=1)

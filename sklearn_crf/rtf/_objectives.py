@@ -124,7 +124,7 @@ class PredictionLoss:
     of_mean_square: Any = None
     # Unit of the loss: its factor if the user's values are multiplied by a constant
     unit: float = 1.0
-    # ``of_mean(mean, target, offset, scale, weight, ridge)`` for arrays (N, D), a fast form of the loss, or None
+    # ``of_mean(mean, target, offset, scale, weight, ridge)`` for arrays (N, D), a fast form of the loss, or None.
     # It returns the value, the derivative by the mean divided by its largest magnitude, and this magnitude
     of_mean: Any = None
     # Factor that converts the loss to the units of the user
