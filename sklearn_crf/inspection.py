@@ -150,8 +150,10 @@ def _node_weights(field, names) -> Iterator[NodeWeight]:
     for row, column, weight in zip(coef.row.tolist(), coef.col.tolist(), coef.data.tolist(), strict=True):
         node_type, feature = divmod(column, len(names))
         yield NodeWeight(classes[row], names[feature], weight, node_type)
-    for node_type, row in enumerate(intercept.tolist()):
-        yield from (NodeWeight(name, "intercept", weight, node_type) for name, weight in zip(classes, row, strict=True))
+    boundaries = () if getattr(field, "boundary_coef_", None) is None else field.boundary_coef_
+    for feature, rows in zip(("intercept", "first node", "last node"), (intercept, *boundaries), strict=False):
+        for node_type, row in enumerate(np.atleast_2d(rows).tolist()):
+            yield from (NodeWeight(name, feature, weight, node_type) for name, weight in zip(classes, row, strict=True))
 
 
 def _transitions(field, names) -> Iterator[Transition]:

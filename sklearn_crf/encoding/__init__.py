@@ -13,9 +13,10 @@ from sklearn_crf.encoding._batches import (
     union_of,
     validate_sample_weight,
 )
+from sklearn_crf.encoding._boundaries import with_boundaries
 from sklearn_crf.encoding._compact_lists import RowFields
 from sklearn_crf.encoding._edge_features import EDGE_FEATURES, constant, difference, register_edge_features
-from sklearn_crf.encoding._encoded import Encoded, Outline, record_input
+from sklearn_crf.encoding._encoded import Encoded, Outline, n_inputs, record_input
 from sklearn_crf.encoding._examples import (
     Batch,
     Example,

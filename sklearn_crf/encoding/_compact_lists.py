@@ -58,6 +58,11 @@ class ChainList(Sequence):
         return cls(chains, *found) if all(map_tasks(is_sound, parts, n_jobs)) else None
 
     @property
+    def chains(self):
+        """The matrices of features that were given."""
+        return self._chains
+
+    @property
     def is_dense(self):
         """Whether features are arrays."""
         return self._arrays is None

@@ -1,6 +1,7 @@
 """Features of edges: by name, computed from those of nodes, scaled and weighted."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,21 @@ def edge_feature_function(edge_features):
         names = ", ".join(repr(name) for name in ("auto", *EDGE_FEATURES))
         raise InvalidParameterError(f"edge_features must be a callable or one of {names}, got {edge_features!r}.")
     return function
+
+
+@dataclass(frozen=True)
+class _OfInputs:
+    """Features of edges by those of nodes that X has, without the two that say which nodes are first and last."""
+
+    function: Callable
+
+    def __call__(self, x_tail, x_head):
+        return self.function(x_tail[:, :-2], x_head[:, :-2])
+
+
+def of_inputs(function):
+    """Return a function of the features that X has, for nodes with two features more."""
+    return function if function is constant else _OfInputs(function)
 
 
 def scaled_edges(features, edge_type, scale):

@@ -12,7 +12,7 @@ from sklearn_crf._numbers import is_sparse_matrix
 from sklearn_crf._threads import cached_property
 from sklearn_crf.encoding import _tuning
 from sklearn_crf.encoding._compact_lists import ChainList
-from sklearn_crf.encoding._edge_features import edge_feature_function, one_computed_edge
+from sklearn_crf.encoding._edge_features import edge_feature_function, of_inputs, one_computed_edge
 from sklearn_crf.encoding._examples import trusted_example
 from sklearn_crf.encoding._node_features import OperatorFeatures, SharedRows
 
@@ -40,6 +40,7 @@ class Encoded:
     items: Any = None  # sequence of Example, of the layout "list", as shapes are
     shapes: Any = None
     feature_names: np.ndarray | None = None
+    has_boundaries: bool = False  # whether the last two features say which nodes are the first and last of sequences
 
     @cached_property
     def representatives(self):
@@ -135,7 +136,8 @@ class Encoded:
 
     def with_edge_features(self, name):
         """The same examples with other computed features of edges."""
-        return replace(self, edge_feature_function=edge_feature_function(name))
+        function = edge_feature_function(name)
+        return replace(self, edge_feature_function=of_inputs(function) if self.has_boundaries else function)
 
 
 class _EncodedRowFields(Encoded):
@@ -153,10 +155,16 @@ class _EncodedRowFields(Encoded):
         return self
 
 
+def n_inputs(encoded):
+    """Number of features that X has."""
+    # encoded: Encoded or Outline
+    return encoded.n_features - 2 * encoded.has_boundaries
+
+
 def record_input(encoded, estimator):
     """Set ``n_features_in_``, ``feature_names_in_`` and ``lattice_ndim_``, at the end of a fit that succeeded."""
     # encoded: Encoded or Outline
-    estimator.n_features_in_ = encoded.n_features
+    estimator.n_features_in_ = n_inputs(encoded)
     estimator.lattice_ndim_ = encoded.lattice_ndim
     if encoded.feature_names is not None:
         estimator.feature_names_in_ = encoded.feature_names
@@ -198,6 +206,7 @@ class Outline:
     n_nodes: int
     n_edges: int
     feature_names: np.ndarray | None
+    has_boundaries: bool
 
     @classmethod
     def of(cls, encoded: Encoded) -> "Outline":
@@ -219,7 +228,7 @@ class Outline:
 
     def with_edge_features(self, name: str) -> "Outline":
         """The same outline with other computed features of edges, as :meth:`Encoded.with_edge_features`."""
-        made = one_computed_edge(edge_feature_function(name), np.zeros((1, self.n_features)))
+        made = one_computed_edge(edge_feature_function(name), np.zeros((1, n_inputs(self))))
         return replace(self, n_edge_features=made.shape[1])
 
 

@@ -208,6 +208,9 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Whether a training example has a cycle, and factors besides nodes and edges.
     exact_is_affordable_ : bool
         Whether exact inference is affordable on all training examples, where a choice depends on it.
+    boundary_coef_ : ndarray of shape (2, n_columns) or (2, n_node_types, n_columns), or None
+        Weights of the first and of the last nodes of sequences, ``boundary_weights=True`` of
+        :class:`~sklearn_crf.potentials.PairwiseTables`, in the form of ``intercept_``.
     n_edge_types_ : int
         Edge types that have weights. Only for sparse edge features.
     factor_coef_ : dict of str to ndarray of shape (n_factor_features, n_listed + 1)

@@ -60,7 +60,13 @@ class FieldParameters:
             edge_types=self.tables.edge_types,
             takes_factors=self.learning.takes_factors,
             class_weight=given.class_weight,
+            has_boundaries=self.has_boundaries,
         )
+
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether the first and the last nodes of sequences have weights of their own."""
+        return self.tables.boundary_weights
 
     def plan(self, data: Any) -> FitPlan:
         """Return the plan of a fit, as far as it is known before the examples are in batches."""
@@ -107,6 +113,7 @@ class FieldParameters:
             seen_tables=weights == "seen",
             seen_only_on_edges=weights != "all",
             takes_factors=self.learning.takes_factors,
+            has_boundaries=self.has_boundaries,
         )
 
     def decision_cost(self, decoding: NamedInference, classes: np.ndarray) -> np.ndarray:
@@ -166,6 +173,11 @@ class FittedField(FieldParameters):
     def decoding(self) -> NamedInference:
         """A new object of the inference that predicts, and its decoding rule."""
         return self.learning.decoding(self.given.inference, self.facts)
+
+    @property
+    def has_boundaries(self) -> bool:
+        """Whether the first and the last nodes of sequences have weights of their own, which fit decided."""
+        return getattr(self.given, "boundary_coef_", None) is not None
 
     def reader(self) -> Reader:
         """Return what reads X with the features of edges that "auto" stood for in fit, in whatever form X is now."""

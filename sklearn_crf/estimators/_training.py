@@ -10,7 +10,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 
 from sklearn_crf._reports import warn_caller
 from sklearn_crf._threads import kept_threads, single_threaded_blas
-from sklearn_crf.encoding import make_batches, partial_fit_classes, summable_weight, validate_sample_weight
+from sklearn_crf.encoding import make_batches, n_inputs, partial_fit_classes, summable_weight, validate_sample_weight
 from sklearn_crf.estimators._training_examples import (
     TrainingExamples,
     require_allowed,
@@ -42,7 +42,7 @@ def train(parameters, data, plan, held_out, callbacks):
     with single_threaded_blas(), kept_threads(plan.n_jobs), iterations as iteration:
 
         def fitted_now(coef):
-            of_input = {"n_features_in_": data.encoded.n_features, "lattice_ndim_": data.encoded.lattice_ndim}
+            of_input = {"n_features_in_": n_inputs(data.encoded), "lattice_ndim_": data.encoded.lattice_ndim}
             return of_input | fitted_attributes(data, plan, scaling.outer(potentials, coef))
 
         def make_start(init):

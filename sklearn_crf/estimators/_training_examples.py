@@ -47,6 +47,7 @@ class Reader:
     edge_types: str
     takes_factors: bool
     class_weight: Any  # The parameter, or the weights themselves by class
+    has_boundaries: bool  # Whether nodes have features that say which are the first and last of sequences
     of_fit: str | None = None  # What "auto" stood for in a fit, in whatever form X is now
 
     def encode(self, X, *, reset):
@@ -64,7 +65,7 @@ class Reader:
             allow_factors=reset or self.takes_factors,
             allow_empty=not reset,
         )
-        return encoded
+        return encoding.with_boundaries(encoded) if self.has_boundaries else encoded
 
     @property
     def _is_automatic(self):
@@ -84,7 +85,7 @@ class Reader:
         if not self.has_full_tables:
             return "difference"
         # Tables of more classes would have too many weights, and one feature's differences repeat the nodes' noise.
-        suits = (encoded.lattice_ndim or 0) > 1 and encoded.n_features > 1 and n_classes == 2
+        suits = (encoded.lattice_ndim or 0) > 1 and encoding.n_inputs(encoded) > 1 and n_classes == 2
         return "difference" if suits else "constant"
 
 

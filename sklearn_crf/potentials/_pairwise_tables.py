@@ -209,6 +209,10 @@ class PairwiseTables(HoldsOptions):
         In a list of :class:`~sklearn_crf.Example`, these are the nodes to which no edge leads, and from which none
         leads. A single node is both. Images and volumes have no first node: there the parameters are an error, and a
         scheme forbids pairs alone.
+    boundary_weights : bool, default=False
+        Whether each label has a score of its own at the first node of a sequence, and one at the last. They are weights
+        of two more features of nodes, which are 1 there and 0 elsewhere, with the penalty of all other features.
+        Attribute ``boundary_coef_`` of the classifier has them. First and last nodes are those of ``forbidden_first``.
 
     Examples
     --------
@@ -232,6 +236,7 @@ class PairwiseTables(HoldsOptions):
         "C": [C_INTERVAL, None],
         "forbidden_first": ["array-like", None],
         "forbidden_last": ["array-like", None],
+        "boundary_weights": ["boolean"],
     }
 
     def __init__(
@@ -243,6 +248,7 @@ class PairwiseTables(HoldsOptions):
         *,
         forbidden_first: Any = None,
         forbidden_last: Any = None,
+        boundary_weights: bool = False,
     ) -> None:
         self.form = form
         self.forbidden = forbidden
@@ -250,6 +256,7 @@ class PairwiseTables(HoldsOptions):
         self.C = C
         self.forbidden_first = forbidden_first
         self.forbidden_last = forbidden_last
+        self.boundary_weights = boundary_weights
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
         """The pairs that are forbidden, as a mask.

@@ -26,6 +26,7 @@ class WeightLayout(NamedTuple):
     seen_tables: bool = False  # weights of tables only for pairs of labels that occur
     seen_only_on_edges: bool = True  # the same for sparse features of edges
     takes_factors: bool = False
+    has_boundaries: bool = False  # whether the last two features of nodes say which are first and last of sequences
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
@@ -45,12 +46,36 @@ class WeightLayout(NamedTuple):
         coef, intercept, edge_coef = potentials.unpack(flat)
         if not self.fit_intercept:
             intercept = np.zeros((potentials.n_node_types, potentials.n_columns))
-        attributes = {"coef_": self._kept_coef(potentials, coef)}
+        kept = self._kept_coef(potentials, coef)
+        attributes = dict(zip(("coef_", "boundary_coef_"), self._without_boundaries(kept, potentials), strict=True))
         attributes["intercept_"] = (intercept[0] if potentials.n_node_types == 1 else intercept).copy()
         if isinstance(potentials, SparseEdgePotentials):
             edge_coef = potentials.edge_pairs.matrix(edge_coef)
             return {**attributes, "edge_coef_": edge_coef, "n_edge_types_": potentials.n_edge_types}
         return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
+
+    def _without_boundaries(self, coef, potentials):
+        """Return the weights of the features of X, and those of first and last nodes, or None."""
+        if not self.has_boundaries:
+            return coef, None
+        if not sp.issparse(coef):
+            return np.ascontiguousarray(coef[..., :-2]), np.ascontiguousarray(np.moveaxis(coef[..., -2:], -1, 0))
+        places = np.arange(coef.shape[1]).reshape(potentials.n_node_types, -1)
+        apart = coef[:, places[:, -2:].ravel()].toarray().T.reshape(potentials.n_node_types, 2, -1).swapaxes(0, 1)
+        return coef[:, places[:, :-2].ravel()], np.array(apart[:, 0] if potentials.n_node_types == 1 else apart)
+
+    def _coef_of(self, field):
+        """Return the weights of the features of nodes of a fitted field, those of first and last nodes among them."""
+        coef = field.coef_
+        if not self.has_boundaries:
+            return coef
+        if not sp.issparse(coef):
+            return np.concatenate([coef, np.moveaxis(field.boundary_coef_, 0, -1)], axis=-1)
+        n_features = field.n_features_in_
+        apart = field.boundary_coef_.reshape(2, -1, coef.shape[0]).swapaxes(0, 1).reshape(-1, coef.shape[0]).T
+        starts = range(0, coef.shape[1], n_features)
+        parts = [(coef[:, s : s + n_features], apart[:, 2 * t : 2 * t + 2]) for t, s in enumerate(starts)]
+        return sp.hstack([part for own in parts for part in own], format="csr")
 
     def _kept_coef(self, potentials, coef):
         if isinstance(potentials, SparsePotentials):
@@ -71,7 +96,8 @@ class WeightLayout(NamedTuple):
         return FactorPotentials(pairwise, list(_fitted_types(field).values()))
 
     def _fitted_pairwise(self, field, encoded):
-        n_classes, n_features = len(field.classes_), field.n_features_in_
+        n_classes, n_features = len(field.classes_), field.n_features_in_ + 2 * self.has_boundaries
+        coef = self._coef_of(field)
         n_node_types = field.intercept_.shape[0] if field.intercept_.ndim == 2 else 1
         sparse_edges = sp.issparse(field.edge_coef_)
         n_edge_types = field.n_edge_types_ if sparse_edges else field.edge_coef_.shape[0]
@@ -89,10 +115,10 @@ class WeightLayout(NamedTuple):
                 f"pairwise={field.pairwise!r} has tables of {self.form.n_weights} weights, but those of the fit have "
                 f"{n_table_weights}: call fit without warm_start."
             )
-        if sp.issparse(field.coef_) and self.seen_only is not False:
-            pairs = FeaturePairs.of_matrix(field.coef_)
-        elif sp.issparse(field.coef_) or sparse_edges or (encoded is not None and encoded.is_sparse):
-            pairs = FeaturePairs.all(n_features * n_node_types, field.coef_.shape[-2])
+        if sp.issparse(coef) and self.seen_only is not False:
+            pairs = FeaturePairs.of_matrix(coef)
+        elif sp.issparse(coef) or sparse_edges or (encoded is not None and encoded.is_sparse):
+            pairs = FeaturePairs.all(n_features * n_node_types, coef.shape[-2])
         else:
             return LinearPotentials(n_features, n_classes, self.form, **options)
         if sparse_edges:
@@ -110,7 +136,7 @@ class WeightLayout(NamedTuple):
         return np.concatenate(parts)
 
     def _flat_pairwise(self, field, potentials):
-        coef, n_features = field.coef_, field.n_features_in_
+        coef, n_features = self._coef_of(field), potentials.n_features
         if isinstance(potentials, SparsePotentials):
             if not sp.issparse(coef):
                 types_apart = coef.reshape(potentials.n_node_types, -1, n_features)

@@ -1,0 +1,78 @@
+"""Two more features of nodes, which say whether a node is the first, and whether it is the last, of its sequence."""
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from sklearn_crf.encoding._compact_lists import ChainList
+from sklearn_crf.encoding._edge_features import of_inputs
+from sklearn_crf.encoding._examples import with_fields
+
+
+def with_boundaries(encoded):
+    """Encoded sequences whose nodes have these features after their own; rows are sequences of one node."""
+    n_axes = encoded.lattice_ndim or 0
+    if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
+        what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
+        raise ValueError(
+            f"boundary_weights=True is for sequences, but X holds {what}, which have no first node: leave it out."
+        )
+    if encoded.has_operators:
+        raise ValueError(
+            "boundary_weights=True adds features to those of nodes, but node_features in X are a linear operator: pass "
+            "arrays or sparse matrices."
+        )
+    parts = {"array": encoded.array, "items": encoded.items}
+    if encoded.layout == "nodes":
+        parts["array"] = _widened(encoded.array, np.ones((encoded.n_examples, 2)))
+    elif encoded.layout == "array":
+        ends = np.zeros((*encoded.array.shape[:-1], 2))
+        ends[:, 0, 0] = ends[:, -1, 1] = 1
+        parts["array"] = _widened(encoded.array, ends)
+    elif isinstance(encoded.items, ChainList):
+        chains = list(map(_widened_chain, encoded.items.chains))
+        parts["items"] = ChainList.of(chains, (encoded.dtype,))
+    else:
+        parts["items"] = [with_fields(x, node_features=_widened(x.node_features, _ends(x))) for x in encoded.items]
+    return replace(
+        encoded,
+        n_features=encoded.n_features + 2,
+        has_boundaries=True,
+        edge_feature_function=of_inputs(encoded.edge_feature_function),
+        **parts,
+    )
+
+
+def _ends(example):
+    """Both features of the nodes of an example, (N, 2)."""
+    ends = np.zeros((example.n_nodes, 2))
+    for k, nodes in enumerate(example.graph.ends):
+        ends[nodes, k] = 1
+    return ends
+
+
+def _widened(features, columns):
+    """Features with some more, in their format and precision."""
+    if sp.issparse(features):
+        return sp.hstack([features, columns.astype(features.dtype)], format=features.format)
+    return np.concatenate([features, columns.astype(features.dtype)], axis=-1)
+
+
+def _widened_chain(features):
+    """The same of a chain, of which there may be many thousands."""
+    n_nodes, n_features = features.shape
+    if not sp.issparse(features):
+        widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)
+        widened[:, :-2] = features
+        widened[0, -2] = widened[-1, -1] = 1
+        return widened
+    # Columns stay in ascending order: the new ones come last in their rows.
+    places = [features.indptr[1], len(features.indices)]
+    indptr = features.indptr.copy()
+    indptr[1:] += 1
+    indptr[-1] += 1
+    indices = np.insert(features.indices, places, [n_features, n_features + 1])
+    widened = type(features)((n_nodes, n_features + 2), dtype=features.dtype)
+    widened.data, widened.indices, widened.indptr = np.insert(features.data, places, 1), indices, indptr
+    return widened
