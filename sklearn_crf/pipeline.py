@@ -49,6 +49,12 @@ class FieldPipeline(pipeline.Pipeline):
         # returns: labels : (n_examples,), of object, scores : (n_examples,), of object
         return self._ask("predict_topk", X, k=k, **params)
 
+    @available_if(_last_step_has("predict_entity_proba"))
+    def predict_entity_proba(self, X: Any, scheme: str = "IOB2", **params: Any) -> np.ndarray:
+        """Probabilities of the entities of each example."""
+        # returns: (n_examples,), of object
+        return self._ask("predict_entity_proba", X, scheme=scheme, **params)
+
     @available_if(_last_step_has("predict_edge_proba"))
     def predict_edge_proba(self, X: Any, **params: Any) -> np.ndarray:
         """Probabilities of the pairs of labels on each edge."""

@@ -1,7 +1,6 @@
 """Predictions of the field classifiers: labels, marginals, likelihoods, samples, best labelings, certificates."""
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +26,13 @@ from sklearn_crf.estimators._certificates import (
 )
 from sklearn_crf.estimators._field import TrainableField
 from sklearn_crf.estimators._fitted_field import FittedField, share_of_right
+from sklearn_crf.estimators._joint_marginals import (
+    EntityMarginals,
+    checked_spans,
+    edges_of_members,
+    require_chains,
+    require_no_factors,
+)
 from sklearn_crf.graphs import Graph
 from sklearn_crf.inference import (
     AutoMap,
@@ -37,6 +43,7 @@ from sklearn_crf.inference import (
 )
 from sklearn_crf.inference._results import LogLikelihood
 from sklearn_crf.learning import given, kind_of_learning
+from sklearn_crf.metrics import entities
 from sklearn_crf.models import FactorGraph, PairwiseModel, score_terms, with_table_of_each_edge
 
 _Method = TypeVar("_Method", bound=Callable)
@@ -397,6 +404,52 @@ class FieldClassifier(TrainableField):
         return object_array(for_each_example(encoded, batches, found, lambda shape: nothing))
 
     @_of_a_distribution
+    def predict_entity_proba(
+        self, X: Any, scheme: str = "IOB2", *, spans: Any = None, evidence: Any = None
+    ) -> np.ndarray:
+        """Probabilities of entities of sequences, exactly: of all labelings that mark them.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, or list of examples
+            As in ``fit``; chains.
+        scheme : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"}, default="IOB2"
+            Says which labels mark an entity, as :func:`~sklearn_crf.metrics.entities` reads them.
+        spans : sequence of sequences of (kind, start, stop), optional
+            Entities of each example, from node start to stop - 1. None is those that ``predict`` labels.
+        evidence : array-like, optional
+            Labels that are known, in the form of y, with ``missing_label`` for the others.
+
+        Returns
+        -------
+        ndarray of shape (n_examples,), of object
+            A list of tuples (kind, start, stop, probability) each.
+
+        Raises
+        ------
+        ValueError
+            If an example is no chain, a class is no label of the scheme, or an entity is outside of its example.
+        """
+        found = EntityMarginals(self.classes_, scheme)
+        field = FittedField.of(self)
+        if spans is None:
+            spans = [entities(np.ravel(labels).tolist(), scheme) for labels in field.labels(X, evidence)]
+        encoded, batches, potentials, weights = field.prepare(X, evidence)
+        asked = checked_spans(spans, encoded)
+        labeler = field.labeler()
+
+        def run(batch, n_threads):
+            require_no_factors(batch, "predict_entity_proba")
+            require_chains(batch)
+            model = labeler.model(potentials, weights, batch)
+            with batch.named_in_errors():
+                return found.of_batch(batch, model, [asked[i] for i in batch.members], n_threads)
+
+        with single_threaded_blas():
+            parts = [own for part in map_coarse(run, batches, self.n_jobs) for own in part]
+        return object_array(for_each_example(encoded, batches, parts, lambda shape: []))
+
+    @_of_a_distribution
     def log_likelihood(self, X: Any, y: Any, *, inference: str | Inference | None = None) -> LogLikelihood:
         """Log-probability of labelings, or of their labelled part where labels are missing.
 
@@ -526,24 +579,6 @@ def for_each_example(encoded, batches, found, of_nothing):
     return np.array(results) if isinstance(found, np.ndarray) else results
 
 
-def edges_of_members(batches, parts):
-    """Marginals of the edges of each member of the batches, of those of whole batches."""
-    marginals: list[np.ndarray] = []
-    for batch, part in zip(batches, parts, strict=True):
-        # The edges of one member follow those of the member before.
-        first_nodes = batch.example.graph.edges[:, 0]
-        member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
-        ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
-        marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
-    return marginals
-
-
 def model_without_nodes(n_classes):
     """The model of an example that has no nodes."""
     return PairwiseModel(Graph(0, []), np.zeros((0, n_classes)), np.zeros((1, n_classes, n_classes)))
-
-
-def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
-    if batch.example.has_factors:
-        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

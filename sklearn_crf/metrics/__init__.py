@@ -3,6 +3,7 @@
 from sklearn_crf.metrics._entities import (
     Entity,
     EntityScore,
+    continuations,
     entities,
     entity_f1_score,
     entity_labels,

@@ -93,22 +93,42 @@ def entities(labels: Sequence[str], scheme: str = "IOB2", mode: str = "lenient")
         raise ValueError(f"mode must be one of {list(_MODES)}, got {mode!r}.")
     if isinstance(labels, str) or np.ndim(labels) != 1:
         raise ValueError(f"labels must be a sequence of labels such as ['B-PER', 'O'], got {labels!r}.")
-    known = _SCHEMES[scheme].prefixes
     found: list[Entity] = []
     prefixes: list[str] = []
-    start, before, kind_before = 0, "O", ""
+    start, before = 0, ("O", "")
     for t, label in enumerate([*labels, "O"]):
-        prefix, _, kind = str(label).partition("-")
-        if prefix not in known or len(prefix) != 1:
-            raise ValueError(f"labels[{t}] is {label!r}, which is no {scheme} label: these begin with {known}.")
-        goes_on = prefix not in "O" + _BEGINS and before not in "O" + _ENDS and kind == kind_before
-        if before != "O" and not goes_on:
-            found.append(Entity(kind_before, start, t))
-        if prefix != "O" and not goes_on:
+        here = _parts_of(label, f"labels[{t}]", scheme)
+        goes_on = _goes_on(before, here)
+        if before[0] != "O" and not goes_on:
+            found.append(Entity(before[1], start, t))
+        if here[0] != "O" and not goes_on:
             start = t
-        before, kind_before = prefix, kind
-        prefixes.append(prefix)
+        before = here
+        prefixes.append(here[0])
     return found if mode == "lenient" else _valid_entities(found, prefixes, _SCHEMES[scheme])
+
+
+def _parts_of(label, name, scheme):
+    """Return the prefix and the kind of a label; an error calls it by name."""
+    prefix, _, kind = str(label).partition("-")
+    known = _SCHEMES[scheme].prefixes
+    if prefix not in known or len(prefix) != 1:
+        raise ValueError(f"{name} is {label!r}, which is no {scheme} label: these begin with {known}.")
+    return prefix, kind
+
+
+def _goes_on(before, here):
+    """Return whether an entity goes on from a label to the next one, which are given by their prefixes and kinds."""
+    return here[0] not in "O" + _BEGINS and before[0] not in "O" + _ENDS and here[1] == before[1]
+
+
+def continuations(classes, scheme):
+    """Return the kind of the entity that each class marks, None outside, and the pairs by which entities go on."""
+    # classes: sequence of K labels; returns (K,) of object and (K, K) of bool
+    _require_scheme(scheme)
+    parts = [_parts_of(label, f"classes_[{k}]", scheme) for k, label in enumerate(classes)]
+    kinds = np.array([None if prefix == "O" else kind for prefix, kind in parts], dtype=object)
+    return kinds, np.array([[_goes_on(before, here) for here in parts] for before in parts], dtype=bool)
 
 
 def _valid_entities(found, prefixes, scheme):

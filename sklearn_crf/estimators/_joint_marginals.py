@@ -1,0 +1,103 @@
+"""Joint marginals of neighbours by example, and of the nodes of entities, which follow from them on chains."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from sklearn_crf._numbers import as_integer
+from sklearn_crf.inference import TreeInference
+from sklearn_crf.metrics import continuations
+
+
+class EntityProbability(NamedTuple):
+    """A run of nodes, and the probability that it is an entity of a kind."""
+
+    kind: str
+    start: int
+    stop: int
+    probability: float
+
+
+class EntityMarginals:
+    r"""Probabilities of entities on chains, by the marginals of nodes and of their neighbours.
+
+    .. math:: p(y_s, \dots, y_e) = p(y_s) \prod_{t = s}^{e - 1} \frac{p(y_t, y_{t + 1})}{p(y_t)}
+
+    Whether an entity goes on from a node to the next one depends on the labels of these two alone, so that a run of
+    nodes is an entity where its first node continues nothing, the others continue it, and the node after it does not.
+    """
+
+    def __init__(self, classes: np.ndarray, scheme: str) -> None:
+        self.kinds, self.goes_on = continuations(classes.tolist(), scheme)
+
+    def of_batch(self, batch, model, spans: Sequence, n_threads: int) -> list[list[EntityProbability]]:
+        """Return the probabilities of the entities of each example of a batch of chains."""
+        # spans: by member of the batch a list of (kind, start, stop)
+        inference = TreeInference()
+        nodes = inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
+        edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
+        first_nodes = batch.node_ptr[:-1]
+        # A chain has an edge less than nodes.
+        first_edges = first_nodes - np.arange(len(first_nodes))
+        chains = zip(spans, first_nodes, batch.node_ptr[1:], first_edges, strict=True)
+        return [self._of_chain(nodes[a:b], edges[e : e + b - a - 1], own) for own, a, b, e in chains]
+
+    def _of_chain(self, nodes, edges, spans):
+        return [EntityProbability(kind, a, b, self._probability(nodes, edges, kind, a, b)) for kind, a, b in spans]
+
+    def _probability(self, nodes, edges, kind, start, stop):
+        """Return the probability of one entity of a chain, whose marginals are given."""
+        weight = (edges[start - 1] * ~self.goes_on).sum(axis=0) if start else nodes[start]
+        weight = weight * (self.kinds == kind)
+        for t in range(start, min(stop, len(nodes) - 1)):
+            moves = self.goes_on if t + 1 < stop else ~self.goes_on
+            weight = np.divide(weight, nodes[t], out=np.zeros_like(weight), where=nodes[t] > 0) @ (edges[t] * moves)
+        return float(weight.sum())
+
+
+def require_chains(batch):
+    """Raise ValueError where an example is not a chain of nodes in their order."""
+    graph = batch.example.graph
+    if graph.chain_ptr is None or not np.array_equal(graph.chain_ptr, batch.node_ptr):
+        raise ValueError(
+            f"Among the examples X[{batch.members[0]}] to X[{batch.members[-1]}] is one that is not a chain: entities "
+            "are runs of nodes of sequences, each of which has an edge to the next one."
+        )
+
+
+def checked_spans(spans, encoded):
+    """Return the entities that are asked for in each example, as tuples."""
+    if isinstance(spans, str) or not hasattr(spans, "__len__") or len(spans) != encoded.n_examples:
+        found = f"{len(spans)} lists" if hasattr(spans, "__len__") else repr(spans)
+        raise ValueError(f"spans must have a list of entities for each of {encoded.n_examples} examples, got {found}.")
+    return [[_checked_span(span, i, prod(encoded.label_shape(i))) for span in own] for i, own in enumerate(spans)]
+
+
+def _checked_span(span, i, n_nodes):
+    if isinstance(span, str) or not hasattr(span, "__len__") or len(span) < 3:
+        raise ValueError(f"spans[{i}] must hold entities, (kind, start, stop), got {span!r}.")
+    start, stop = (as_integer(end, f"an end of {span!r} in spans[{i}]", highest=n_nodes) for end in span[1:3])
+    if start >= stop:
+        raise ValueError(f"spans[{i}] has {span!r}, which has no node: an entity ends after its start.")
+    return span[0], start, stop
+
+
+def edges_of_members(batches, parts):
+    """Marginals of the edges of each member of the batches, of those of whole batches."""
+    marginals: list[np.ndarray] = []
+    for batch, part in zip(batches, parts, strict=True):
+        # The edges of one member follow those of the member before.
+        first_nodes = batch.example.graph.edges[:, 0]
+        member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
+        ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
+        marginals.extend(part[a:b].copy() for a, b in pairwise(ends))
+    return marginals
+
+
+def require_no_factors(batch, method):
+    """Raise ValueError where an example has factors besides nodes and edges."""
+    if batch.example.has_factors:
+        raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")
