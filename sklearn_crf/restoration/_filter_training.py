@@ -8,7 +8,7 @@ import scipy.fft
 
 from sklearn_crf.kernels.restoration.diffusion import squared_errors
 from sklearn_crf.restoration import _tuning as tuned
-from sklearn_crf.rtf.images._corruption import corrupted_image
+from sklearn_crf.rtf.images._corruption import GaussianNoise, corrupted_image
 
 
 class Stages(NamedTuple):
@@ -98,8 +98,8 @@ class Crops(NamedTuple):
 
     given: list  # (H, W) each, what is restored or corrupted
     target: list
-    corruption: Callable | None
-    unit: float  # of the user for one of the kernel
+    corruption: Any  # function of an image and a generator, or None
+    unit: float  # of the user for one of the kernel; where levels of noise are drawn, each is the unit of its crop
 
     def drawn(self, n: int, rng: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
         """Draw crops, as arrays of examples and targets of equal shapes (n, h, w)."""
@@ -117,16 +117,29 @@ class Crops(NamedTuple):
             for side, size in zip(given.shape, (height, width), strict=True)
         )
         sides = np.s_[top : top + height, left : left + width]
-        example, target = given[sides], target[sides]
-        if self.corruption is not None:
+        example, target, corruption, unit = given[sides], target[sides], self.corruption, self.unit
+        if is_of_levels(corruption):
+            unit = rng.uniform(corruption.low, corruption.high)
+            corruption = GaussianNoise(unit)
+        if corruption is not None:
             # What a corruption does to a mirror image is what it does to any other.
             turn = (slice(None, None, rng.choice([-1, 1])), slice(None, None, rng.choice([-1, 1])))
             example, target = example[turn], target[turn]
             if rng.integers(2):
                 example, target = example.T, target.T
-            example = damaged(self.corruption, np.ascontiguousarray(example), rng)
+            example = damaged(corruption, np.ascontiguousarray(example), rng)
         level = example.mean(dtype=np.float64)
-        return [np.ascontiguousarray((image - level) / self.unit, dtype=np.float32) for image in (example, target)]
+        return [np.ascontiguousarray((image - level) / unit, dtype=np.float32) for image in (example, target)]
+
+
+def is_white_noise(corruption: Any) -> bool:
+    """Return whether a corruption is Gaussian noise, in units of which images of all levels are alike."""
+    return isinstance(corruption, GaussianNoise) and not corruption.level_channel and bool(corruption.low)
+
+
+def is_of_levels(corruption: Any) -> bool:
+    """Return whether a corruption is Gaussian noise of several levels."""
+    return is_white_noise(corruption) and corruption.high is not None
 
 
 def damaged(corruption: Callable, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -19,17 +19,20 @@ from sklearn_crf._threads import map_coarse, thread_count
 from sklearn_crf._versions import restore_versioned_state, versioned_state
 from sklearn_crf.kernels.restoration.diffusion import restore_image
 from sklearn_crf.restoration import _tuning as tuned
-from sklearn_crf.restoration._filter_training import Crops, Parameters, Stages, damaged, knots, train
+from sklearn_crf.restoration._filter_training import (
+    Crops,
+    Parameters,
+    Stages,
+    damaged,
+    is_of_levels,
+    is_white_noise,
+    knots,
+    train,
+)
 from sklearn_crf.rtf import _tuning as field_tuned
 from sklearn_crf.rtf._prediction import clipped, is_unknown, scored_pixels
 from sklearn_crf.rtf.images._channels import InputSample, in_layout_of, require_several
-from sklearn_crf.rtf.images._corruption import (
-    level_of_noise,
-    levels_of_images,
-    one_level,
-    require_units,
-    warn_of_other_noise,
-)
+from sklearn_crf.rtf.images._corruption import levels_of_images, require_units, warn_of_other_noise
 
 
 @dataclass(eq=False, repr=False)
@@ -49,7 +52,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     corruption : callable or None, default=None
         Makes the degraded images out of X: a function of an image (H, W) and a :class:`numpy.random.Generator`, such
         as :class:`~sklearn_crf.rtf.GaussianNoise` and :class:`~sklearn_crf.rtf.JPEG`. It is drawn anew for every crop
-        that training sees, whose corners are multiples of 8 apart from the corners of the image.
+        that training sees, whose corners are multiples of 8 apart from the corners of the image. Crops with Gaussian
+        noise are seen in units of their noise: ``GaussianNoise(5, 50)`` trains one model for all of these levels.
     n_stages : int, default=5
         Steps of the diffusion. Time grows with them.
     filter_size : int, default=5
@@ -79,9 +83,10 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
     pull_ : ndarray of shape (n_stages,)
         The pull :math:`\lambda_t` to the degraded image.
     unit_ : float
-        Level of the noise in units of X, or else the root mean square of what X differs from y by.
+        Level of the noise in units of X, the lowest if there are several, or else the root mean square of what X
+        differs from y by.
     loss_curve_ : ndarray of shape (n_iter_,)
-        Mean squared error of the crops of each step, in squares of ``unit_``.
+        Mean squared error of the crops of each step, in squares of the noise or of ``unit_``.
     validation_curve_ : ndarray
         Mean squared error of crops of the held-out images at the start and after every twentieth of the steps; empty
         if none are held out.
@@ -234,9 +239,8 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
 
     def _unit(self, given, target, rng) -> float:
         """Return the level of the noise, or else the root mean square of the errors of some images."""
-        level = one_level(self.corruption)
-        if level is not None:
-            return level
+        if is_white_noise(self.corruption):
+            return float(self.corruption.low)
         chosen = rng.permutation(len(given))[: tuned.IMAGES_OF_UNIT]
         found = [given[k] if self.corruption is None else damaged(self.corruption, given[k], rng) for k in chosen]
         errors = [np.mean((x - target[k]) ** 2) for x, k in zip(found, chosen, strict=True)]
@@ -263,9 +267,9 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         X : array-like of shape (n, H, W) or (n, H, W, C), or list of array-like of shape (H, W) or (H, W, C)
             Degraded images, in the unit of ``fit``.
         noise : "auto", float or array-like of shape (n,), optional
-            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto"
-            estimates it for each image by the finest detail where the image is smooth. The filters then see images in
-            units in which it is the level of ``corruption=GaussianNoise(level)``.
+            Standard deviation of the noise of X, for all images or for each, where it is not that of training; "auto",
+            the default after training for several levels, estimates it for each image by the finest detail where the
+            image is smooth. Filters see images in units of their noise.
 
         Returns
         -------
@@ -274,17 +278,18 @@ class LearnedFilters(CallbackSupportMixin, RegressorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If X holds NaN or infinity, or ``noise`` is not positive or given after training for several levels.
+            If X holds NaN or infinity, or ``noise`` is not positive or given after training for other damage.
         """
         check_is_fitted(self)
         images = _Images.of(X, "X")
+        noise = "auto" if noise is None and is_of_levels(self.corruption) else noise
         if noise is None:
             warn_of_other_noise(self.corruption, X)
             units = [self.unit_] * len(X)
+        elif is_white_noise(self.corruption):
+            units = levels_of_images(noise, X, field_tuned.LEAST_NOISE * self.unit_)
         else:
-            trained = level_of_noise(self.corruption)
-            levels = levels_of_images(noise, X, field_tuned.LEAST_NOISE * trained)
-            units = [self.unit_ * level / trained for level in levels]
+            raise ValueError(f"noise needs training by corruption=GaussianNoise(...), got {self.corruption!r}.")
         units = np.repeat(units, np.diff(images.starts)).tolist()
         tasks, stages = list(zip(images.planes, units, strict=True)), Stages(self.filters_, self.weights_, self.pull_)
         fitted = {"target_dtype_": self.target_dtype_, "target_range_": self.target_range_, "lattice_ndim_": 2}

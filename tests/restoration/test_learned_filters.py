@@ -84,10 +84,21 @@ def test_other_levels_of_noise_are_restored_in_their_units(model, level):
     assert_array_equal(model.predict(test, noise=[level] * 3), found)
 
 
-def test_noise_needs_training_for_one_level():
+def test_one_model_is_trained_for_several_levels_of_noise():
+    model = LearnedFilters(GaussianNoise(5, 40), **QUICK | {"clip": None}).fit(blocks(12))
+    clean = blocks(3, 96, seed=7)
+    for level in (5, 20, 40):
+        test = noisy(clean, level)
+        found = model.predict(test)
+        assert error(found, clean) < 0.65 * level
+        assert_array_equal(model.predict(test, noise="auto"), found)
+        assert error(model.predict(test, noise=level), clean) < 0.65 * level
+
+
+def test_noise_needs_training_for_gaussian_noise():
     clean = blocks(4)
-    model = LearnedFilters(GaussianNoise(5, 30), **QUICK | {"max_iter": 2}).fit(clean)
-    with pytest.raises(ValueError, match="trained for one level"):
+    model = LearnedFilters(JPEG(20), **QUICK | {"max_iter": 2}).fit(clean)
+    with pytest.raises(ValueError, match=r"noise needs training by corruption=GaussianNoise"):
         model.predict(clean, noise=5)
 
 
