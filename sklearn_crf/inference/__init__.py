@@ -1,4 +1,4 @@
-"""Inference: scores in, labels, marginals or samples out."""
+"""Inference: algorithms that compute labelings, marginals or samples from the scores of a model."""
 
 from sklearn_crf.inference._base import Inference, convergence_left_to_caller
 from sklearn_crf.inference._results import Labeling, Marginals

@@ -1,4 +1,4 @@
-"""What a model forbids, and labels that it allows: the one search for them, and the one proof that there are none."""
+"""Search for labels that a model allows, with a proof of infeasibility if there are none."""
 
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,47 +15,47 @@ from sklearn_crf.models import COUNT, DENSE, SPARSE, FactorGraph, score, score_t
 
 
 class TooManyConstraints(Exception):
-    """Raised where constraints take too much memory."""
+    """Error raised if the constraints would need too much memory."""
 
 
 class Constraints(NamedTuple):
-    """The arrays of ``ConstraintSearch``.
+    """Constraints of a model in the layout of ``ConstraintSearch``.
 
-    A variable is a state of a node, numbered node by node. Nodes of the model come first; then follows one for each
-    factor that lists its allowed joint states, whose states these are.
+    A variable is a state of a node, numbered node by node. The nodes of the model come first. They are followed by
+    an auxiliary node for each factor with a list of allowed joint states, which are the states of this node.
     """
 
-    n_nodes: int  # of the model
+    n_nodes: int  # number of nodes of the model
     first: np.ndarray  # (M + 1,) int64, first variable of each node
     possible: np.ndarray  # (n_variables,) uint8
     preference: np.ndarray  # (n_variables,) float64
     ends: np.ndarray  # (2E,) int32, two nodes for each edge
     relation: np.ndarray  # (E,) int32
-    weight: np.ndarray  # (E,) float64, of the scores of the relation
+    weight: np.ndarray  # (E,) float64, factor of the relation's scores
     shape: np.ndarray  # (2R,) int64, numbers of states of the two ends of each relation
     cell_ptr: np.ndarray  # (R,) int64
-    cells: np.ndarray  # uint8, whether a pair of states is allowed
-    scores: np.ndarray  # float64, of pairs of states
+    cells: np.ndarray  # uint8, whether each pair of states is allowed
+    scores: np.ndarray  # float64, scores of pairs of states
     clause_ptr: np.ndarray  # (C + 1,) int64
-    clause: np.ndarray  # int32, variables that not all may be taken together
+    clause: np.ndarray  # int32, variables of each clause, which must not all be true
     count_ptr: np.ndarray  # (D + 1,) int64
-    counted: np.ndarray  # int32, variables
+    counted: np.ndarray  # int32, variables of each count constraint
     allowed_ptr: np.ndarray  # (D,) int64
-    allowed: np.ndarray  # uint8, for each count whether 0, 1, ... of its variables may be taken
-    listed_factors: list[np.ndarray]  # the nodes of each factor that is a node itself
+    allowed: np.ndarray  # uint8, for each count constraint whether 0, 1, ... of its variables may be true
+    listed_factors: list[np.ndarray]  # nodes of the model in each factor that has an auxiliary node
 
     @property
     def n_entries(self):
-        """Size of the arrays."""
+        """Total size of the arrays."""
         return sum(len(part) for part in self[1:-1])
 
     def active_nodes(self, nodes):
-        """Nodes of the model, and the factors that have no other nodes, (M,) uint8."""
+        """Return a mask (M,) uint8 of the given nodes and of the auxiliary nodes of factors within them."""
         # nodes: (n_nodes,) bool
         return np.array([*nodes, *(nodes[scope].all() for scope in self.listed_factors)], dtype=np.uint8)
 
     def nodes_of(self, involved):
-        """Nodes of the model that are involved, by themselves or by a factor, (n_nodes,) bool."""
+        """Return a mask (n_nodes,) bool of the model's nodes that are involved, directly or by a factor."""
         nodes = involved[: self.n_nodes] > 0
         for scope, is_involved in zip(self.listed_factors, involved[self.n_nodes :], strict=True):
             if is_involved:
@@ -64,14 +64,14 @@ class Constraints(NamedTuple):
 
 
 def constraints_of(model):
-    """The constraints of a PairwiseModel or a FactorGraph."""
+    """Return the constraints of a PairwiseModel or a FactorGraph."""
     builder = _Builder(model)
     (builder.add_factors if isinstance(model, FactorGraph) else builder.add_edges)()
     return builder.constraints()
 
 
 class _Builder:
-    """Lists of arrays, put together in the end."""
+    """Builder of constraints, which collects lists of arrays."""
 
     def __init__(self, model):
         self.model = model
@@ -132,7 +132,7 @@ class _Builder:
         model = self.model
         n_columns, unary = model.n_columns, model.unary
         self._add_nodes(np.full(len(unary), n_columns), ~np.isneginf(unary), unary)
-        # Models with more than one feature of edges forbid no pairs.
+        # Models with several edge features cannot forbid pairs.
         if model.tables.shape[1] > 1:
             return
         for table in model.tables[:, 0]:
@@ -160,7 +160,7 @@ class _Builder:
                     self._add_table(table, scope[model.table_id[factors] == table])
 
     def _add_table(self, table, scopes):
-        """Constraints of the factors of two and more nodes that have one table and arity."""
+        """Add the constraints of all factors with a given table, on two or more nodes."""
         model = self.model
         scores = model.log_table[slice(*model.table_ptr[table : table + 2])]
         kind, default = model.table_kind[table], float(model.table_default[table])
@@ -193,20 +193,20 @@ class _Builder:
         self.ends.append(scopes)
 
     def _add_clauses(self, scopes, joint_states):
-        """No factor may have one of some joint states."""
+        """Add clauses that forbid the given joint states of each factor."""
         # joint_states: (n, arity)
         self._reserve(len(scopes) * joint_states.size)
         self.clauses.append(self.first[scopes][:, None, :] + joint_states)
         self.clause_lengths.append(np.full(len(scopes) * len(joint_states), scopes.shape[1]))
 
     def _add_listed(self, scopes, joint_states, scores, n_states):
-        """Every factor must have one of some joint states: each is a node that has these as its states."""
+        """Require one of the given joint states for each factor, by an auxiliary node with these states."""
         n_listed = len(joint_states)
         self._reserve(2 * len(scopes) * max(n_listed, 1))
         nodes = self.n_nodes + len(self.scopes) + np.arange(len(scopes))
         self.scopes += list(scopes)
         self.n_states.append(np.full(len(scopes), max(n_listed, 1)))
-        # A node has a state at least, though none may be possible.
+        # Every node has at least one state, even if it is impossible.
         self.possible.append(np.full(len(scopes) * max(n_listed, 1), n_listed > 0))
         self.preference.append(np.tile(scores if n_listed else [0.0], len(scopes)))
         self.n_variables += len(scopes) * max(n_listed, 1)
@@ -224,14 +224,14 @@ class _Builder:
         self.counted.append(self.first[nodes] + state)
         allowed = ~np.isneginf(by_count)
         if len(nodes) < len(scope):
-            # The factor is a node of one state, which is always counted: it stands for those that never are.
+            # The auxiliary node has one state, which is always counted. It represents nodes without the counted state.
             self.counted.append([self._add_factor(scope)])
             allowed = np.append(False, allowed)
         self.count_lengths.append([len(allowed) - 1])
         self.allowed.append(allowed)
 
     def _add_factor(self, scope):
-        """A node of one state for a factor; its variable."""
+        """Add an auxiliary node with one state for a factor; return its variable."""
         self.scopes.append(scope)
         self.n_states.append([1])
         self.possible.append([True])
@@ -241,29 +241,29 @@ class _Builder:
 
 
 def is_feasible(model, labels):
-    """True if no node and no edge of a labeling has score -inf."""
+    """Return whether no node, edge or factor has score -inf for a labeling."""
     return not np.isneginf(score_terms(model, labels)).any()
 
 
 def allowed_labels(model, labels):
-    """Labels with a score above -inf, near the given ones; None if the search for them ended without an answer."""
+    """Return labels with a score above -inf, near the given labels, or None if the search gave up."""
     # labels: (N,) int32
-    # returns (N,) int32 or None; raises Refuted where there are none
+    # returns (N,) int32 or None; raises Refuted if there are no allowed labels
     found = nearest_allowed(model, labels)
     return found if is_feasible(model, found) else None
 
 
 def nearest_allowed(model, labels):
-    """Labels that nothing forbids, or that break as few constraints as were found to be broken.
+    """Return allowed labels or, if none are found, labels that violate as few constraints as possible.
 
-    Labels of a pairwise model are first repaired node by node. Then a search decides node after node, rules out what
-    does not go with that, and learns from each conflict what was wrong. It runs once with the labels as they were, and
-    once decides the node first whose best state is the farthest ahead of its second, by its own scores and what its
-    neighbours still can add; of what they find the better one is taken. The search ends with
-    labels, with a proof that there are none, or after a number of steps that depends on nothing else.
+    Labels of a pairwise model are first repaired node by node. Then a search with constraint propagation and clause
+    learning decides one node after another. It runs twice. The first run prefers the given labels. The second run
+    prefers the states with the highest scores, including possible contributions of neighbours, and decides nodes with a
+    clear preference first. The better result is returned. A search ends with labels, with a proof that there are none,
+    or after a fixed number of steps.
     """
     # labels: (N,) int32, or None
-    # returns (N,) int32; raises Refuted where there are none
+    # returns (N,) int32; raises Refuted if there are no allowed labels
     if labels is None:
         labels = search_problem(model)[1].argmax(axis=1).astype(np.int32)
     if is_feasible(model, labels):
@@ -285,7 +285,7 @@ def nearest_allowed(model, labels):
 
 
 def _repaired(model, labels):
-    """The labels after sweeps of which each removes violations."""
+    """Return the labels after sweeps that remove violations."""
     labels = labels.copy()
     for n_changed in islice(Climber(model).sweeps(labels), _tuning.REPAIR_SWEEPS):
         if not n_changed or is_feasible(model, labels):
@@ -294,7 +294,7 @@ def _repaired(model, labels):
 
 
 def _searched(constraints: Constraints, guide: np.ndarray, most_steps: float, by_scores: bool = False) -> tuple:
-    """Labels, whether they are allowed, and the number of steps."""
+    """Run the search; return labels, whether they are allowed, and the number of steps."""
     search, labels, involved = _run(constraints, guide, None, most_steps, by_scores)
     status = search.finish(labels, involved)
     if status == _REFUTED:
@@ -306,7 +306,7 @@ _FOUND, _REFUTED = 1, 2
 
 
 def _run(constraints, guide, nodes, most_steps, by_scores=False):
-    """A search among some nodes, or all, and arrays for its results."""
+    """Run a search among some nodes (None for all); return it and arrays for its results."""
     n_all = len(constraints.first) - 1
     start = np.zeros(n_all, dtype=np.int32)
     start[: constraints.n_nodes] = guide
@@ -320,7 +320,7 @@ def _run(constraints, guide, nodes, most_steps, by_scores=False):
 
 
 def _core(constraints, involved, n_steps):
-    """Few nodes among which there are no allowed labels, (N,) bool."""
+    """Return a mask (N,) bool of few nodes that have no joint allowed labels."""
     nodes = constraints.nodes_of(involved)
     left = _tuning.STEPS_OF_A_PROOF - constraints.n_entries
     guide, most_steps = np.zeros(constraints.n_nodes, dtype=np.int32), 2 * n_steps + 1000
@@ -347,7 +347,7 @@ def _core(constraints, involved, n_steps):
 
 
 def _with_fewest_violations(model, candidates):
-    """Of some labelings, each changed node by node as long as that removes violations, the one with the fewest."""
+    """Improve labelings by hill climbing; return the labeling with the fewest violations."""
     descent = Descent(model)
     found: list[Any] = []
     for labels in candidates:
@@ -358,7 +358,7 @@ def _with_fewest_violations(model, candidates):
 
 
 def _n_violations(model, labels):
-    """Number of nodes and edges, or of factors, that forbid what they are given."""
+    """Return the number of nodes and edges, or of factors, with score -inf."""
     if isinstance(model, FactorGraph):
         groups = model.by_arity()
         return sum(int(np.isneginf(model.factor_scores(factors, labels[scope])).sum()) for factors, scope in groups)

@@ -20,8 +20,9 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, check_allowed_states,
 
 
 def convergence_left_to_caller() -> Any:
-    """Context in which inference does not warn: training, which calls it hundreds of times, looks at ``converged`` of
-    the results and warns once.
+    """Return a context in which inference does not warn if it has not converged.
+
+    Training calls inference hundreds of times. It checks ``converged`` of the results, and warns only once.
 
     Examples
     --------
@@ -43,7 +44,7 @@ def convergence_left_to_caller() -> Any:
 
 @contextmanager
 def conflict_named(model: Any) -> Any:
-    """Name the nodes of the conflict where a model is found to be infeasible, if a search proves it."""
+    """Context that adds the conflicting nodes to the error for an infeasible model, if a search finds them."""
     try:
         yield
         return
@@ -55,7 +56,7 @@ def conflict_named(model: Any) -> Any:
 
 
 class Range(NamedTuple):
-    """What must hold of a numeric option."""
+    """Condition on a numeric option."""
 
     kind: type
     holds: Callable[[Any], bool]
@@ -68,12 +69,12 @@ FACTOR = Range(Real, lambda value: 0 < value <= 1, "lie above 0 and be at most 1
 
 
 def at_least(number: float) -> Range:
-    """Return the range of numbers that are no less than one; whole numbers take integers alone."""
+    """Return the condition that an option is at least ``number``, and an integer if ``number`` is an integer."""
     kind = Integral if isinstance(number, int) else Real
     return Range(kind, lambda value: value >= number, f"be at least {number:g}")
 
 
-# What must hold of options that several algorithms have.
+# Conditions on options that several algorithms have.
 _COMMON_OPTIONS = {
     "max_iter": at_least(1),
     "tol": NOT_NEGATIVE,
@@ -83,31 +84,32 @@ _SWITCHES = ("climb", "bounded", "search")
 
 
 class Inference(ChecksOwnMethods, HoldsOptions):
-    """Base of the inference algorithms: options in, results out.
+    """Base class of inference algorithms.
 
-    An algorithm holds options only, as constructor parameters (``get_params``, ``clone`` and grid search work);
-    whatever belongs to one model travels in ``init`` and in the ``state`` of results. A subclass says what it can
-    do in ``tasks`` and writes ``_map``, ``_marginals``, ``_sample`` accordingly. What these return is checked: shapes,
-    states within range, finite marginals that sum to one.
+    An algorithm only holds options, which are constructor parameters, so ``get_params``, ``clone`` and grid search
+    work. Data of a single model are passed as ``init``, and returned as ``state`` of results. A subclass lists its
+    abilities in ``tasks``, and implements ``_map``, ``_marginals`` and ``_sample`` accordingly. Their results are
+    checked: shapes, states within range, finite marginals that sum to one.
 
     Attributes
     ----------
     tasks : frozenset
-        Out of ``"map"``, ``"marginals"``, ``"sample"``.
+        Subset of ``"map"``, ``"marginals"``, ``"sample"``.
     exact_on : str or None
-        Where it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or nowhere.
+        Models for which it is exact: ``"any"``, ``"forest"``, ``"submodular"``, or None.
     takes : tuple of type
-        The types of models it takes.
+        Supported types of models.
     enumerates : int
-        Number of labelings up to which it is exact on any graph.
+        Number of labelings up to which the algorithm is exact on any graph.
     has_fractional : bool
-        Whether its labelings come with the solution of a linear relaxation.
+        Whether labelings include the solution of a linear relaxation.
     takes_turns : bool
-        Whether all that it does for long is :class:`~sklearn_crf._threads.out_of_turn`.
+        Whether all long computations are :class:`~sklearn_crf._threads.out_of_turn`.
     takes_turns_on_forests : bool
-        Whether it is on graphs without cycles.
+        Whether this holds for graphs without cycles.
     convex : bool
-        Whether its marginals solve a concave problem: the same from any start, and the derivative of their ``log_z``.
+        Whether marginals maximise a concave function. They then do not depend on the start, and are the derivative of
+        ``log_z``.
 
     Examples
     --------
@@ -136,21 +138,21 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     exact_on: str | None = None
     _climbs = True
     _returns: ClassVar[dict] = CHECKS
-    # Options that are one of several names, and what must hold of options that are numbers.
+    # Options with a set of choices; numeric options have conditions in _ranges.
     _choices: ClassVar[dict[str, Collection[str]]] = {}
-    # Types of ``init``; none where results have no state to start from, None where the algorithm checks it.
+    # Types of ``init``: empty if there is no warm start, None if the algorithm checks ``init`` itself.
     _starts_from: ClassVar[tuple[type, ...] | None] = None
     _ranges: ClassVar[dict[str, Range]] = {}
 
     def map(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
-        """Labeling of (nearly) the highest score.
+        """Return a labeling with the highest score, or nearly so.
 
-        Where an algorithm comes to labels that something forbids, a search for allowed ones begins with them. It ends
-        with such labels, with the proof that there are none, or after a bounded effort with a warning. In that case
-        the labels break as few constraints as were found to be broken, and their score is -inf. Labels that are not
-        known to be optimal are changed one node at a time as long as that gains, unless the algorithm has an
-        option ``climb`` that is False. Where the scores of labelings differ by multiples of some step, as with tables
-        of integers, the bound is rounded down to a multiple above the score.
+        If the labeling of an algorithm is forbidden, a search for allowed labels starts from it. The search ends with
+        allowed labels, with a proof that there are none, or after a bounded effort with a warning. In the last case,
+        the labels violate as few constraints as possible, and their score is -inf. Labels that are not known to be
+        optimal are improved by hill climbing, changing one node at a time, unless the algorithm has an option ``climb``
+        that is False. If the scores of labelings differ by multiples of a step, as with tables of integers, the
+        bound is rounded down to the score plus a multiple of the step.
 
         Parameters
         ----------
@@ -168,8 +170,8 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not take this model, or ``init`` is no state of its results, or if it is proven that
-            no labeling has a score above -inf. The message names nodes that have no allowed labeling together.
+            If the algorithm does not support this model, or ``init`` is not a state of its results. If it is proven
+            that no labeling has a score above -inf; the message then names nodes without a joint allowed labeling.
         """
         self._require("map", model, init, n_threads)
         close, taken = near_zero(model)
@@ -177,7 +179,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return found if close is model else moved(found, score(model, found.labels), taken)
 
     def _best(self, model, init, n_threads):
-        """The labels found, with what their bound proves."""
+        """Return the algorithm's labeling, repaired if forbidden, with a tightened bound."""
         found = claim = None
         try:
             found = self._named(self._map(model, init=init, n_threads=n_threads))
@@ -196,7 +198,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
     def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any: ...
 
     def marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
-        """Marginals of nodes and tables, and the log-partition.
+        """Return the marginals of nodes and tables, and the log-partition.
 
         Parameters
         ----------
@@ -214,20 +216,20 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         Raises
         ------
         ValueError
-            If the algorithm does not take this model, or ``init`` is no state of its results, or if it finds that no
-            labeling has a score above -inf. Exact algorithms always do; marginals that fit together locally may exist
-            where that takes a search to show. The message names nodes that have no allowed labeling together, if a
-            short search finds them.
+            If the algorithm does not support this model, or ``init`` is not a state of its results. If it finds that no
+            labeling has a score above -inf. Exact algorithms always find this; other algorithms may return locally
+            consistent marginals instead. The message names nodes without a joint allowed labeling, if a short search
+            finds them.
         """
         self._require("marginals", model, init, n_threads)
         with conflict_named(model):
             return self._named(self._bounded_marginals(model, init=init, n_threads=n_threads))
 
     def marginals_for_learning(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
-        """Marginals whose ``log_z`` has them as its derivative up to smaller errors than theirs.
+        """Return marginals that are, up to small errors, the derivative of their ``log_z``, as learning requires.
 
-        Messages that have not quite converged may give a bound on the log-partition at the price of such errors, and of
-        time. Then this is their value without the bound.
+        For messages that have not fully converged, :meth:`marginals` may return a bound as ``log_z``, which takes time
+        and is less consistent with the marginals. This method then returns the value without the bound.
 
         Parameters
         ----------
@@ -246,7 +248,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._named(self._marginals(model, init=init, n_threads=n_threads))
 
     def node_marginals(self, model: Any, *, n_threads: int = 1) -> np.ndarray:
-        """Marginals of nodes alone: what prediction asks for, in less time where those of tables can be left out.
+        """Return the marginals of nodes only, as needed for prediction; faster if tables can be skipped.
 
         Parameters
         ----------
@@ -268,26 +270,27 @@ class Inference(ChecksOwnMethods, HoldsOptions):
 
     @property
     def joined_nodes(self) -> int:
-        """Nodes up to which :meth:`node_marginals` of graphs with cycles side by side takes them together.
+        """Maximum number of nodes up to which :meth:`node_marginals` processes several graphs with cycles jointly.
 
-        Each has its own convergence and the bits that it has alone, in less time. One is an algorithm that does not.
+        Joint processing is faster. Each graph has its own convergence, and results are bitwise the same as separately.
+        1 means that the algorithm does not support it.
         """
         return 1
 
     def transitions_of_chains(self, model: Any, rule: str) -> Any:
-        """Forms of the table of a model by which one kernel call labels many chains, without a model of each.
+        """Return forms of a model's table for labelling many chains in one kernel call, without a model of each.
 
         Parameters
         ----------
         model : PairwiseModel
-            One with that table, of some of the chains or of no nodes.
+            Model with this table, of some of the chains or without nodes.
         rule : {"mpm", "map"}
-            Whether each node has its likeliest label, or all have the best labeling.
+            Whether to compute the most probable label of each node, or the best labeling.
 
         Returns
         -------
         tuple of arrays and floats, or None
-            None where the algorithm labels chains in another way, and where scores of the table range too widely.
+            None if the algorithm does not support this, or the range of the table's scores is too large.
         """
         return None
 
@@ -298,11 +301,11 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self._marginals(model, n_threads=n_threads).unary
 
     def _settled_nodes(self, model, n_threads):
-        """Node marginals of graphs side by side, and those nodes (bool) whose graph has to be looked at alone."""
+        """Return node marginals of several graphs, and a mask of nodes whose graph must be processed separately."""
         raise NotImplementedError(type(self).__name__)
 
     def sample(self, model: Any, n_samples: int = 1, *, random_state: Any = None, n_threads: int = 1) -> np.ndarray:
-        """Labelings drawn from the distribution of the model.
+        """Draw labelings from the distribution of the model.
 
         Parameters
         ----------
@@ -323,17 +326,17 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             return self._sample(model, n_samples, random_state=random_state, n_threads=n_threads)
 
     def for_learning(self) -> "Inference":
-        """The same algorithm with options for the many models of training, which change a little at a time.
+        """Return the algorithm with options suited to training, in which many models differ little.
 
         Returns
         -------
         Inference
-            Itself, where no option is for single models alone.
+            The algorithm itself, if its options suit training.
         """
         return self
 
     def is_exact_for(self, model: Any) -> bool:
-        """Whether results for a model are known to be exact, by its structure.
+        """Return whether results are known to be exact because of the structure of a model.
 
         Parameters
         ----------
@@ -348,7 +351,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         return self.exact_on == "any"
 
     def _ended(self, model, found, climbs):
-        """The result with what its bound proves, after single changes as long as these gain."""
+        """Return the result with a tightened bound, improved by hill climbing if asked for."""
         proof = Proof(model)
         bound = proof.bound(found.score, found.bound)
         if climbs and not bound <= found.score and isinstance(model, PairwiseModel | FactorGraph):
@@ -386,7 +389,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         self._check_model(model)
 
     def _require_start(self, init):
-        """Raise ValueError if ``init`` is of another type than the states of this algorithm."""
+        """Raise ValueError if the type of ``init`` is not the type of this algorithm's states."""
         if init is None or self._starts_from is None or isinstance(init, self._starts_from):
             return
         name = type(self).__name__
@@ -395,12 +398,12 @@ class Inference(ChecksOwnMethods, HoldsOptions):
         raise ValueError(f"init must be the state of a former result of {name}, got {type(init).__name__}.")
 
     def _check_model(self, model):
-        """Raise ValueError if the model cannot be taken; a subclass adds its own conditions."""
+        """Raise ValueError if the model is not supported; subclasses add their own conditions."""
         check_allowed_states(model)
 
     def _allowed(self, model, found, claim):
-        """The result with labels that nothing forbids, or with a warning that none were found."""
-        # found: result with forbidden labels, or None where the algorithm claims that there are no others
+        """Return the result with allowed labels; warn if none were found."""
+        # found: result with forbidden labels, or None if the algorithm claims that there are no allowed labels
         labels = nearest_allowed(model, None if found is None else found.labels)
         value = score(model, labels)
         if np.isneginf(value):
@@ -412,7 +415,7 @@ class Inference(ChecksOwnMethods, HoldsOptions):
             )
         if found is None:
             found = self._named(Labeling(labels, value, converged=False))
-        # A bound of -inf is no proof.
+        # A bound of -inf from an inexact algorithm is not a proof, so it is discarded.
         bound = np.inf if np.isneginf(found.bound) else max(found.bound, value)
         found = found._replace(labels=labels, score=value, bound=bound)
         if np.isneginf(value):
@@ -421,22 +424,22 @@ class Inference(ChecksOwnMethods, HoldsOptions):
 
 
 def check_model(algorithm: Inference, model: Any) -> None:
-    """Raise ValueError if an algorithm cannot take a model of a type that it takes, or has a wrong option."""
+    """Raise ValueError if an algorithm does not support a model of a supported type, or has an invalid option."""
     algorithm._check_model(model)
 
 
 def labeling_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Labeling:
-    """Return the labeling that an algorithm comes to, without what :meth:`Inference.map` checks and adds."""
+    """Return the labeling of an algorithm, without the checks and improvements of :meth:`Inference.map`."""
     return algorithm._map(model, init=init, n_threads=n_threads)
 
 
 def marginals_as_found(algorithm: Inference, model: Any, *, init: Any = None, n_threads: int = 1) -> Any:
-    """Return the marginals that an algorithm comes to, without what :meth:`Inference.marginals` checks and adds."""
+    """Return the marginals of an algorithm, without the checks and bounds of :meth:`Inference.marginals`."""
     return algorithm._marginals(model, init=init, n_threads=n_threads)
 
 
 def _takers(kind, task):
-    """Names of the package's algorithms for a task on a type of model, in alphabetical order."""
+    """Return the names of the package's algorithms that support a task and a type of model, sorted."""
     found, classes = [], [Inference]
     while classes:
         cls = classes.pop()
@@ -448,19 +451,19 @@ def _takers(kind, task):
 
 
 def has_parts(model):
-    """Whether a model is that of several graphs with cycles side by side."""
+    """Return whether a model joins several graphs, all with cycles."""
     if not isinstance(model, PairwiseModel) or len(model.graph.parts) == 1:
         return False
     return not any(part.is_forest for part in model.graph.parts)
 
 
 def node_marginals_of_parts(inference, settled_nodes, model, n_threads):
-    """Return ``inference.node_marginals`` of each part of a model, one below the other."""
-    # settled_nodes: callable(model, n_threads), node marginals of all parts, and which nodes have to be looked at alone
+    """Return ``inference.node_marginals`` of all parts of a model, concatenated."""
+    # settled_nodes: callable(model, n_threads); returns node marginals, and a mask of nodes to process separately
     try:
         unary, unsettled = settled_nodes(model, n_threads)
     except ValueError:
-        # The parts by themselves tell which of them it is.
+        # Process parts separately to find the part with the error.
         unary, unsettled = np.empty_like(model.unary), np.ones(len(model.unary), dtype=bool)
     if not unsettled.any():
         return unary

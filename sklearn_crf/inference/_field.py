@@ -1,4 +1,4 @@
-"""A model and its edge probabilities as arrays for message passing; marginals and log-partition of its messages."""
+"""Arrays of a model for message passing kernels, and marginals and log-partition from messages."""
 
 from functools import partial
 from itertools import pairwise
@@ -29,65 +29,65 @@ from sklearn_crf.kernels.messages.odds import (
 )
 from sklearn_crf.models import Statistics, kept_with_layout
 
-# How messages add up, the numbers that the kernels know.
+# Kinds of message updates, numbered as in the kernels: sums of probabilities, sums of scores, maxima of scores.
 SUM_PROBABILITY, SUM_SCORE, MAX_SCORE = 0, 1, 2
 
 
-# Largest range (as a difference of scores) that the messages to a node may span together if they are kept as
-# probabilities: what underflows then is less than exp(-25) of the rest in single precision, in which 87 is the
-# limit, and exp(-60) in double precision, in which 708 is.
+# Largest total range of the scores of messages to a node, if messages are stored as probabilities. Values that
+# underflow are then less than exp(-25) of the rest in single precision (limit 87), and exp(-60) in double precision
+# (limit 708).
 LARGEST_RANGE = {np.dtype(np.float32): 60.0, np.dtype(np.float64): 640.0}
 
-# Range of the scores of a message above which the change of a probability may hide that of its logarithm.
+# Range of a message's scores above which small probabilities may change without a visible change of the message.
 _WIDE = np.log(100.0)
 
 _VECTOR_BYTES = 16
 
-# The kernel of log-odds reads and writes vectors of up to 32 bytes.
+# Padding, since the kernel of log-odds reads and writes vectors of up to 32 bytes.
 _PADDING = 8
 
-# Bytes of a row that a message is worked out of in registers.
+# Maximum size of a row, in bytes, for which a message is computed in registers.
 _SHORT_ROW = 2 * _VECTOR_BYTES
 
 
 class Field(NamedTuple):
-    """The arrays that every kernel of message passing takes. Arrays that a model does without have length 0."""
+    """Arrays of a model in the layout of message passing kernels. Arrays that a model does not need have length 0."""
 
     semiring: int
-    ptr: np.ndarray  # (N + 1,) int64 first slot of each node
+    ptr: np.ndarray  # (N + 1,) int64, first slot of each node
     neighbor: np.ndarray  # (2E,) int32
     half_edge: np.ndarray  # (2E,) int32
     reverse: np.ndarray  # (2E,) int32
-    n_states: np.ndarray  # (N,) int32 or empty: K everywhere
-    factor: np.ndarray  # (E,) int32 row of each edge in factors, on, off and shift
+    n_states: np.ndarray  # (N,) int32, or empty if all nodes have K states
+    factor: np.ndarray  # (E,) int32, row of each edge in place, on, off and shift
     edge_type: np.ndarray  # (E,) int32
-    shift: np.ndarray  # (n,) float64 score taken out of each factor
-    unary: np.ndarray  # (N, width) exp(score - best) for SUM_PROBABILITY, else scores
-    factors: np.ndarray  # (m, K, width) exp(score - shift) for sums, score - shift for maxima; empty if not stored
-    place: np.ndarray  # (n, 2) int32 where factors holds each, read from the first and from the second end, or both
-    on: np.ndarray  # (n,) diagonal of a Potts factor, or empty
-    off: np.ndarray  # (n,) the rest of it
-    tables: np.ndarray  # (T, R, K, K) scores
+    shift: np.ndarray  # (n,) float64, score subtracted from each factor
+    unary: np.ndarray  # (N, width), exp(score - best) for SUM_PROBABILITY, else scores
+    factors: np.ndarray  # (m, K, width), exp(score - shift) for sums, score - shift for maxima; empty if not stored
+    place: np.ndarray  # (n, 2) int32, row of factors for messages from the first end and from the second end
+    on: np.ndarray  # (n,), diagonal entries of Potts factors, or empty
+    off: np.ndarray  # (n,), off-diagonal entries of Potts factors, or empty
+    tables: np.ndarray  # (T, R, K, K), scores
     edge_weight: np.ndarray  # (E, R) or empty
-    appearance: np.ndarray  # (E,) or empty: edge appearance probabilities, none is 1 (belief propagation)
-    is_wide: bool  # whether a message may give a state less than a hundredth
+    appearance: np.ndarray  # (E,), edge appearance probabilities; empty for 1 (belief propagation)
+    is_wide: bool  # whether messages may assign a state a probability below 0.01
 
     @property
     def width(self):
-        """Number of states, padded."""
+        """Number of states, padded to whole vectors."""
         return self.unary.shape[1]
 
     @property
     def is_tied(self) -> bool:
-        """True if an edge's factor is that of its type alone."""
+        """Whether the factor of an edge only depends on its type."""
         return len(self.edge_weight) == 0
 
     def workspace(self) -> np.ndarray:
-        """Workspace of a kernel; one for each thread."""
+        """Return the workspace of a kernel, one for each thread."""
         return own_workspace((6 + 2 * self.tables.shape[3]) * self.unary.shape[1])
 
     def send(self, messages, *how):
-        """Let nodes send messages in turn, see the kernel."""
+        """Let nodes send messages one after another, see the kernel."""
         return send(self, messages, *how)
 
     def renew(self, messages, *how):
@@ -97,23 +97,22 @@ class Field(NamedTuple):
 
 
 def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False):
-    """The field of a model for sums or maxima, and the score taken out of each node's unary row.
+    """Return the field of a model for sums or maxima, and the score subtracted from each node's unary row.
 
-    Sums are kept as probabilities if the range of the model's scores permits it, in double precision if single
-    is too narrow, else as scores.
+    Messages for sums are stored as probabilities if the range of the model's scores permits it (in double precision if
+    single precision does not suffice), else as scores.
     """
-    # maximum: maxima instead of sums; as_scores: keep sums as scores in any case; returns Field, unary_shift: (N,)
-    # float64
+    # maximum: maxima instead of sums; as_scores: always store sums as scores; returns Field, unary_shift: (N,) float64
     # model: for tree-reweighted messages, with tables or edge weights divided by ``appearance``
     # appearance: (E,) or None, edge appearance probabilities
-    # unbounded: keep probabilities in spite of forbidden pairs, which let the range of messages grow without a bound
-    # known beforehand; the caller looks at what came out
+    # unbounded: store probabilities even with forbidden pairs, for which the range of messages has no known bound; the
+    # caller checks the results
     incidence = model.graph.incidence
     if maximum or as_scores:
         semiring, dtype, largest = MAX_SCORE if maximum else SUM_SCORE, model.dtype, np.inf
     else:
         semiring, dtype, largest = _kind_of_sum(model, model.graph.largest_degree, unbounded)
-        # A message is raised to the probability that scores were divided by.
+        # Messages are raised to the power of the probability by which scores were divided.
         largest *= 1.0 if appearance is None else float(np.max(appearance, initial=0.0))
     scores: dict[str, Any] = {
         name: np.zeros((0, *shape), dtype) if values is None else np.ascontiguousarray(values, dtype=dtype)
@@ -153,7 +152,7 @@ def make_field(model, maximum, appearance=None, unbounded=False, as_scores=False
 
 
 def _kind_of_sum(model, largest_degree, unbounded):
-    """Semiring and precision for sums, and the largest range of the scores of a message."""
+    """Return the semiring and data type for sums, and the largest range of the scores of a message."""
     if model.graph.n_edges == 0:
         return SUM_PROBABILITY, model.dtype, 0.0
     forbids, spread = _ranges_of_tables(model)
@@ -168,7 +167,7 @@ def _kind_of_sum(model, largest_degree, unbounded):
 
 
 def _ranges_of_tables(model):
-    """Whether tables forbid pairs, and the range of the other scores of each table, (T, R)."""
+    """Return whether tables forbid pairs, and the range of the finite scores of each table, (T, R)."""
     n_types, n_features, n_columns, _ = model.tables.shape
     spread = np.empty(n_types * n_features)
     forbids = range_of_tables(model.tables.reshape(len(spread), n_columns**2), spread)
@@ -176,12 +175,12 @@ def _ranges_of_tables(model):
 
 
 def largest_range_of_factors(model):
-    """Return the largest range of the scores of an edge, without those that forbid a pair."""
+    """Return the largest range of the finite scores of an edge."""
     return _largest_range(model, _ranges_of_tables(model)[1])
 
 
 def _largest_range(model, spread):
-    """Largest range of the scores of an edge, of the ranges of tables (T, R)."""
+    """Return the largest range of the scores of an edge, given the ranges of tables (T, R)."""
     if model.edge_weight is None:
         return spread.max()
     if spread.shape[1] > 1:
@@ -192,20 +191,20 @@ def _largest_range(model, spread):
 
 
 def _largest_weights(model, n_types):
-    """Largest weight of an edge of each type by its size, where edges have one each."""
+    """Return the largest absolute edge weight of each type, for edges with a single weight."""
     largest = np.zeros(n_types, dtype=model.edge_weight.dtype)
     np.maximum.at(largest, model.edge_type, np.abs(model.edge_weight[:, 0]))
     return largest
 
 
 def padded_width(n_columns, dtype):
-    """Number of states, rounded up to whole vectors of 16 bytes."""
+    """Return the number of states, rounded up to whole vectors of 16 bytes."""
     lanes = _VECTOR_BYTES // dtype.itemsize
     return -(-n_columns // lanes) * lanes
 
 
 def padded_unary(scores, semiring, dtype):
-    """Unary rows of a field, and the score taken out of each, (N,) float64."""
+    """Return the unary rows of a field, and the score subtracted from each, (N,) float64."""
     scores = np.ascontiguousarray(scores, dtype=dtype)
     n_nodes, n_columns = scores.shape
     width = padded_width(n_columns, dtype)
@@ -221,19 +220,19 @@ def padded_unary(scores, semiring, dtype):
 
 
 def _with_factors(field, model):
-    """The field with its factors: one per kind of edge if they are tied, else one per edge while they fit."""
+    """Return the field with stored factors, one for each kind of edge, unless they would need too much memory."""
     if len(field.edge_type) == 0:
         return field
     n_columns, width, dtype = field.tables.shape[3], field.width, field.tables.dtype
-    # In one precision, kinds follow from types and weights of edges alone.
+    # For one data type, kinds only depend on types and weights of edges, so they are cached with the layout.
     kept, factor, own = kept_with_layout(model, ("kinds of edges", dtype), lambda: _kinds_of_edges(field))
     kinds, n = field._replace(**kept), len(kept["factor"])
-    # Short rows are not read across. Then a node of many edges adds up all its messages for each that it sends.
+    # Storing a factor once requires reading it along columns, which suits long rows and nodes with few edges only.
     once = own and width * dtype.itemsize > _SHORT_ROW and model.graph.largest_degree <= n_columns
     size = n * (1 if once else 2) * n_columns * width * dtype.itemsize
     if size > _tuning.FACTOR_BUDGET:
         return field._replace(factor=factor)
-    # The one sweep over a forest takes less time than sorting would.
+    # A forest needs a single sweep, which takes less time than sorting.
     in_order = own and size > _tuning.LARGEST_CACHED and not model.graph.is_forest
     place = _places_of_factors(field, factor, n, once, in_order)
     factors = np.empty((n if once else 2 * n, n_columns, width), dtype=dtype)
@@ -243,9 +242,9 @@ def _with_factors(field, model):
 
 
 def _places_of_factors(field: Field, factor: np.ndarray, n: int, once: bool, in_order: bool) -> np.ndarray:
-    """Where the factors of each kind of edge are stored, (n, 2): in the order of sending where edges have their own.
+    """Return the rows at which factors are stored, (n, 2). With ``in_order``, factors follow the order of sending.
 
-    Processors read ahead along memory, which doubles the speed of a sweep over tables that no cache holds.
+    Processors prefetch consecutive memory, which doubles the speed of sweeps over tables larger than the cache.
     """
     places = np.arange(n if once else 2 * n, dtype=np.int32)
     place = places.reshape(n, -1)
@@ -263,7 +262,7 @@ def _places_of_factors(field: Field, factor: np.ndarray, n: int, once: bool, in_
 
 
 def _kinds_of_edges(field: Field) -> tuple:
-    """Arrays of a field of one edge of each kind, the kind of every edge, and whether each edge has its own."""
+    """Return arrays for one edge of each kind, the kind of every edge, and whether each edge has its own kind."""
     some, factor = _some_of_each_kind(field)
     n = len(some["factor"])
     return some, factor, n == len(factor) and np.bincount(factor, minlength=n).max() == 1
@@ -276,7 +275,7 @@ def _some_of_each_kind(field: Field) -> tuple:
     n_edges = len(field.edge_type)
     weight = field.edge_weight[:, 0]
     if field.edge_weight.shape[1] == 1 and _recurs(weight):
-        # Such as one over the appearance probabilities of edges in a few trees.
+        # Weights recur, for example, as inverse appearance probabilities of edges in a few trees.
         order = np.lexsort((field.edge_type, weight))
         new = np.ones(n_edges, dtype=bool)
         new[1:] = (np.diff(weight[order]) != 0) | (np.diff(field.edge_type[order]) != 0)
@@ -290,14 +289,14 @@ def _some_of_each_kind(field: Field) -> tuple:
 
 
 def _recurs(weight: np.ndarray) -> bool:
-    """Whether weights of edges recur, by the first few of them."""
+    """Return whether edge weights recur, judged by the first few weights."""
     return len(set(weight[: _tuning.TRIED_EDGES].tolist())) < min(_tuning.TRIED_EDGES, len(weight))
 
 
 def is_same_alone(field, model):
-    """Whether messages of the parts of a model have the bits in its field that they have in fields of their own."""
+    """Return whether messages in a joint field are bitwise equal to messages in separate fields of the parts."""
     graph = model.graph
-    # What the range of scores asks for must hold for the parts too: one of them alone may do with less.
+    # A part alone may have a smaller range of scores, and so another semiring or data type.
     if field.semiring != SUM_PROBABILITY or field.unary.dtype != model.dtype:
         return False
     if len(field.on):
@@ -308,13 +307,13 @@ def is_same_alone(field, model):
 
 
 def _are_read_alike(field, graph):
-    """Whether the same factors are stored once for both directions of an edge."""
+    """Return whether factors are stored in the same way in the joint field and in fields of the parts."""
     n_columns, ends = field.tables.shape[3], np.cumsum([0, *(part.n_edges for part in graph.parts)]).tolist()
     if field.is_tied:
-        # An edge of each type would have a factor of its own.
+        # If there are as many edges as types, each edge has its own factor, which may be stored differently.
         return not {graph.n_edges, *(part.n_edges for part in graph.parts)} & {len(field.tables)}
     if field.edge_weight.shape[1] == 1:
-        # Edges of several types may all be of a kind of their own even where weights recur.
+        # With several types, each edge may have its own kind even if weights recur.
         recur = (_recurs(field.edge_weight[slice(*of_part), 0]) for of_part in pairwise(ends))
         return len(field.tables) == 1 and all(recur)
     are_few = [part.largest_degree <= n_columns for part in graph.parts]
@@ -322,7 +321,7 @@ def _are_read_alike(field, graph):
 
 
 def _with_potts_factors(field: Field) -> Field:
-    """The field with two values for each kind of edge in place of its factor."""
+    """Return the field with two values for each kind of edge instead of a factor."""
     if len(field.edge_type) == 0:
         return field
     if not field.is_tied:
@@ -335,38 +334,38 @@ def _with_potts_factors(field: Field) -> Field:
 
 
 def takes_odds(field: Field) -> bool:
-    """Whether messages of a field can be log-odds, and gain by it.
+    """Return whether messages of a field can be log-odds with a gain in speed.
 
-    Plain belief propagation works on probabilities without any exponential, which is faster.
+    Plain belief propagation on probabilities needs no exponentials and is faster without log-odds.
     """
     return field.semiring == SUM_PROBABILITY and field.tables.shape[3] == 2 and len(field.appearance) > 0
 
 
 class OddsField(NamedTuple):
-    """The arrays of the kernel.
+    """Arrays of a two-state model for the kernel of log-odds messages.
 
-    A table is :math:`r(a) + c(b) + J [a = b]` up to a constant. The parts r and c are taken to the nodes, and the
-    messages of a reparameterised model differ from those of the original by them.
+    Up to a constant, a table is :math:`r(a) + c(b) + J [a = b]`. The parts r and c are moved to the nodes. Messages of
+    this reparameterised model differ from the original messages by these parts.
     """
 
-    ptr: np.ndarray  # (N + 1,) int64 and what follows: as of Field
+    ptr: np.ndarray  # (N + 1,) int64; this and the next two fields are as in Field
     neighbor: np.ndarray
     reverse: np.ndarray
     unary: np.ndarray  # (N,) log-odds of nodes
-    coupling: np.ndarray  # (2E + padding,) exp(-|J|) with the sign of J, by slot
-    power: np.ndarray  # (2E + padding,)
-    share: np.ndarray  # (N,) of the odds with all messages, or empty for ones
-    offset: np.ndarray  # (2E,) float64: what the edge of a slot adds to the log-odds of the node there
+    coupling: np.ndarray  # (2E + padding,), exp(-|J|) with the sign of J, by slot
+    power: np.ndarray  # (2E + padding,), powers to which messages are raised, by slot
+    share: np.ndarray  # (N,), factor of a node's log-odds with all messages, or empty for 1
+    offset: np.ndarray  # (2E,) float64, contribution of a slot's edge to the log-odds of its node
     largest_degree: int
 
     @classmethod
     def of(cls, field, share=None):
-        """The same scores as those of a field that :func:`takes_odds`."""
-        # share: (N,) or None, what each node's odds with all messages count; one unless given
+        """Convert the scores of a field to log-odds of two states, see :func:`takes_odds`."""
+        # share: (N,) or None for 1, factor of each node's log-odds with all messages
         dtype, (n_nodes, n_edges) = field.unary.dtype, (len(field.unary), len(field.edge_type))
         unary, coupling, offset = np.empty(n_nodes, dtype), np.empty(n_edges), np.empty(2 * n_edges)
         couplings, powers = (np.empty(2 * n_edges + _PADDING, dtype) for _ in range(2))
-        # Tables came divided by the edge probabilities, messages are raised to their power.
+        # Tables are divided by the edge probabilities, and messages are raised to their power.
         of_edges = field.edge_type, field.tables, field.edge_weight, field.appearance
         found = unary, coupling, offset, couplings, powers
         odds_of_scores(field.ptr, field.half_edge, *of_edges, field.unary, *found)
@@ -375,11 +374,11 @@ class OddsField(NamedTuple):
         return cls(*arrays, offset, int(np.diff(field.ptr).max(initial=0)))
 
     def workspace(self) -> np.ndarray:
-        """Workspace of the kernel; one for each thread."""
+        """Return the workspace of the kernel, one for each thread."""
         return own_workspace(self.largest_degree + _PADDING, self.unary.dtype)
 
     def send(self, odds, *how):
-        """Let nodes send messages in turn, see the kernel."""
+        """Let nodes send messages one after another, see the kernel."""
         return send_odds(self, odds, *how)
 
     def renew(self, odds, *how):
@@ -388,25 +387,25 @@ class OddsField(NamedTuple):
             renew_odds(self, odds, *how)
 
     def odds_of(self, messages: np.ndarray) -> np.ndarray:
-        """Log-odds of messages given as probabilities."""
+        """Return the log-odds of messages given as probabilities."""
         odds = np.empty(len(messages) + _PADDING, messages.dtype)
         odds_of_probabilities(messages, self.offset, odds)
         return odds
 
     def write_messages(self, odds: np.ndarray, messages: np.ndarray) -> None:
-        """Probabilities of messages given as log-odds."""
+        """Write messages given as log-odds to an array of probabilities."""
         probabilities_of_odds(odds, self.offset, messages)
 
 
 class Messages(NamedTuple):
-    """State of message passing, for a warm start: messages by the slot of the receiving node."""
+    """State of message passing for a warm start: messages by the slot of the receiving node."""
 
     values: np.ndarray  # (2E, K), probabilities or scores
     as_scores: bool
 
 
 def initial_messages(field, init=None):
-    """Uniform messages of the field's width and precision, or those of a former result."""
+    """Return uniform messages, or the messages of a former result, in the layout and data type of a field."""
     n_slots, n_columns = len(field.neighbor), field.tables.shape[3]
     as_scores = field.semiring != SUM_PROBABILITY
     padding = -np.inf if as_scores else 0.0
@@ -423,7 +422,7 @@ def initial_messages(field, init=None):
             f"of {init.values.dtype}."
         )
     if not as_scores and not init.as_scores:
-        # A zero may date from a state that is allowed now.
+        # States that had probability zero may now be allowed, so zeros are replaced by a small number.
         given = np.ascontiguousarray(init.values, dtype=values.dtype)
         if copy_probabilities(given, np.finfo(values.dtype).eps * 1e-2, values):
             return values
@@ -437,14 +436,14 @@ def initial_messages(field, init=None):
 
 
 def infeasible_at_node(node):
-    """Return the error for a node that messages left without a state."""
+    """Return the error for a node without any possible state."""
     return Infeasible("model is infeasible: the scores around node {nodes} leave it no state.", nodes=[int(node)])
 
 
 def beliefs_of(field, messages, run):
-    """Beliefs of nodes (their logarithms if the field keeps scores) and the log of each node's normaliser."""
+    """Return node beliefs (logarithms if the field stores scores) and the logarithm of each node's normaliser."""
     # messages: (2E, width); returns beliefs: (N, width), log_z_terms: (N,) float64
-    # run: as :func:`~sklearn_crf._threads.range_runner` gives it
+    # run: function returned by :func:`~sklearn_crf._threads.range_runner`
     beliefs = np.empty_like(field.unary)
     log_z_terms = np.empty(len(beliefs))
     failed, work_size = [], field.workspace().size
@@ -459,10 +458,10 @@ def beliefs_of(field, messages, run):
 
 
 def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields):
-    """The :class:`Marginals` of messages, with the Bethe (or reweighted Bethe) log-partition."""
-    # dtype: precision of the result; messages: (2E, width); **fields: the other fields of the result
+    """Return the :class:`Marginals` for messages, with the (reweighted) Bethe log-partition."""
+    # dtype: data type of the result; messages: (2E, width); **fields: other fields of the result
     # unary_shift: (N,), as :func:`~sklearn_crf.inference._field.make_field` returns it
-    # exact: the messages are a fixed point up to rounding, which saves work
+    # exact: whether messages are a fixed point up to rounding, which saves work
     beliefs, log_z_terms = beliefs_of(field, messages, run)
     log_z_terms += unary_shift
     tables = _sum_pairs(field, messages, beliefs, log_z_terms, run, exact)
@@ -471,26 +470,26 @@ def marginals_of(field, dtype, unary_shift, messages, run, exact=False, **fields
 
 
 def node_marginals_of(field, dtype, messages, run):
-    """The marginals of nodes alone, (N, K)."""
+    """Return the marginals of nodes, (N, K)."""
     beliefs, _ = beliefs_of(field, messages, run)
     return _probabilities(field, beliefs, dtype)
 
 
 def _probabilities(field: Field, beliefs: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Beliefs, which are overwritten, as probabilities without padding."""
+    """Convert beliefs, in place, to probabilities without padding."""
     if field.semiring != SUM_PROBABILITY:
         np.exp(beliefs, out=beliefs)
     return np.ascontiguousarray(beliefs[:, : field.tables.shape[3]], dtype=dtype)
 
 
 def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
-    """Sums of edge weight times pairwise beliefs by type; adds what edges contribute to ``log_z_terms``."""
+    """Sum pairwise beliefs times edge weights by type, and add the contributions of edges to ``log_z_terms``."""
     n_types, n_features, n_columns, _ = field.tables.shape
     shape = (n_types, n_features, n_columns, field.width)
     size = max(int(np.prod(shape)), 1)
     n_ranges = max(1, min(_tuning.STATISTICS_BUDGET // size, len(beliefs) // _tuning.SMALLEST_PART, 16))
     partial = np.zeros((n_ranges, *shape))
-    # The factor of a type can wait until its edges are summed, if it is stored and no power of it is meant.
+    # For tied and stored factors without powers, multiply by the factor once, after summing over its edges.
     stored = len(field.factors) + len(field.on) > 0
     without_factor = field.semiring == SUM_PROBABILITY and field.is_tied and stored and len(field.appearance) == 0
     row_totals = row_totals_of(field) if exact and without_factor else np.zeros((0, field.width), field.unary.dtype)
@@ -522,7 +521,7 @@ def _sum_pairs(field, messages, beliefs, log_z_terms, run, exact):
 
 
 def row_totals_of(field: Field) -> np.ndarray:
-    """Sums of the rows of each stored factor, (n, width)."""
+    """Return the sums of the rows of each stored factor, (n, width)."""
     if len(field.factors):
         totals = np.zeros((len(field.place), field.width), dtype=field.unary.dtype)
         totals[:, : field.factors.shape[1]] = _stored_factors(field, slice(None)).sum(axis=2)
@@ -532,7 +531,7 @@ def row_totals_of(field: Field) -> np.ndarray:
 
 
 def _tied_factors(field, types):
-    """Factors of some types, (n, K, K)."""
+    """Return the factors of some types, (n, K, K)."""
     n_columns = field.tables.shape[3]
     if len(field.factors):
         return _stored_factors(field, types)[:, :, :n_columns]
@@ -541,7 +540,7 @@ def _tied_factors(field, types):
 
 
 def _stored_factors(field, types):
-    """Factors of some types as read from the first end, (n, K, width); a view where they are stored in their order."""
+    """Return the factors of some types for the first end, (n, K, width), as a view if they are stored in order."""
     place = field.place[types, 0]
     first, step = place[0], len(field.factors) // len(field.place)
     if (np.diff(place) == step).all():

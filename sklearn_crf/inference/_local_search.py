@@ -1,4 +1,4 @@
-"""Search that changes one node at a time: models as its kernels take them, orders of visits, and climbs."""
+"""Local search, which changes one node at a time: arrays for kernels, orders of updates, and hill climbing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ SCHEDULES = ("sequential", "checkerboard")
 
 
 class LocalEdges(NamedTuple):
-    """The edges of a model as kernels take them that look at one node given its neighbours."""
+    """Edges of a model, in the layout of kernels that update one node given its neighbours."""
 
     tables: np.ndarray
-    agreement: np.ndarray  # (T, R) float64; (0, 0) where tables are not Potts
+    agreement: np.ndarray  # (T, R) float64; (0, 0) if tables are not Potts
     edge_type: np.ndarray
-    edge_weight: np.ndarray  # (E, R); (0, 0) where all are one
+    edge_weight: np.ndarray  # (E, R); (0, 0) if all weights are 1
     ptr: np.ndarray
     neighbor: np.ndarray
     half_edge: np.ndarray
@@ -51,8 +51,8 @@ def _agreement(model):
 
 
 def visits(graph, schedule, frozen=None):
-    """Arrays of nodes to visit one after the other; the nodes of a coloured array may be visited at once."""
-    # frozen: (N,) bool or None, nodes that are left out
+    """Return groups of nodes to update. Groups follow each other; a group of one colour may be updated in parallel."""
+    # frozen: (N,) bool or None, nodes to leave out
     if schedule == "sequential":
         groups = [np.arange(graph.n_nodes, dtype=np.int32)]
     else:
@@ -64,10 +64,10 @@ def visits(graph, schedule, frozen=None):
 
 
 def sweep(run, groups, update, unary, *arguments):
-    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` over each group of :func:`visits` in turn."""
+    """Call ``update(nodes, start, stop, unary, *arguments, scores)`` for each group of :func:`visits` in turn."""
     # unary: (N, K)
-    # update: a kernel that visits ``nodes[start:stop]``; ``scores`` is its workspace, (K,) float64
-    # returns what the calls returned, in no particular order
+    # update: kernel that updates ``nodes[start:stop]``; ``scores`` is its workspace, (K,) float64
+    # returns the list of results of all calls, in no particular order
     returned = []
 
     def part(nodes, start, stop):
@@ -79,28 +79,28 @@ def sweep(run, groups, update, unary, *arguments):
 
 
 def table_buffers(model, n_items):
-    """Zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
+    """Return zeros for partial sums of tables, (n_ranges, T, R, K, K) float64.
 
-    The number of ranges depends on the model alone, so that sums do not depend on the number of threads.
+    The number of ranges only depends on the model, so that sums do not depend on the number of threads.
     """
     n_ranges = max(1, min(16, n_items // _tuning.SMALLEST_RANGE, _tuning.BUFFER_SIZE // max(model.tables.size, 1)))
     return np.zeros((n_ranges, *model.tables.shape))
 
 
 def random_labels(model, rng):
-    """Labels drawn evenly from the states that ``unary`` allows, (N,) int32."""
+    """Draw labels uniformly from the states that ``unary`` allows, (N,) int32."""
     allowed = ~np.isneginf(model.unary)
     rank = (rng.uniform(size=len(allowed)) * allowed.sum(axis=1)).astype(np.int64)
     return np.argmax(np.cumsum(allowed, axis=1) > rank[:, None], axis=1).astype(np.int32)
 
 
 def best_alone(model):
-    """The best label of each node without its neighbours, (N,) int32."""
+    """Return the best label of each node without its neighbours, (N,) int32."""
     return np.argmax(model.unary, axis=1).astype(np.int32)
 
 
 def given_labels(model, init):
-    """A private copy of labels given as a start, checked against the model."""
+    """Return a copy of the initial labels, checked against the model."""
     labels = check_labels(model, init, name="init").copy()
     forbidden = np.flatnonzero(np.isneginf(np.take_along_axis(model.unary, labels[:, None], axis=1)[:, 0]))
     if len(forbidden):
@@ -110,7 +110,7 @@ def given_labels(model, init):
 
 
 class SearchProblem(NamedTuple):
-    """The arrays that the kernels take. Slots are the ends of factors, factor by factor."""
+    """Model in the layout of search kernels. Slots are the ends of factors, factor by factor."""
 
     n_states: np.ndarray  # (N,) int32
     node_ptr: np.ndarray  # (N + 1,) int64
@@ -118,30 +118,30 @@ class SearchProblem(NamedTuple):
     slot_ptr: np.ndarray  # (F + 1,) int64
     slot_node: np.ndarray  # (n_slots,) int32
     slot_factor: np.ndarray  # (n_slots,) int32
-    slot_step: np.ndarray  # (n_slots,) int64, cells from one state of the node to the next
+    slot_step: np.ndarray  # (n_slots,) int64, distance of cells between successive states of the node
     table: np.ndarray  # (F,) int32
     table_ptr: np.ndarray  # (T + 1,) int64
     kind: np.ndarray  # (T,) int8
     counted: np.ndarray  # (T,) int32
     fallback: np.ndarray  # (T,) float64
     listed: np.ndarray  # cells of sparse tables, int64
-    values: np.ndarray  # in the precision of the unary scores
+    values: np.ndarray  # cells of all tables, in the data type of the unary scores
     weight: np.ndarray  # (F, R) or empty
-    forbidden: float  # what -inf counts
+    forbidden: float  # score that replaces -inf
 
     @property
     def work_of_sweep(self):
-        """Table entries that a sweep over all nodes reads."""
+        """Number of table entries that a sweep over all nodes reads."""
         return max(1, int((self.n_states * (1 + np.diff(self.node_ptr))).sum()))
 
     def cells(self, unary: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """The cell of each factor's table that a labeling has, (F,) int64."""
+        """Return the cell of each factor's table for a labeling, (F,) int64."""
         cells = np.empty(len(self.table), dtype=np.int64)
         cells_of_labels(self, unary, labels, cells)
         return cells
 
     def mean_cost_of_change(self, unary, labels, cells, workspace=None):
-        """Mean size of what the best change of one label costs or gains, of the nodes that have another."""
+        """Return the mean absolute score difference of the best change of one label, over nodes with several states."""
         cost = np.empty(len(labels))
         workspace = workspace or SearchWorkspace(len(unary), len(cells), unary.shape[1])
         change_costs(self, unary, labels, cells, cost, workspace)
@@ -152,7 +152,7 @@ class SearchProblem(NamedTuple):
 
 
 def search_problem(model: PairwiseModel | FactorGraph) -> tuple[SearchProblem, np.ndarray]:
-    """The arrays of a model, and its unary scores, (N, K)."""
+    """Return a model in the layout of search kernels, and its unary scores, (N, K)."""
     arrays, unary = _of_factors(model) if isinstance(model, FactorGraph) else _of_edges(model)
     return arrays._replace(forbidden=_forbidden_score(arrays, unary)), unary
 
@@ -219,39 +219,39 @@ def _of_factors(model):
 
 
 def _steps(n_states, slot_ptr):
-    """Products of the numbers of states behind each node of a factor, of its table in C order."""
+    """Return the strides of a factor's table in C order, for each node of each factor."""
     steps = np.ones(len(n_states), dtype=np.int64)
     longest = int(np.diff(slot_ptr).max(initial=0))
     last = slot_ptr[1:] - 1
     for back in range(1, longest):
         at = last - back
         at = at[at >= slot_ptr[:-1]]
-        # Of count tables steps are not used, and may be too large for their type.
+        # Strides of count tables are not used, and may overflow.
         with np.errstate(over="ignore"):
             steps[at] = steps[at + 1] * n_states[at + 1]
     return steps
 
 
 def _forbidden_score(arrays: SearchProblem, unary: np.ndarray) -> float:
-    """A score so low that no labeling with it is better than one without."""
+    """Return a score so low that any labeling with it is worse than all labelings without it."""
     scores = [unary, arrays.values, arrays.fallback[arrays.kind != DENSE]]
     if all(part.min(initial=0.0) > -np.inf for part in scores):
         return 0.0
     largest = float(np.abs(arrays.weight).max(initial=0.0)) if arrays.weight.size else 1.0
     most = max(float(np.abs(part[part > -np.inf]).max(initial=0.0)) for part in scores) * max(largest, 1.0)
-    # No score of a node or factor differs from another by more than twice the largest.
+    # Scores of a node or factor differ by at most twice the largest absolute score.
     return -(1.0 + most * (1 + 2 * (len(unary) + len(arrays.table))))
 
 
 class Sweeps(ABC):
-    """Sweeps over the nodes of a model that change one label at a time where that gains."""
+    """Sweeps over the nodes of a model that change one label at a time if the score increases."""
 
     @abstractmethod
     def sweeps(self, labels: np.ndarray) -> Iterator[int]:
-        """Visit all nodes again and again, changing labels in place; how many changed in each sweep."""
+        """Update labels in place by repeated sweeps; yield the number of changes in each sweep."""
 
     def climb(self, labels: np.ndarray) -> np.ndarray:
-        """Change labels in place until no change gains."""
+        """Change labels in place until no single change increases the score."""
         for n_changed in islice(self.sweeps(labels), _tuning.MOST_CLIMBS):
             if not n_changed:
                 break
@@ -272,7 +272,7 @@ class Climber(Sweeps):
 
 
 class RowsClimber(Sweeps):
-    """Sweeps over a large lattice, whose neighbours are listed for some rows at a time: the labels are the same."""
+    """Sweeps over a large lattice that list neighbours for some rows at a time; results equal those of Climber."""
 
     # rows: RowModels
 
@@ -280,7 +280,7 @@ class RowsClimber(Sweeps):
         self.rows = rows
 
     def start(self):
-        """The best state of each node by itself, (N,) int32."""
+        """Return the best state of each node without its neighbours, (N,) int32."""
         labels = np.empty(self.rows.graph.n_nodes, dtype=np.int32)
         for start, stop in row_ranges(self.rows.graph, _tuning.NODES_AT_ONCE):
             checkpoint()
@@ -297,7 +297,7 @@ class RowsClimber(Sweeps):
             yield n_changed
 
     def _sweep(self, labels, pending, start, stop):
-        """Visit the nodes of some rows that may change; number of labels that did."""
+        """Update the nodes of some rows that may change; return the number of changes."""
         checkpoint()
         model, low, high = self.rows.around(start, stop)
         width, around = self.rows.width, self.rows.nodes(low, high)
@@ -307,7 +307,7 @@ class RowsClimber(Sweeps):
 
 
 class Descent(Sweeps):
-    """Sweeps on the arrays of the search, in which a forbidden state has a finite score."""
+    """Sweeps on a SearchProblem, in which forbidden states have a low but finite score."""
 
     def __init__(self, model):
         self.model = model
@@ -327,14 +327,14 @@ class FactorClimber(Descent):
     def climb(self, labels):
         before = labels.copy()
         super().climb(labels)
-        # Sums in another order: a tie may look like a gain.
+        # Sums in another order have other rounding errors, so a tie may look like a gain.
         if not score(self.model, labels) > score(self.model, before):
             labels[:] = before
         return labels
 
 
 def climber_of(model):
-    """The sweeps for a type of model; neighbours on a large lattice are better listed for some rows at a time."""
+    """Return the sweeps for a model: by rows for large lattices, to save memory."""
     if isinstance(model, FactorGraph):
         return FactorClimber(model)
     by_rows = model.graph.n_nodes > 2 * _tuning.NODES_AT_ONCE and StoredRows.fit(model)
@@ -342,6 +342,6 @@ def climber_of(model):
 
 
 def climbed(model, labels):
-    """Labels of no lower score that no change of one node improves."""
+    """Improve labels by hill climbing; return labels that no change of a single node improves."""
     # labels: (N,) int32, with a finite score; returns (N,) int32
     return climber_of(model).climb(labels.copy())

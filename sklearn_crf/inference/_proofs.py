@@ -1,4 +1,4 @@
-"""What bounds prove: rounding in sums of scores, and steps that scores of labelings differ by."""
+"""Proofs of optimality by bounds, given rounding errors and the step between possible scores."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,21 +10,21 @@ from sklearn_crf._threads import cached_property
 from sklearn_crf.inference import _tuning
 from sklearn_crf.models import FactorGraph, PairwiseModel
 
-# Rounding of an algorithm that adds up scores again and again, relative to the sum of the largest score of every
-# factor. Bounds that are tight are within a hundredth of it.
+# Tolerance for rounding errors of an algorithm that adds up scores repeatedly, relative to the sum of the largest score
+# of every factor. The errors of tight bounds are less than a hundredth of it.
 _ROUNDING = 256 * np.finfo(np.float64).eps
 
 
-# Steps are more than so many times the rounding.
+# Steps must be larger than this multiple of the rounding errors.
 _LEAST_STEP = 8
 
 
 class Proof:
-    r"""Whether an upper bound proves a labeling of a model to be the best, and what it proves else.
+    r"""Test of whether an upper bound proves that a labeling is optimal, and tightening of bounds.
 
-    Sums of scores are known up to rounding, and what is added to all scores of a factor adds to that. Where the scores
-    of every factor differ by multiples of a step h, up to rounding, scores of labelings do. Then the best one is above
-    another by a multiple of h, and bounds are rounded down to that:
+    Sums of scores are known up to rounding errors, which grow with a constant added to all scores of a factor. If the
+    scores of every factor differ by multiples of a step h, up to rounding, so do the scores of labelings. The best
+    score then exceeds any other score by a multiple of h, and bounds can be rounded down accordingly:
 
     .. math:: \max_y \mathrm{score}(y) \le \mathrm{score}(y_0)
         + h \left\lfloor \frac{\mathrm{bound} - \mathrm{score}(y_0)}{h} \right\rfloor
@@ -34,9 +34,9 @@ class Proof:
         self.model = model
 
     def bound(self, score: float, bound: float) -> float:
-        """Return the least bound that follows from a bound and the score of some labeling.
+        """Return the tightest bound that follows from a bound and the score of some labeling.
 
-        It is the score itself where the labeling is proven to be the best.
+        It equals the score if the labeling is proven to be optimal.
         """
         if not (np.isfinite(score) and np.isfinite(bound)):
             return bound
@@ -48,7 +48,7 @@ class Proof:
         return min(bound, float(score + n_steps * self.step))
 
     def meets(self, score: float, bound: float) -> bool:
-        """Return whether a bound is the score up to rounding, so that the labels solve a relaxation with this bound."""
+        """Return whether a bound equals the score up to rounding, so that the labels solve the relaxation."""
         return bool(bound - score <= self.rounding)
 
     def closes(self, score: float, bound: float) -> bool:
@@ -56,21 +56,21 @@ class Proof:
         return bool(self.bound(score, bound) <= score)
 
     def needed(self, score: float) -> float:
-        """Return a bound that proves that no labeling scores higher."""
+        """Return the value to which a bound must be lowered to prove that no labeling scores higher."""
         return score + max(0.5 * self.rounding, self.step - 2 * self.rounding)
 
     @cached_property
     def rounding(self) -> float:
-        """Most that rounding changes the sum of scores of a labeling."""
+        """Maximum rounding error in the score of a labeling."""
         total = 0.0
         for scores, starts, counts in self.groups():
             total += float(counts @ np.maximum.reduceat(np.where(np.isfinite(scores), np.abs(scores), 0.0), starts))
         return _ROUNDING * total
 
     @cached_property
-    @np.errstate(over="ignore")  # beside the least numbers that there are, ratios are infinite
+    @np.errstate(over="ignore")  # ratios to the smallest floating point numbers are infinite
     def step(self) -> float:
-        """A number that the scores of labelings differ by multiples of, up to rounding, or 0 if none is known."""
+        """Step of which all differences of labelings' scores are multiples, up to rounding; 0 if unknown."""
         step, largest = 0.0, 0.0
         for values, _, _ in self._differences():
             for some in (values[: _tuning.TRIED_SCORES], values):
@@ -79,9 +79,9 @@ class Proof:
                     return 0.0
             largest = max(largest, float(values.max(initial=0.0)))
         if step == 0:
-            # All labelings score the same.
+            # All labelings have the same score.
             return 0.0
-        # The largest number tells the step most precisely.
+        # The largest difference determines the step most precisely.
         step = largest / np.rint(largest / step)
         error = sum(
             float(counts @ np.maximum.reduceat(np.abs(values - step * np.rint(values / step)), starts))
@@ -90,7 +90,7 @@ class Proof:
         return float(step) if 2 * error <= self.rounding else 0.0
 
     def _differences(self):
-        """What scores lack to the largest of their factor, as :meth:`groups` gives scores; 0 for -inf."""
+        """Yield differences of scores from the largest score of their factor, as :meth:`groups`; 0 for -inf."""
         for scores, starts, counts in self.groups():
             lengths = np.diff(np.append(starts, len(scores)))
             highest = np.repeat(np.maximum.reduceat(scores, starts), lengths)
@@ -98,7 +98,7 @@ class Proof:
             yield np.subtract(highest, scores, where=allowed, out=np.zeros_like(scores)), starts, counts
 
     def groups(self) -> Any:
-        """Scores of factors, where those of each begin, and how many factors have them."""
+        """Yield scores of factors, the start of each factor's scores, and the number of factors that share them."""
         model = self.model
         if isinstance(model, FactorGraph):
             yield from _groups_of_factors(model)
@@ -115,9 +115,9 @@ class Proof:
 
 
 def near_zero(model: Any) -> tuple[Any, float]:
-    """Return the model with the largest score of each factor taken off, and the sum of what was taken.
+    """Subtract the largest score of each factor if needed; return the model and the sum of the subtracted scores.
 
-    That is the model itself, and 0, unless its scores are so far from zero that sums of them lose what they differ by.
+    The model is returned unchanged, with 0, unless its scores are so large that sums would lose their differences.
     """
     if isinstance(model, PairwiseModel) and _differ_at_nodes(model):
         return model, 0.0
@@ -135,7 +135,7 @@ def near_zero(model: Any) -> tuple[Any, float]:
 
 
 def _differ_at_nodes(model: PairwiseModel) -> bool:
-    """Return whether scores of nodes alone differ by so much that no sum is far from zero: a test without edges."""
+    """Return whether node scores vary enough for sums to be accurate, a quick test that ignores edges."""
     highest = highest_of_rows(model.unary)
     lowest = -highest_of_rows(np.where(np.isneginf(model.unary), -np.inf, -model.unary))
     spread = float(np.subtract(highest, lowest, dtype=np.float64).sum())
@@ -146,15 +146,15 @@ def _differ_at_nodes(model: PairwiseModel) -> bool:
 
 
 def moved(found: Any, value: float, taken: float) -> Any:
-    """Return a labeling of a model near zero as one of the model that it is made of."""
-    # value: score of its labels in that model; taken: sum that was taken off
-    # What is proven stays so, and rounding of the sum must not prove anything.
+    """Convert a labeling of a model changed by :func:`near_zero` to a labeling of the original model."""
+    # value: score of the labels in the original model; taken: sum of the subtracted scores
+    # Keep a proof of optimality, but do not let rounding of the sum create one.
     bound = value if found.bound <= found.score else max(found.bound + taken, np.nextafter(value, np.inf))
     return found._replace(score=value, bound=float(bound))
 
 
 def _pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
-    """Return a pairwise model as :func:`near_zero` does."""
+    """Subtract the largest scores of a pairwise model, see :func:`near_zero`."""
     unary = model.unary
     if model.n_states is not None:
         unary = np.where(np.arange(model.n_columns) < model.n_states[:, np.newaxis], unary, -np.inf)
@@ -168,7 +168,7 @@ def _pairs_near_zero(model: PairwiseModel) -> tuple[PairwiseModel, float]:
 
 
 def _factors_near_zero(model: FactorGraph) -> tuple[FactorGraph, float]:
-    """Return a factor graph as :func:`near_zero` does."""
+    """Subtract the largest scores of a factor graph, see :func:`near_zero`."""
     entries = np.insert(model.log_table, model.table_ptr[1:], model.table_default)
     highest = np.maximum.reduceat(entries, model.table_ptr[:-1] + np.arange(model.n_tables))
     highest = np.where(np.isfinite(highest), highest, 0.0).astype(entries.dtype)
@@ -185,15 +185,15 @@ def _rows(scores: np.ndarray, counts: np.ndarray | None = None) -> tuple:
 
 def _groups_of_factors(model):
     used = np.bincount(model.table_id, minlength=model.n_tables).astype(np.float64)
-    # The score of what a table does not list comes behind those that it does.
+    # The score of unlisted joint states follows the listed scores of each table.
     scores = np.insert(model.log_table.astype(np.float64), model.table_ptr[1:], model.table_default)
     if len(used):
         yield scores, model.table_ptr[:-1] + np.arange(len(used)), used
 
 
 def _common_step(values: np.ndarray, step: float, rounding: float) -> float:
-    """The largest number that divides ``step`` and all values up to rounding; NaN if it is hardly above that."""
-    # values: (n,), not negative
+    """Return the greatest common divisor of ``step`` and values, up to rounding; NaN if it is not above rounding."""
+    # values: (n,), non-negative
     values = np.unique(np.append(values, step))
     values = values[values > rounding]
     while len(values):

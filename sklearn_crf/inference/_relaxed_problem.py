@@ -1,4 +1,4 @@
-"""The linear relaxation of a model: its preparation, bounds of its scores, and results of lowering an upper bound."""
+"""Tools for linear relaxations: preparation of models, bounds on scores, and minimisation of upper bounds."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 
 def in_double_precision(model):
-    """Return a model with scores in float64, so that a bound can be trusted; kernels read factor graphs so."""
+    """Return a model with scores in float64, so that bounds are reliable. Factor graphs are returned unchanged."""
     if model.dtype == np.float64 or isinstance(model, FactorGraph):
         return model
     weight = None if model.edge_weight is None else model.edge_weight.astype(np.float64)
@@ -23,7 +23,7 @@ def in_double_precision(model):
 
 
 def table_blocks(model):
-    """Slices of edges and their tables, some at a time, as all may not fit into memory."""
+    """Yield slices of edges with their tables, in blocks, since all tables may not fit into memory."""
     step = max(1, _tuning.TABLES_AT_ONCE // model.n_columns**2)
     for first in range(0, model.graph.n_edges, step):
         edges = slice(first, first + step)
@@ -31,10 +31,10 @@ def table_blocks(model):
 
 
 def consistent(model):
-    """The same model, without states that have no allowed pair with any state of some neighbour (arc consistency).
+    """Enforce arc consistency: forbid states that have no allowed pair with any state of some neighbour.
 
-    No allowed labeling uses such a state, and no fractional one, but where its score stays finite a dual algorithm
-    rules it out in the limit only.
+    No allowed labeling uses such a state, nor does any fractional solution. A dual algorithm would only exclude it in
+    the limit if its score stayed finite.
     """
     if not np.isneginf(model.tables).any():
         return model
@@ -53,7 +53,7 @@ def consistent(model):
 
 
 def _rule_out(possible: np.ndarray, edges: np.ndarray, allowed: np.ndarray) -> None:
-    """Take states out of ``possible``, in place, that no possible state at the other end of an edge goes with."""
+    """Remove from ``possible``, in place, states without an allowed partner at the other end of an edge."""
     tails, heads = edges.T
     supported = (allowed & possible[heads][:, None, :]).any(axis=2)
     np.logical_and.at(possible, tails, supported)
@@ -62,55 +62,57 @@ def _rule_out(possible: np.ndarray, edges: np.ndarray, allowed: np.ndarray) -> N
 
 
 def least_score(model: PairwiseModel) -> float:
-    """Lower bound on the score of every allowed labeling: the sum of the least finite scores."""
+    """Return a lower bound on the score of every allowed labeling: the sum of the smallest finite scores."""
     parts = [model.unary, *(tables.reshape(len(tables), -1) for _, tables in table_blocks(model))]
     return float(sum(np.where(np.isneginf(part), np.inf, part).min(axis=1).sum() for part in parts))
 
 
 def spread_of_scores(model: PairwiseModel) -> float:
-    """Standard deviation of all finite scores, unary ones and those of edges; 1 if there is none."""
+    """Return the standard deviation of all finite scores of nodes and edges, or 1 if they do not vary."""
     n, total, square = 0, 0.0, 0.0
     for part in [model.unary, *(tables for _, tables in table_blocks(model))]:
         finite = part[np.isfinite(part)]
         n, total, square = n + finite.size, total + finite.sum(), square + np.dot(finite, finite)
     variance = square / max(n, 1) - (total / max(n, 1)) ** 2
-    # Less is rounding of equal scores.
+    # A smaller variance is due to rounding of equal scores.
     return float(np.sqrt(variance)) if variance > 1e-12 * square / max(n, 1) else 1.0
 
 
 def check_not_below(bound: float, least: float) -> None:
-    """Raise ValueError if an upper bound is below what every allowed labeling scores at least."""
+    """Raise ValueError if an upper bound is below the lower bound ``least`` on allowed labelings."""
     if bound < least - 1e-9 * max(1.0, abs(least)):
         raise Infeasible("model is infeasible: an upper bound lies below the least score of an allowed labeling.")
 
 
 def rise_to_bound(field, beliefs, messages, fresh, along_chains):
-    r"""Share of each node in what an upper bound on the log-partition is above the value at some messages.
+    r"""Return each node's contribution to the difference between an upper bound and the value of messages.
 
-    The scores are, exactly and for any messages,
+    For any messages, the scores are exactly
 
     .. math::
         \mathrm{score}(y) = \sum_s \beta_s(y_s) + \sum_{st} \nu_{st} \lambda_{st}(y_s, y_t),
 
-    an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. With constants taken out so that
-    :math:`\sum_a \exp \beta_s(a) = 1`, eliminating the nodes of a tree one by one from its leaves adds at most
+    an average over trees T of :math:`\sum_s \beta_s + \sum_{st \in T} \lambda_{st}`. Constants are subtracted so that
+    :math:`\sum_a \exp \beta_s(a) = 1`. Eliminating the nodes of a tree one by one, starting at the leaves, then adds
+    at most
 
     .. math::
         \max_{y_s} \log r_{ts}(y_s), \qquad
         r_{ts}(y_s) = \sum_{y_t} \exp\big(\lambda_{st}(y_s, y_t) + \beta_t(y_t)\big)
 
-    for each edge, t being the end away from the root. The bound is the average of that, with the worse end for each
-    edge. The value has the mean :math:`\sum_{y_s} \exp(\beta_s) \, r_{ts}` in place of the maximum. Up to a constant,
-    :math:`r^{\nu}` is what t would send next, divided by what it has sent. At a fixed point nothing rises.
+    for each edge, where t is the end away from the root. The bound is the average of these terms, with the worse end
+    for each edge. The value has the mean :math:`\sum_{y_s} \exp(\beta_s) \, r_{ts}` instead of the maximum. Up to a
+    constant, :math:`r^{\nu}` is the next message of t divided by its last message. At a fixed point the difference is
+    0.
     """
-    # beliefs: (N, K) float64, probabilities; messages, fresh: (2E, width), what nodes have sent, and would send at once
-    # along_chains: edge probabilities are those of chains that ascend through the nodes: t is always the later end
-    # returns (N,) float64, an edge counts for its first node
+    # beliefs: (N, K) float64, probabilities; messages, fresh: (2E, width), sent messages, and next parallel messages
+    # along_chains: whether edge probabilities come from chains with ascending nodes, so that t is always the later end
+    # returns (N,) float64; an edge contributes to its first node
     n_nodes, n_columns = beliefs.shape
     receiver = np.repeat(np.arange(n_nodes), np.diff(field.ptr))
     old, new, own = messages[:, :n_columns], fresh[:, :n_columns], field.unary[:, :n_columns]
     nothing = 0.0 if field.semiring == SUM_PROBABILITY else -np.inf
-    # A state that its own node rules out is in no labeling.
+    # Ignore states that are forbidden at their node.
     possible = (old > nothing) & (own > nothing)[receiver]
     change = np.full(old.shape, -np.inf)
     if field.semiring == SUM_PROBABILITY:
@@ -130,7 +132,7 @@ def rise_to_bound(field, beliefs, messages, fresh, along_chains):
     share = beliefs[receiver]
     mean = np.einsum("ij,ij->i", share, np.exp(-below))
     with np.errstate(divide="ignore", invalid="ignore"):
-        # A mean that underflows is bounded by that of the logarithms.
+        # If the mean underflows, use the mean of the logarithms as a bound.
         above = np.where(mean > _LEAST_MEAN, -np.log(mean), np.where(share > 0, share * below, 0.0).sum(axis=1))
     above *= power
     ends = np.empty_like(above)
@@ -143,20 +145,20 @@ def rise_to_bound(field, beliefs, messages, fresh, along_chains):
     return np.bincount(first, weights=risen, minlength=n_nodes)
 
 
-# Below it numbers lose digits.
+# Smaller numbers lose digits.
 _LEAST_MEAN = 1e-300
 
 
 def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False):
-    r"""Share of each node in an upper bound on the best score.
+    r"""Return each node's contribution to an upper bound on the best score.
 
-    It is that of :func:`rise_to_bound` on the log-partition with maxima for sums: with constants taken out so that
-    :math:`\max_a \beta_s(a) = 0`, the average over trees of what their edges add at most.
+    It is the bound of :func:`rise_to_bound` with maxima instead of sums. Constants are subtracted so that
+    :math:`\max_a \beta_s(a) = 0`. The bound is the average over trees of the largest contributions of their edges.
     """
     # probabilities: (E,)
     # messages: (2E, K), scores by the slot of the receiving node, raised to the power of the edge probability
-    # along_chains: the probabilities are those of chains that ascend through the nodes
-    # returns (N,) float64, an edge counts for its first node
+    # along_chains: whether the probabilities come from chains with ascending nodes
+    # returns (N,) float64; an edge contributes to its first node
     graph = model.graph
     reparameterized = _Reparameterization(model, messages)
     terms = reparameterized.constants
@@ -171,10 +173,10 @@ def reweighted_bound_terms(model, messages, probabilities, *, along_chains=False
 
 
 class _Reparameterization:
-    """The same scores after messages went from edges to nodes."""
+    """Reparameterisation of a model by messages, which move scores from edges to nodes."""
 
     # nodes: (N, K) float64, beta
-    # constants: (N,) float64, what was taken out of beta
+    # constants: (N,) float64, constants subtracted from beta
 
     def __init__(self, model: PairwiseModel, messages: np.ndarray) -> None:
         incidence = model.graph.incidence
@@ -189,39 +191,39 @@ class _Reparameterization:
         self.nodes -= self.constants[:, None]
 
     def largest_on_edges(self, edges, tables, probabilities):
-        """Largest total of lambda plus beta of the first end, and of the second, (2, n_edges)."""
+        """Return the maxima of lambda plus beta of the first end, and of the second end, (2, n_edges)."""
         ends = self.model.graph.edges[edges].T
         numbers = np.arange(self.model.graph.n_edges)[edges]
         pair = tables.astype(np.float64)
         for side in (0, 1):
             message = self.messages[self.slot_of_half_edge[2 * numbers + side]]
-            # What a message forbids counts at the node; here it must not become +inf.
+            # A state forbidden by a message is already forbidden at the node, and must not become +inf here.
             pair -= np.expand_dims(np.where(np.isneginf(message), np.inf, message), 2 - side)
         pair /= probabilities[:, None, None]
         beliefs = [np.expand_dims(self.nodes[ends[side]], 2 - side) for side in (0, 1)]
         totals = [np.max(pair + beliefs[side], axis=1 + side) for side in (0, 1)]
-        # A state that its own node rules out is in no labeling.
+        # Ignore states that are forbidden at their node.
         possible = [self.nodes[ends[1 - side]] > -np.inf for side in (0, 1)]
         return np.stack([np.where(possible[side], totals[side], -np.inf).max(axis=1) for side in (0, 1)])
 
 
 class RecentFall:
-    """Fall of a bound in its last ten iterations: one flat iteration alone can be followed by further falls."""
+    """Decrease of a bound over its last ten iterations, since one flat iteration may precede further decreases."""
 
     def __init__(self):
         self._bounds = []
 
     def after(self, bound: float) -> float:
-        """The fall up to an iteration that came to this bound; inf where it is too early to tell."""
+        """Return the decrease up to the iteration that attained this bound, or inf if it is too early to tell."""
         self._bounds.append(bound)
         return self._bounds[-1 - _tuning.PATIENCE] - bound if len(self._bounds) > _tuning.PATIENCE else np.inf
 
 
 def labeling_by_descent(algorithm, model, run):
     """Lower the bound until it converges or a labeling attains it, and return the best labeling of all iterations."""
-    # algorithm: with ``max_iter`` and ``tol``, which is relative to the size of the bound
-    # run: ``run.lower()`` does an iteration and returns what ``run.bound`` fell by, ``run.labels()`` the labels that
-    # it has come to, ``run.state`` what a warm start needs
+    # algorithm: object with ``max_iter`` and ``tol``, which is relative to the size of the bound
+    # run: ``run.lower()`` makes an iteration and returns the decrease of ``run.bound``; ``run.labels()`` returns the
+    # current labels; ``run.state`` is the state for a warm start
     best: Any = None
     best_score, converged, n_iter = -np.inf, False, 0
     recent, proof = RecentFall(), Proof(model)
@@ -231,7 +233,7 @@ def labeling_by_descent(algorithm, model, run):
         fall = run.lower()
         labels = run.labels()
         found = score(model, labels)
-        # Of labels that something forbids, the last ones are the nearest to any that are allowed.
+        # As long as all labelings are forbidden, keep the last, which is probably nearest to an allowed labeling.
         if found > best_score or np.isneginf(best_score):
             best, best_score = labels, found
         size = max(1.0, abs(run.bound))
@@ -243,7 +245,7 @@ def labeling_by_descent(algorithm, model, run):
 
 
 def still_falling(algorithm, fall):
-    """The warning that a bound has not converged, by what it fell in the last iteration."""
+    """Return the warning that a bound has not converged, given its decrease in the last iteration."""
     stopped = f"{type(algorithm).__name__} stopped after max_iter={algorithm.max_iter} iterations"
     if np.isinf(fall):
         return f"{stopped}, and one alone cannot tell whether the bound still falls: raise max_iter."
@@ -255,10 +257,10 @@ def still_falling(algorithm, fall):
 
 def marginals_by_descent(algorithm, run, bound):
     """Lower the bound until messages converge, and return the marginals there."""
-    # algorithm: with ``max_iter`` and ``tol``, the largest change of a message that counts as none
-    # run: ``run.iterate()`` does an iteration and returns the largest change, ``run.marginals(**fields)`` gives the
+    # algorithm: object with ``max_iter`` and ``tol``, the largest change of a message at convergence
+    # run: ``run.iterate()`` makes an iteration and returns the largest change; ``run.marginals(**fields)`` returns the
     # result with these fields
-    # bound: what the bound is of the log-partition
+    # bound: kind of the bound on the log-partition, a field of the result
     change, n_iter = np.inf, 0
     while change > algorithm.tol and n_iter < algorithm.max_iter:
         checkpoint()
@@ -274,7 +276,7 @@ def marginals_by_descent(algorithm, run, bound):
 
 
 def is_coarse(model):
-    """Whether float32 rounds scores by more than one: powers of messages would then rule out all states of a node."""
+    """Return whether float32 rounds scores by more than 1, so that powers of messages could exclude all states."""
     if model.dtype == np.float64:
         return False
     most = 1.0 if model.edge_weight is None else float(np.abs(model.edge_weight).max(initial=1.0))

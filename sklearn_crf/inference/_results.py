@@ -1,4 +1,4 @@
-"""Results of inference, the errors in place of them, and checks of the results of a user's own algorithms."""
+"""Results of inference, errors for infeasible models, and checks of results of user-defined algorithms."""
 
 from numbers import Real
 from typing import Any, NamedTuple
@@ -18,35 +18,36 @@ from sklearn_crf.models import (
 
 
 class Marginals(NamedTuple):
-    """Marginals of a pairwise model or a factor graph, and the derivatives of ``log_z`` by the scores of the model.
+    """Marginals of a pairwise model or a factor graph, which are derivatives of ``log_z`` by the model's scores.
 
-    ``log_z_terms`` says what each node adds to ``log_z``; the terms of a connected component sum to the
-    log-partition of that component, so that examples joined into one model can be weighted apart.
+    ``log_z_terms`` are the contributions of nodes to ``log_z``. The terms of a connected component sum to its
+    log-partition, so that examples joined into one model can be weighted separately.
 
     Attributes
     ----------
     unary : ndarray of shape (N, K), float32 or float64
-        In the precision of the model; rows sum to one.
+        Marginals of nodes, in the data type of the model. Rows sum to one.
     statistics : Statistics or FactorStatistics
-        Expected sufficient statistics: each array is the derivative of ``log_z`` by the model's field of that name. For
-        a pairwise model, ``statistics.tables`` holds sums over edges of ``edge_weight[e, r] * P(y_i, y_j)``.
+        Expected sufficient statistics. Each array is the derivative of ``log_z`` by the field of the model with the
+        same name. For a pairwise model, ``statistics.tables`` are sums over edges of ``edge_weight[e, r] * P(y_i,
+        y_j)``.
     log_z : float or None
-        Log-partition; None where the algorithm has none.
+        Log-partition; None if the algorithm does not compute it.
     log_z_terms : ndarray of shape (N,), float64, or None
-        What each node adds to ``log_z``.
+        Contribution of each node to ``log_z``.
     bound : {"exact", "upper", "lower"} or None
-        What ``log_z`` is of the true one, for this result.
+        Relation of ``log_z`` to the true log-partition: exact, an upper or lower bound, or unknown.
     n_iter : int
-        Sweeps made.
+        Number of sweeps.
     converged : bool
         Whether the tolerance was reached within ``max_iter``.
     state : object
-        To warm-start the next call; belongs to one example.
+        State for a warm start with the same example.
     method : str or None
-        Names of the algorithms that it is from.
+        Names of the algorithms that computed the result.
     error : float or None
-        Estimate of the mean error of the marginals of nodes, half the sum of absolute differences: 0 if they are exact,
-        None if nothing estimates it (:class:`AutoMarginals` does).
+        Estimated error of the node marginals, half the sum of absolute differences, averaged over nodes. 0 for exact
+        marginals, None if not estimated. Only :class:`AutoMarginals` estimates it.
 
     Examples
     --------
@@ -76,11 +77,11 @@ class Marginals(NamedTuple):
 
     @property
     def tables(self) -> np.ndarray:
-        """``statistics.tables`` of a pairwise model."""
+        """Statistics of tables, ``statistics.tables``, for a pairwise model."""
         return self.statistics.tables
 
     def with_values(self, unary: np.ndarray, **values: Any) -> "Marginals":
-        """Return these marginals with other values of nodes and other statistics or fields of those names."""
+        """Return a copy with other node marginals, and other statistics or fields given by name."""
         names = self.statistics._fields
         statistics = {name: values.pop(name) for name in names if name in values}
         if "unary" in names:
@@ -89,7 +90,7 @@ class Marginals(NamedTuple):
 
 
 class Labeling(NamedTuple):
-    """A labeling, its score, and how good it could have been.
+    """Labeling with its score, and an upper bound on the best score.
 
     Attributes
     ----------
@@ -100,15 +101,15 @@ class Labeling(NamedTuple):
     bound : float
         Upper bound on the best score; inf if the algorithm gives none.
     n_iter : int
-        Sweeps made.
+        Number of sweeps.
     converged : bool
-        Whether the algorithm came to its own end, not to ``max_iter``.
+        Whether the algorithm finished before ``max_iter``.
     state : object
-        To warm-start the next call; belongs to one example.
+        State for a warm start with the same example.
     fractional : ndarray of shape (N, K), float64, or None
-        Solution of the linear relaxation, where the algorithm has one: rows sum to one.
+        Solution of the linear relaxation, if the algorithm computes it. Rows sum to one.
     method : str or None
-        Names of the algorithms that it is from.
+        Names of the algorithms that computed the result.
 
     Examples
     --------
@@ -134,14 +135,14 @@ class Labeling(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """Upper bound on what the labeling lacks to the best score; 0 certifies it."""
+        """Upper bound on the difference to the best score; 0 proves that the labeling is optimal."""
         return max(self.bound - self.score, 0.0)
 
     @property
     def certified(self) -> bool:
-        """True if the gap is zero: no labeling scores higher.
+        """Whether the gap is zero, so that no labeling has a higher score.
 
-        Algorithms close gaps that are within the rounding of the sums of scores, or less than any labeling can gain.
+        Algorithms set the gap to zero if it is within rounding errors, or smaller than the step between scores.
         """
         return bool(np.isfinite(self.score) and self.bound <= self.score)
 
@@ -154,8 +155,8 @@ def marginals_by_factors(
     table_default: np.ndarray,
     **fields: Any,
 ) -> Marginals:
-    """Return the marginals of a model from those of its factor graph."""
-    # terms: (N,); unary: (N, K) with no more states than the model; log_table: (n_cells,); fields: the others
+    """Convert the marginals of a model's factor graph to marginals of the model."""
+    # terms: (N,); unary: (N, K) with at most as many states as the model; log_table: (n_cells,); fields: other fields
     fields = {"log_z": float(terms.sum()), "log_z_terms": terms, **fields}
     if isinstance(model, FactorGraph):
         return Marginals(unary.astype(model.dtype), FactorStatistics(log_table, table_default), **fields)
@@ -171,7 +172,7 @@ class LogLikelihood(NamedTuple):
     ----------
     values : ndarray of shape (n_examples,)
     bound : {"exact", "upper", "lower"} or None
-        Whether all values are exact, upper bounds or lower bounds; None if that is not known.
+        Whether all values are exact, upper bounds or lower bounds; None if unknown.
     """
 
     values: np.ndarray
@@ -179,27 +180,27 @@ class LogLikelihood(NamedTuple):
 
 
 def scored_labeling(model: Any, labels: np.ndarray, **fields: Any) -> Labeling:
-    """Make a labeling with its score looked up."""
+    """Return a labeling with its score computed from the model."""
     return Labeling(labels=labels, score=score(model, labels), **fields)
 
 
-# Nodes that an error lists.
+# Maximum number of nodes listed in an error.
 _NAMED = 10
 
 
 class Infeasible(ValueError):
-    """Raised by an algorithm that finds no labeling with a score above -inf.
+    """Error raised by an algorithm that finds no labeling with a score above -inf.
 
-    ``proven`` says that there is none. Otherwise the search for allowed labels has the last word.
+    If ``proven``, there is no such labeling. Otherwise the search for allowed labels decides.
     """
 
     def __init__(self, text, proven=False, nodes=()):
-        # text: with {nodes} where the message lists nodes
+        # text: message with a placeholder {nodes} for the list of nodes
         self.text, self.proven, self.nodes = text, proven, nodes
         super().__init__(self.text_from(0))
 
     def text_from(self, first):
-        """Return the message with nodes numbered from one of them on, for a model that is a part of another one."""
+        """Return the message with ``first`` subtracted from node indices, for a model that is part of another model."""
         listed = ", ".join(str(node - first) for node in self.nodes[:_NAMED])
         more = f" and {len(self.nodes) - _NAMED} more" if len(self.nodes) > _NAMED else ""
         return self.text.format(nodes=listed + more)
@@ -209,7 +210,7 @@ class Infeasible(ValueError):
 
 
 class Refuted(Infeasible):
-    """Raised by the search for allowed labels, with nodes that have none together."""
+    """Error raised by the search for allowed labels, with nodes that have no joint allowed labeling."""
 
     def __init__(self, nodes):
         which = "labeling of nodes" if len(nodes) > 1 else "state of node"
@@ -219,13 +220,13 @@ class Refuted(Infeasible):
         return type(self), (self.nodes,)
 
 
-# Of the sums of the marginals of a node, in either precision.
+# Tolerance for the sums of node marginals, for both data types.
 _ROUNDING = 1e-3
 
 
 def as_finite(values: Any, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-    """A contiguous array of finite numbers of one shape."""
-    # name: what errors call it
+    """Return a contiguous array of finite numbers; raise ValueError for another shape or other values."""
+    # name: name of the array in errors
     values = np.asarray(as_reals(values, name, dtype), order="C")
     if values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
@@ -235,7 +236,7 @@ def as_finite(values: Any, name: str, shape: tuple[int, ...], dtype: Any = np.fl
 
 
 def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
-    """A labeling of a model, its labels in int32."""
+    """Check a labeling of a model; return it with labels in int32."""
     _require_type(found, "a labeling", Labeling)
     for name in ("score", "bound"):
         _check_number(getattr(found, name), name)
@@ -246,7 +247,7 @@ def checked_labeling(found: Any, model: Any, *arguments: Any, **options: Any) ->
 
 
 def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> Any:
-    """Marginals of a model, those of nodes in its precision."""
+    """Check marginals of a model; return them with node marginals in the data type of the model."""
     _require_type(found, "marginals", Marginals)
     _require_type(
         found.statistics, "Marginals.statistics", FactorStatistics if isinstance(model, FactorGraph) else Statistics
@@ -268,7 +269,7 @@ def checked_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -
 
 
 def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: Any) -> np.ndarray:
-    """Marginals of nodes alone, in the precision of the model."""
+    """Check node marginals; return them in the data type of the model."""
     shape = (model.n_nodes, model.n_columns)
     found = as_finite(found, "marginals of nodes", shape, model.dtype)
     if found.size and (found.min() < -_ROUNDING or abs(found.sum(axis=1, dtype=np.float64) - 1).max() > _ROUNDING):
@@ -277,7 +278,7 @@ def checked_node_marginals(found: Any, model: Any, *arguments: Any, **options: A
 
 
 def checked_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any, **options: Any) -> np.ndarray:
-    """Samples of the labelings of a model, in int32."""
+    """Check samples of the labelings of a model; return them in int32."""
     shape = (n_samples, model.n_nodes)
     found = as_integers(found, "samples", shape=shape, lowest=0, highest=model.n_columns - 1, kinds="iub")
     for labels in found:
@@ -285,7 +286,7 @@ def checked_samples(found: Any, model: Any, n_samples: Any = 1, *arguments: Any,
     return found
 
 
-#: Of every method by which an algorithm gives results.
+#: Check of the result of each method of an algorithm.
 CHECKS = {
     "map": checked_labeling,
     "_map": checked_labeling,

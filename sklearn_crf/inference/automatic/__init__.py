@@ -1,1 +1,1 @@
-"""The choice among algorithms: what exactness costs, and what several find together."""
+"""Automatic choice among algorithms, by the cost of exact inference, and combinations of several algorithms."""

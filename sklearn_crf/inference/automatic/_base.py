@@ -1,4 +1,4 @@
-"""Base of the automatic choices: elimination on connected components that afford it, else approximation."""
+"""Base class of the automatic choices, which solve components exactly if affordable, else approximately."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,27 +15,27 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, model_of_components
 
 
 class AutoState(NamedTuple):
-    """State of an automatic result: that of the algorithm that was chosen, by its name."""
+    """State of an automatic result: name and state of the chosen algorithm."""
 
     chosen: str
     state: object
-    n_nonsubmodular: int = 0  # edges that min-cut could not represent
+    n_nonsubmodular: int = 0  # number of edges that a minimum cut cannot represent
 
     @staticmethod
     def of(init: Any, chosen: str) -> Any:
-        """The part of a former state that warm-starts the chosen algorithm, or None."""
+        """Return the state for a warm start of the chosen algorithm, or None if another algorithm was chosen before."""
         return init.state if isinstance(init, AutoState) and init.chosen == chosen else None
 
 
 @options
 class Automatic(Inference):
-    """Base of :class:`AutoMap` and :class:`AutoMarginals`, with their common options.
+    """Base class of :class:`AutoMap` and :class:`AutoMarginals`, with their common options.
 
     Parameters
     ----------
     budget : {"step", "fast", "default", "long"} or float, default="default"
-        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
-        is some two seconds and 1 GB.
+        Maximum number of table cells for elimination in a connected component, see :func:`exact_inference`. "default"
+        is about two seconds and 1 GB.
     """
 
     takes_turns_on_forests = True
@@ -55,8 +55,8 @@ class Automatic(Inference):
     def _split(
         self, model: Any, budget: Budget, init: Any, exactly: Callable, roughly: Callable
     ) -> tuple[list, list[np.ndarray]]:
-        """Return results of shares of the components, eliminated or approximated, and the nodes of each."""
-        # exactly, roughly: callables of a model and a former state
+        """Return the results of groups of components, exact or approximate, and the nodes of each group."""
+        # exactly, roughly: functions of a model and a former state
         shares = shares_of_components(model, budget)
         if (shares == shares[:1]).all():
             return [(exactly if (shares == 0).all() else roughly)(model, init)], [np.arange(model.n_nodes)]
@@ -73,7 +73,7 @@ class Automatic(Inference):
 
 
 def joined_parts(parts: list) -> dict[str, Any]:
-    """Return the fields that results of parts of a model have together."""
+    """Return the joint state and method of results of parts of a model."""
     return {
         "state": AutoState("parts", tuple(part.state for part in parts)),
         "method": ", ".join(dict.fromkeys(part.method for part in parts)),
@@ -82,8 +82,8 @@ def joined_parts(parts: list) -> dict[str, Any]:
 
 @contextmanager
 def _nodes_of_whole(nodes: np.ndarray) -> Iterator[None]:
-    """Context in which an error that names nodes of a part of a model comes to name those of the model."""
-    # nodes: (n_part,), of the part
+    """Context that converts node indices in errors from a part of a model to the whole model."""
+    # nodes: (n_part,), nodes of the part in the whole model
     try:
         yield
     except Refuted as error:

@@ -1,4 +1,4 @@
-"""What exact elimination costs, known before any work, and the budgets that it is compared with."""
+"""Cost of exact elimination, computed in advance, and budgets to compare it with."""
 
 from math import isfinite
 from numbers import Real
@@ -24,14 +24,14 @@ from sklearn_crf.models import FactorGraph, PairwiseModel
 
 
 class Budget(NamedTuple):
-    """Work of an exact computation, in cells of tables: a second of one processor is some 25 million."""
+    """Budget of an exact computation, in table cells; a processor handles about 25 million per second."""
 
     most_cells: float
-    n_sweeps: float = np.inf  # of messages, which all read both sides of all tables: no more cells than these
+    n_sweeps: float = np.inf  # limits the cells to the table entries that so many message sweeps read
 
     @classmethod
     def of(cls, budget: str | float) -> "Budget":
-        """Return the budget of a name or a number of cells."""
+        """Return the budget for a name or a number of cells."""
         if isinstance(budget, str) and budget in BUDGETS:
             return BUDGETS[budget]
         if isinstance(budget, Real) and not isinstance(budget, bool) and budget >= 0 and isfinite(budget):
@@ -41,25 +41,25 @@ class Budget(NamedTuple):
 
     @property
     def most_bytes(self) -> float:
-        """Memory of an exact computation."""
+        """Maximum memory of an exact computation, in bytes."""
         return max(_tuning.LEAST_BYTES, min(_tuning.BYTES_OF_A_CELL * self.most_cells, _tuning.MOST_BYTES))
 
     def cells(self, n_entries: np.ndarray) -> np.ndarray:
-        """Return the cells that components may take, given the entries that a sweep of messages over each reads."""
+        """Return the maximum number of cells for each component, given the entries that a message sweep reads."""
         if not isfinite(self.n_sweeps):
             return np.full(len(n_entries), self.most_cells)
         least = _tuning.LEAST_CELLS / _tuning.SWEEPS_OF_A_CALL
         return np.minimum(self.n_sweeps * np.maximum(n_entries, least), self.most_cells)
 
     def junction_tree(self) -> JunctionTree:
-        """Return the algorithm for models within the budget."""
+        """Return JunctionTree with the memory limit of the budget."""
         if self.most_bytes <= JunctionTree().max_memory:
             return JunctionTree()
         return JunctionTree(max_width=64, max_memory=self.most_bytes)
 
 
-#: Budgets by name. "step" is for a step of training, beside ten sweeps of messages; "fast" for one of many predictions,
-#: beside a hundred; "default" for a single call of some two seconds, "long" for one of a minute.
+#: Budgets by name. "step" is for a training step, and corresponds to ten message sweeps; "fast" is for one of many
+#: predictions, and corresponds to a hundred. "default" is for a single call of about two seconds, "long" of a minute.
 BUDGETS = {
     "step": Budget(2.0**24, 10),
     "fast": Budget(2.0**24, _tuning.SWEEPS_OF_A_CALL),
@@ -71,37 +71,37 @@ BUDGETS = {
 def exact_inference(
     structure: Graph | PairwiseModel | FactorGraph, n_states: int | None = None, budget: str | float = "default"
 ) -> Inference | None:
-    r"""The exact algorithm for a structure, if one is affordable: the rule behind every "auto".
+    r"""Return an exact algorithm for a structure if one is affordable, the rule behind every "auto".
 
-    Forests go to :class:`TreeInference`. Elimination (:class:`JunctionTree`) is affordable if in each connected
-    component its work is within the budget,
+    Forests are solved by :class:`TreeInference`. Elimination (:class:`JunctionTree`) is affordable if its work in each
+    connected component is within the budget,
 
     .. math:: \sum_b \Big( C_b + \tfrac{1}{20} K_b L_b R_b \Big),
 
-    with the cells C of the tables and messages of each bucket b and the multiplications that they take: K states of its
-    node, and L and R joint states of the nodes on both sides of it. An order of elimination and its tables follow from
-    the structure alone, and are known before any work.
+    where C is the number of cells in the tables and messages of bucket b. The second term counts multiplications: K is
+    the number of states of the bucket's node, and L and R are the numbers of joint states of the nodes on both sides.
+    The elimination order and its tables only depend on the structure, so the work is known in advance.
 
     Parameters
     ----------
     structure : Graph, PairwiseModel or FactorGraph
-        A graph stands for all models on it; nodes of which a model allows one state only cost nothing.
+        A graph represents all models on it. Nodes with a single allowed state cost nothing.
     n_states : int, optional
-        Number of states of each node, needed with a graph alone.
+        Number of states of each node, required if ``structure`` is a graph.
     budget : {"step", "fast", "default", "long"} or float, default="default"
-        Table cells of each component: some 25 million take a second of one thread, and 15 to 20 bytes each. "default"
-        is 50 million, two seconds and 1 GB, "long" a billion. With n sweeps of messages, that read 2 K^2 entries of
-        each edge, "fast" (n = 100) and "step" (n = 10) are
+        Maximum number of table cells in each component. 25 million cells take about a second on one thread, and each
+        cell takes 15 to 20 bytes. "default" is 50 million, about two seconds and 1 GB; "long" is a billion. "fast" and
+        "step" correspond to n = 100 and n = 10 message sweeps, each of which reads 2 K^2 entries per edge:
 
         .. math:: \min\Big(2^{24}, \; n \max\big(2^{21} / 100, \; 2 \sum_{e \in c} K^2\big)\Big):
 
-        elimination in no more time than messages take, or in .1 seconds. Estimators predict by "fast" and train by
-        "step", since they have many examples, and messages of training go on from those of the step before.
+        elimination then takes no more time than messages, or 0.1 seconds. Estimators predict with "fast" and train with
+        "step", since they have many examples, and training steps use warm starts of messages.
 
     Returns
     -------
     TreeInference, JunctionTree or None
-        None where no exact algorithm is affordable.
+        An exact algorithm, or None if none is affordable.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def exact_inference(
     if isinstance(structure, Graph):
         if n_states is None:
             raise ValueError("n_states is needed with a Graph: the number of states of each node.")
-        # A component takes what it would take alone.
+        # Copies of a graph cost as much as a single copy.
         structure = structure if structure.copied_part is None else structure.copied_part
         unary = np.zeros((structure.n_nodes, n_states), dtype=np.float32)
         structure = PairwiseModel(structure, unary, np.zeros((1, n_states, n_states)))
@@ -126,8 +126,8 @@ def exact_inference(
 
 
 def shares_of_components(model: PairwiseModel | FactorGraph, budget: Budget) -> np.ndarray:
-    """Which connected components are eliminated together, (n_components,) int: -1 where that is beyond the budget."""
-    # one -1 if none is within; those of one share fit into memory together
+    """Group connected components for joint elimination, (n_components,) int; -1 if beyond the budget."""
+    # components of a group fit into memory together; a single -1 if all components are beyond the budget
     if isinstance(model, FactorGraph):
         return _shares(_Sizes.of_factors(model), budget)
     graph = model.graph
@@ -136,13 +136,13 @@ def shares_of_components(model: PairwiseModel | FactorGraph, budget: Budget) -> 
         return _shares(_Sizes.of_edges(graph, model.n_columns, allowed.sum(axis=1)), budget)
     if all(_is_wide_lattice(part, model.n_columns, budget) for part in graph.parts):
         return np.full(1, -1)
-    # Models of one graph differ in their scores, and training has hundreds of them.
+    # Cached with the graph, since training has hundreds of models that only differ in their scores.
     key = "shares of elimination", model.n_columns, budget
     return graph.keep(key, lambda: _shares(_Sizes.of_edges(graph, model.n_columns), budget))
 
 
 def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
-    """Whether a graph is a lattice beyond the budget: any order is as wide as its second longest side."""
+    """Return whether a graph is a lattice beyond the budget. Any order has the width of its second longest side."""
     if graph.shape is None or graph.offsets is None or n_states < 2:
         return False
     steps = np.abs(graph.offsets)
@@ -152,12 +152,12 @@ def _is_wide_lattice(graph: Graph, n_states: int, budget: Budget) -> bool:
 
 
 class _Sizes(NamedTuple):
-    """What the cost of elimination follows from."""
+    """Sizes that determine the cost of elimination."""
 
-    n_states: np.ndarray  # (N,) int64, those that are allowed
-    scope_ptr: np.ndarray  # scopes of factors over nodes of more than one state
+    n_states: np.ndarray  # (N,) int64, numbers of allowed states
+    scope_ptr: np.ndarray  # starts of factor scopes, which only contain nodes with several states
     scope: np.ndarray
-    n_entries: np.ndarray  # (n_components,) entries of tables that a sweep of messages reads
+    n_entries: np.ndarray  # (n_components,), number of table entries that a message sweep reads
     component: np.ndarray  # (N,)
 
     @classmethod
@@ -182,15 +182,15 @@ class _Sizes(NamedTuple):
 
 
 def _log_sizes(ptr: np.ndarray, scope: np.ndarray, n_states: np.ndarray) -> np.ndarray:
-    """Logarithms of the numbers of joint states of scopes."""
+    """Return the logarithms of the numbers of joint states of scopes."""
     rows = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
     return np.bincount(rows, np.log(n_states)[scope], len(ptr) - 1)
 
 
 def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
-    """Number the shares of components by the memory that they take; -1 beyond the budget."""
+    """Group components by the memory that they need, see :func:`shares_of_components`."""
     cells, component = budget.cells(sizes.n_entries), sizes.component
-    # A product of tables has so many cells of the clique for each cell of its own.
+    # A multiplication in a product of tables counts as a fraction of a cell, so cliques may exceed the budget.
     most_cells = exact_tuning.PRODUCTS_OF_A_CELL * cells
     ptr, scope, is_small = _without_large_factors(sizes, most_cells)
     graph = Structure.of(ptr, scope, sizes.n_states)
@@ -198,7 +198,7 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
     steps = np.maximum(_tuning.LEAST_STEPS, _tuning.STEPS_OF_AN_EDGE * n_edges)
     nodes = np.flatnonzero((sizes.n_states > 1) & is_small[component])
     orders = [np.zeros(0, dtype=np.int32)]
-    # Observed nodes may cut a component into several.
+    # Nodes with one state may split a component into several parts.
     for own, order in orders_of_components(graph, nodes, most_cells[component], steps[component]):
         if order is None:
             is_small[component[own[0]]] = False
@@ -218,7 +218,7 @@ def _shares(sizes: _Sizes, budget: Budget) -> np.ndarray:
 
 
 def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
-    """Scopes without those that are too large alone, and which components have none: they are not even joined."""
+    """Remove scopes of components with a too large factor; return scopes, and a mask of the other components."""
     ptr, scope = sizes.scope_ptr, sizes.scope
     owner = np.zeros(len(ptr) - 1, dtype=np.int64)
     has_nodes = np.diff(ptr) > 0
@@ -232,7 +232,7 @@ def _without_large_factors(sizes: _Sizes, most_cells: np.ndarray) -> tuple:
 
 
 def _shared_out(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, most_bytes: float) -> np.ndarray:
-    """Shares of components in turn, each as many as fit into memory together."""
+    """Assign components to groups in order, as many to each group as fit into memory together."""
     shares, share, used, widest = np.full(len(is_small), -1), 0, 0.0, 0.0
     for k in np.flatnonzero(is_small).tolist():
         widest = max(widest, largest[k])
@@ -244,7 +244,7 @@ def _shared_out(is_small: np.ndarray, memory: np.ndarray, largest: np.ndarray, m
 
 
 def most_states(graph: Graph, most_cells: float) -> int:
-    """States that all nodes may have for the cliques of elimination to take no more than so many cells."""
+    """Return the maximum number of states per node for which elimination takes at most ``most_cells`` cells."""
     scope_ptr, scope = np.arange(0, 2 * graph.n_edges + 1, 2), np.ascontiguousarray(graph.edges).ravel()
     structure = Structure.of(scope_ptr, scope, np.full(graph.n_nodes, 2))
     most_steps = _tuning.STEPS_OF_AN_EDGE * graph.n_edges + _tuning.LEAST_STEPS

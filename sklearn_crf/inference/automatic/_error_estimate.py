@@ -1,4 +1,4 @@
-"""An estimate of the error of marginals by messages: exact marginals around some nodes, messages beyond."""
+"""Error estimate for belief propagation, by exact marginals in neighbourhoods of some nodes."""
 
 from itertools import count
 
@@ -14,16 +14,16 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, factor_graph_of, mode
 
 
 def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, inference: LoopyBP) -> float | None:
-    r"""Return an estimate of the mean error of the marginals of nodes, or None where that would take long.
+    r"""Return an estimate of the mean error of the node marginals, or None if it would take too long.
 
-    At a fixed point of belief propagation the model is the product of its beliefs,
+    At a fixed point of belief propagation, the model equals a product of beliefs,
 
     .. math:: p(y) \propto \prod_s b_s(y_s) \prod_f \frac{b_f(y_f)}{\prod_{s \in f} b_s(y_s)},
 
-    and beliefs are marginals if cycles do not matter. Inside a set A of nodes the same product has only the cycles in
-    A, and can be summed exactly. Its marginal of the node in the middle of A is compared with what was found, by half
-    the sum of absolute differences. Of a large model, messages are sent once more on parts of it around those nodes,
-    and stand for what was found.
+    and beliefs equal marginals if cycles have no influence. Restricted to a set A of nodes, the product only contains
+    the cycles in A, and can be summed exactly. The resulting marginal of the central node of A is compared with the
+    result, by half the sum of absolute differences. For a large model, messages are recomputed on parts around these
+    nodes, and their beliefs are compared instead of the result.
     """
     probes = np.random.default_rng(0).permutation(model.n_nodes)[: _tuning.N_PROBED_NODES]
     near = _near(model, probes) if model.n_nodes else None
@@ -40,14 +40,14 @@ def estimated_error(model: PairwiseModel | FactorGraph, found: Marginals, infere
             own = marginals[node][: len(exact)]
             errors.append(0.5 * np.abs(own - exact[: len(own)]).sum())
     except Infeasible:
-        # Messages that have not settled contradict each other.
+        # Messages that have not converged may be inconsistent.
         return 1.0
     return float(np.mean(errors))
 
 
 def _near(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray | None:
-    """Return the nodes near some that are as many as messages for an estimate may take, (N,) of bool, or None."""
-    # nodes: numbers; None stands for nodes of so many neighbours that two steps from them are too far
+    """Return a mask (N,) bool of nodes near the given nodes, within the limits of an estimate, or None."""
+    # nodes: indices; returns None if even two steps from the given nodes exceed the limits
     if isinstance(model, FactorGraph):
         scope, owner = model.scope, np.repeat(np.arange(model.n_factors), model.arity)
         n_factors, sizes, of_node = model.n_factors, np.diff(model.table_ptr)[model.table_id], 0
@@ -65,13 +65,13 @@ def _near(model: PairwiseModel | FactorGraph, nodes: np.ndarray) -> np.ndarray |
         near[scope[(np.bincount(owner, near[scope], n_factors) > 0)[owner]]] = True
         if np.array_equal(before, near):
             return before
-        # A node and its neighbours alone have hardly a cycle.
+        # At least two steps are needed, since a node and its neighbours contain hardly any cycle.
         found = before if n_steps > 1 else None
     return found
 
 
 class _Beliefs:
-    """Beliefs of the nodes and factors of a model whose factors share no table."""
+    """Beliefs of the nodes and factors of a factor graph, with a separate table for each factor."""
 
     def __init__(self, graph, inference):
         ends = zip(graph.scope_ptr[:-1].tolist(), graph.scope_ptr[1:].tolist(), strict=True)
@@ -90,7 +90,7 @@ class _Beliefs:
                 self.factors_of[s].append(f)
 
     def around(self, node):
-        """Return the product of beliefs in a set of nodes around one, which comes first."""
+        """Return the product of beliefs in a neighbourhood of a node, as a model whose first node is this node."""
         fewest = max(1, int(np.log(_tuning.MOST_PROBED_CELLS) / np.log(max(2, self.n_states.max()))))
         for size in (*_tuning.NEIGHBORHOOD_SIZES, fewest):
             model = self._inside(self._ball(node, size))
@@ -122,7 +122,7 @@ class _Beliefs:
         return FactorGraph.from_factors(self.n_states[ball], factors)
 
     def _ratio(self, f, scope, outside):
-        """Logarithm of the belief of a factor over those of its nodes, -inf where it is zero."""
+        """Return the logarithm of a factor's belief divided by the beliefs of its nodes, -inf where it is zero."""
         log_ratio = np.log(self.joint[f].sum(axis=outside))
         for axis, s in enumerate(scope):
             shape = [1] * len(scope)

@@ -1,4 +1,4 @@
-"""The labeling of highest score: exact wherever the budget affords it, else by a portfolio of algorithms."""
+"""Automatic choice of an algorithm for the best labeling: exact if affordable, else a portfolio of algorithms."""
 
 import numpy as np
 from sklearn.base import clone
@@ -19,45 +19,45 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, score
 
 @options(kw_only=False)
 class AutoMap(Automatic):
-    """The labeling of highest score: exact wherever that is affordable, else the best that several algorithms find.
+    """Labeling of highest score: exact if affordable, else the best labeling that several algorithms find.
 
-    Forests go to max-product on trees, graphs of up to 4,096 labelings to enumeration, models of two states to min-cut
-    where every pair is submodular, and connected components of other graphs to :class:`JunctionTree` as far as
-    :func:`exact_inference` says that elimination is affordable.
+    Exact algorithms are max-product for forests, enumeration for models with up to 4,096 labelings, minimum cuts for
+    two-state models with submodular pairs, and :class:`JunctionTree` for connected components in which elimination is
+    affordable (:func:`exact_inference`).
 
-    What is left goes to a portfolio: roof duality with two states (:class:`GraphCut`), :class:`AlphaExpansion` with
-    more, and :class:`TRWS`, whose bound may certify the best labeling. Depth-first branch and bound with soft arc
-    consistency follows for a while. With two states, at most 12,000 nodes and edges and three edges a node,
-    :class:`CycleRelaxation` mostly proves a labeling, too. If nothing does, :class:`ICM` with five restarts and
-    :class:`LoopyBP` with and without damping follow. Labelings are changed one node at a time as long as that gains,
-    and fused (:func:`fuse_labelings`). Factors of more than two nodes go to :class:`MPLP`, branch and bound,
-    :class:`LoopyBP` and :class:`AD3`. Branch and bound then goes on up to 500 nodes. Where the bound stays above the
-    best score, as in models of mixed couplings, :class:`LargeNeighborhoodSearch` goes on from the best labels, and
-    reads up to as many table entries as 50,000 sweeps over the nodes do, in two runs. Pairwise models of many states on
-    few nodes are first eliminated over the states of each node that belief propagation finds likeliest, where at least
-    five are affordable.
+    All other components are solved by a portfolio. It starts with roof duality for two states (:class:`GraphCut`),
+    :class:`AlphaExpansion` for more states, and :class:`TRWS`, whose bound may prove a labeling to be optimal. A short
+    depth-first branch and bound with soft arc consistency follows. For two states, at most 12,000 nodes and edges, and
+    three edges per node, :class:`CycleRelaxation` usually finds a proof as well. Without a proof, :class:`ICM` with
+    five restarts and :class:`LoopyBP` with and without damping follow. Labelings are improved by hill climbing and
+    fused (:func:`fuse_labelings`). Models with factors of more than two nodes use :class:`MPLP`, branch and bound,
+    :class:`LoopyBP` and :class:`AD3`. For up to 500 nodes, branch and bound is then continued. If a gap remains, as in
+    models with mixed couplings, :class:`LargeNeighborhoodSearch` improves the best labels in two runs, with the work of
+    up to 50,000 sweeps over the nodes. Before that, pairwise models with many states and few nodes are solved by
+    elimination over the most probable states of each node (by belief propagation), if at least five are affordable.
 
-    Each algorithm has a budget of table entries that it may read, so that results do not depend on the machine, and
-    models so large that it is used up within a few iterations get the first of them alone. ``method`` of the result
-    names what was used.
+    Each algorithm has a budget of table entries to read, so that results do not depend on the machine. For models so
+    large that the budget only allows a few iterations, only the first algorithms are used. ``method`` of the result
+    names the algorithms used.
 
-    Where ``init`` is given, the former labeling takes the place of the algorithms without a bound, and of the search.
+    With ``init``, the former labeling replaces the algorithms without a bound and the search.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Cycles of alpha-expansion, and most iterations of every other algorithm (of :class:`MPLP` five times as many).
+        Maximum number of cycles of alpha-expansion, and of iterations of every other algorithm (five times as many for
+        :class:`MPLP`).
     tol : float, default=1e-4
         Tolerance of :class:`TRWS` with ``bounded=True``.
     bounded : bool, default=False
-        Whether :class:`TRWS` alone takes pairwise models of more than two states where no exact algorithm is
-        affordable, minimum cuts alone those of two states of which they leave little unproven, and the search is left
-        out: many calls on models that change a little, as in learning, warm-start each other. With ``budget="step"``
-        :class:`TRWS` makes one iteration a call.
+        Whether to use fast algorithms with a bound and warm starts, for many calls on models that change little, as in
+        learning. If no exact algorithm is affordable, pairwise models with more than two states are then only solved by
+        :class:`TRWS`, two-state models only by minimum cuts if these leave a small gap, and the search is skipped. With
+        ``budget="step"``, :class:`TRWS` makes one iteration per call.
     budget : {"step", "fast", "default", "long"} or float, default="default"
-        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
-        is some two seconds and 1 GB, and "fast" where ``bounded``. A smaller one gives the portfolio less to read in
-        proportion. With a larger one it goes on from where the default ends: further searches, branch and bound, and
+        Maximum number of table cells for elimination in a connected component, see :func:`exact_inference`. "default"
+        is about two seconds and 1 GB, and means "fast" if ``bounded``. A smaller budget proportionally reduces the work
+        of the portfolio. A larger budget continues after the default with further searches, branch and bound, and
         :class:`ClusterTightening` of the bound.
 
     Examples
@@ -94,7 +94,7 @@ class AutoMap(Automatic):
         cut = exact_cut(model, n_threads) if isinstance(model, PairwiseModel) else None
         if cut is not None:
             return cut._replace(state=AutoState("GraphCut", cut.state), method="GraphCut")
-        # Learning has less work for elimination.
+        # Learning has a smaller budget for elimination.
         budget = Budget.of("fast" if self.bounded and self.budget == "default" else self.budget)
         parts, places = self._split(
             model,
@@ -106,7 +106,7 @@ class AutoMap(Automatic):
         return parts[0] if len(parts) == 1 else self._joined(model, parts, places)
 
     def _exact(self, model):
-        """The exact algorithm, if one other than cuts and elimination is known to be."""
+        """Return an exact algorithm other than cuts and elimination, or None."""
         if isinstance(model, FactorGraph):
             if is_forest_of_factors(model):
                 return LoopyBP()
@@ -120,7 +120,7 @@ class AutoMap(Automatic):
 
     def _approximately(self, model, init, n_threads):
         if self.bounded and isinstance(model, PairwiseModel) and model.n_columns > 2:
-            # Labels on the way to better ones are not worth a climb.
+            # Intermediate labels of single steps are not worth hill climbing.
             is_step = self.budget == "step"
             messages = TRWS(max_iter=1 if is_step else self.max_iter, tol=self.tol, climb=not is_step)
             return self._by(messages, model, init, n_threads)
@@ -130,7 +130,7 @@ class AutoMap(Automatic):
         return found._replace(state=AutoState("portfolio", found.state, n_not_submodular(model)))
 
     def _by(self, chosen, model, init, n_threads):
-        """The result of an algorithm, whose state means nothing to another."""
+        """Return the result of an algorithm, with a warm start if the former state is from this algorithm."""
         name = type(chosen).__name__
         former = AutoState.of(init, name) if name in ("JunctionTree", "TRWS") else None
         found = chosen._map(model, init=former, n_threads=n_threads)
@@ -138,7 +138,7 @@ class AutoMap(Automatic):
 
     @staticmethod
     def _joined(model, parts, places):
-        """The labeling of a model from those of its parts."""
+        """Join the labelings of parts of a model."""
         # places: nodes of each part
         labels = np.empty(model.n_nodes, dtype=np.int32)
         for found, nodes in zip(parts, places, strict=True):

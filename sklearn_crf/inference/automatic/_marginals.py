@@ -1,4 +1,4 @@
-"""Marginals by the best algorithm at hand: exact wherever the budget affords elimination, messages elsewhere."""
+"""Automatic choice of an algorithm for marginals: exact if affordable, else belief propagation."""
 
 from typing import Any
 
@@ -22,37 +22,38 @@ from sklearn_crf.models import FactorGraph, FactorStatistics, PairwiseModel
 
 @options(kw_only=False)
 class AutoMarginals(Automatic):
-    """Exact marginals wherever that is affordable, belief propagation elsewhere.
+    """Exact marginals if affordable, belief propagation otherwise.
 
-    Forests go to :class:`TreeInference`. Connected components with cycles go to :class:`JunctionTree` where the budget
-    affords elimination (:func:`exact_inference`), else to :class:`LoopyBP`. Where its messages do not settle, they
-    begin anew with damping of at least 0.5, and where that does not settle either, marginals are averages over 100
-    further sweeps, nearer to the true ones than those of any sweep or of a convex bound. Where edges are so strong that
-    messages may have several fixed points, on up to 2,000 nodes without larger factors than pairs, marginals are those
-    of all that are found, weighted by their log-partitions. ``method`` of the result names what was used.
+    Forests are solved by :class:`TreeInference`. A connected component with cycles is solved by :class:`JunctionTree`
+    if elimination is within the budget (:func:`exact_inference`), else by :class:`LoopyBP`. If messages do not
+    converge, they are restarted with damping of at least 0.5. If damped messages do not converge either, marginals are
+    averages over 100 further sweeps. These are closer to the true marginals than the marginals of any sweep or of a
+    convex bound. If edges are so strong that messages may have several fixed points, these are searched for in models
+    of up to 2,000 nodes whose factors are at most pairs. The marginals of all fixed points are then averaged, weighted
+    by their partition functions. ``method`` of the result names the algorithms used.
 
-    Where the result is not exact, its ``error`` estimates how far marginals are off, and more than 0.05 is a warning:
-    around 16 nodes, what the messages say of their neighbourhoods is summed exactly and compared; of large models,
-    messages on parts of it around those nodes. Budgets "step" and
-    "fast", for many calls, do without.
+    If the result is not exact, ``error`` estimates the error of the marginals, and an estimate above 0.05 causes a
+    warning. For the estimate, the beliefs in the neighbourhoods of 16 nodes are summed exactly and compared with
+    the marginals. In large models, the comparison uses messages on parts of the model around these nodes. Budgets
+    "step" and "fast", which are for many calls, skip the estimate.
 
-    Samples are exact where marginals are, and Gibbs samples otherwise; of factor graphs, exact by
+    Samples are exact if marginals are, and Gibbs samples otherwise. For factor graphs they are always exact, by
     :class:`JunctionTree`.
 
     Parameters
     ----------
     max_iter : int, default=100
-        Sweeps of belief propagation, each with and without damping.
+        Maximum number of sweeps of belief propagation, both with and without damping.
     tol : float, default=1e-4
-        Its tolerance: largest change of a normalised message.
+        Tolerance of belief propagation: largest change of a normalised message.
     damping : float, default=0.0
-        Its damping to begin with, in [0, 1).
+        Initial damping of belief propagation, in [0, 1).
     search : bool, default=True
-        Whether the search for several fixed points begins near labelings of high score too, besides those of one state
-        everywhere. Learning does without it: labelings change in leaps from one model to the next.
+        Whether the search for several fixed points also starts near labelings of high score, besides constant
+        labelings. Learning does not use it, since these labelings may change abruptly from one model to the next.
     budget : {"step", "fast", "default", "long"} or float, default="default"
-        Table cells up to which elimination is affordable in a connected component (:func:`exact_inference`): "default"
-        is some two seconds and 1 GB. Estimators predict and learn by "fast", since they have many examples.
+        Maximum number of table cells for elimination in a connected component, see :func:`exact_inference`. "default"
+        is about two seconds and 1 GB. Estimators use "fast", since they have many examples.
 
     Examples
     --------
@@ -105,7 +106,7 @@ class AutoMarginals(Automatic):
         return parts[0] if len(parts) == 1 else _joined(model, parts, places)
 
     def _by_messages(self, model, init, n_threads):
-        """Marginals of messages, with an estimate of their error where many others do not follow."""
+        """Return marginals by belief propagation, with an estimated error unless options are for many calls."""
         found = self._unestimated(model, AutoState.of(init, "LoopyBP"), n_threads)
         found = found._replace(state=AutoState("LoopyBP", found.state))
         if not self.search or self.budget in ("step", "fast"):
@@ -121,7 +122,7 @@ class AutoMarginals(Automatic):
         return found._replace(error=error)
 
     def _unestimated(self, model, init, n_threads):
-        """Marginals of messages, of all their fixed points where edges are strong."""
+        """Return marginals by belief propagation, without an estimated error."""
         if _phases.can_be_favoured(model):
             found = self._by_phases(_phases.with_node_factors(model), init, n_threads)
             cells, defaults = found.statistics
@@ -139,7 +140,7 @@ class AutoMarginals(Automatic):
             return _phases.mixture_of_phases(inference, model, found, phases, self.search, n_threads)
 
     def _settled(self, model, init, n_threads):
-        """The marginals of messages if these settle, else of damped ones, else averages; and what ran last."""
+        """Return marginals by plain, else damped, else averaged belief propagation, and the algorithm that ran last."""
         inference = LoopyBP(max_iter=self.max_iter, tol=self.tol, damping=self.damping)
         with convergence_left_to_caller():
             found = inference._marginals(model, init=init, n_threads=n_threads)
@@ -168,7 +169,7 @@ class AutoMarginals(Automatic):
 
 
 def _joined(model, parts, places):
-    """The result of a model whose connected components have different ones, the last of which converges last."""
+    """Join the results of connected components, of which only the last may be approximate."""
     # places: nodes of each part
     unary = np.zeros((sum(map(len, places)), model.n_columns), dtype=model.dtype)
     terms = np.zeros(len(unary))
@@ -176,7 +177,7 @@ def _joined(model, parts, places):
         unary[nodes, : found.unary.shape[1]], terms[nodes] = found.unary, found.log_z_terms
     names = [name for name in parts[0].statistics._fields if name != "unary"]
     sums = {name: sum(getattr(found.statistics, name) for found in parts) for name in names}
-    # Those of other parts are exact.
+    # All other parts are exact, with error 0.
     error = parts[-1].error and parts[-1].error * len(places[-1]) / len(unary)
     return parts[-1].with_values(
         unary,
@@ -189,7 +190,7 @@ def _joined(model, parts, places):
 
 
 def _averaged(inference, model, found, n_threads):
-    """Means of the marginals of several parts of a run that goes on from a result."""
+    """Continue message passing from a result in several runs; return the average of their marginals."""
     parts = []
     for _ in range(_tuning.N_AVERAGED_PARTS):
         found = inference._marginals(model, init=found.state, n_threads=n_threads)

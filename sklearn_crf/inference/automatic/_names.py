@@ -1,4 +1,4 @@
-"""The names of all algorithms, and what they stand for."""
+"""Names of all algorithms for parameter ``inference`` of estimators."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -35,14 +35,14 @@ from sklearn_crf.inference.relaxations._incmp import IncMP
 
 
 class NamedInference(NamedTuple):
-    """The inference that a name stands for."""
+    """Inference algorithm with a rule for labelling: most probable states of nodes, or the best labeling."""
 
     inference: Inference
     rule: Literal["mpm", "map"]
 
 
 _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
-    # Predictions are of many examples.
+    # A small budget, since predictions have many examples.
     "auto": (partial(AutoMarginals, budget="fast"), "mpm"),
     "mpm": (partial(AutoMarginals, budget="fast"), "mpm"),
     "map": (AutoMap, "map"),
@@ -58,7 +58,7 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "edge_entropy": (EdgeEntropyBP, "mpm"),
     "mean_field": (MeanField, "mpm"),
     "gibbs": (GibbsSampler, "mpm"),
-    # Training may pass through weights that no minimum cut represents.
+    # Options for non-submodular pairs, which may occur during training.
     "graph_cut": (partial(GraphCut, nonsubmodular="qpbo"), "map"),
     "alpha_expansion": (partial(AlphaExpansion, nonsubmodular="truncate"), "map"),
     "alpha_beta_swap": (partial(AlphaBetaSwap, nonsubmodular="truncate"), "map"),
@@ -71,16 +71,16 @@ _MAKERS: dict[str, tuple[Callable[[], Inference], Literal["mpm", "map"]]] = {
     "cluster_tightening": (ClusterTightening, "map"),
     "cycles": (CycleRelaxation, "map"),
     "icm": (ICM, "map"),
-    # Predictions repeat.
+    # Fixed seed, for reproducible predictions.
     "large_neighborhood_search": (partial(LargeNeighborhoodSearch, random_state=0), "map"),
 }
 
-#: Names that :func:`resolve_inference` knows, in the order of the table in the user guide.
+#: Names accepted by :func:`resolve_inference`, in the order of the table in the user guide.
 NAMES: tuple[str, ...] = tuple(_MAKERS)
 
 
 def resolve_inference(inference: str | Inference) -> NamedInference:
-    """The inference that a name or an object stands for, as the parameter ``inference`` of an estimator takes it.
+    """Return the inference and the labelling rule for parameter ``inference`` of an estimator, a name or an object.
 
     Parameters
     ----------
@@ -90,13 +90,14 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
     Returns
     -------
     NamedInference
-        A new object, for a name with its default options, and the rule by which it labels: most probable states of
-        nodes (``"mpm"``) where it gives marginals, unless its name says otherwise, else the best labeling (``"map"``).
+        A new object (with default options for a name), and its labelling rule. The rule for a name is fixed. For an
+        object it is ``"mpm"``, most probable states of nodes, if it computes marginals, else ``"map"``, the best
+        labeling.
 
     Raises
     ------
     ValueError
-        If the name is unknown. The message lists the known ones, those that look like it first.
+        If the name is unknown. The message lists the known names, similar names first.
 
     Examples
     --------
@@ -109,21 +110,22 @@ def resolve_inference(inference: str | Inference) -> NamedInference:
 
 
 def labeling_rule(inference: str | Inference) -> Literal["mpm", "map"]:
-    """Return the rule by which the inference of a name or an object labels; raise ValueError for unknown names."""
+    """Return the labelling rule of a name or an object; raise ValueError for unknown names."""
     if isinstance(inference, Inference):
         return "mpm" if "marginals" in inference.tasks else "map"
     if not isinstance(inference, str) or inference not in _MAKERS:
         near = get_close_matches(str(inference).lower().replace("-", "_"), NAMES, n=3, cutoff=0.5)
         ordered = [*near, *(known for known in NAMES if known not in near)]
         listed = ", ".join(map(repr, ordered))
-        # A ValueError, and what scikit-learn raises for parameters of estimators.
+        # scikit-learn's error for invalid parameters, a subclass of ValueError.
         raise InvalidParameterError(f"inference must be an Inference or one of {listed}; got {inference!r}.")
     return _MAKERS[inference][1]
 
 
 def able_inference(inference: str | Inference, task: str, use: str, automatic: Inference | None = None) -> Inference:
-    """Return a new object of the inference of a name or an object, which must support a task that ``use`` needs."""
-    # automatic: what "auto" stands for; None for the automatic choice of marginals
+    """Return a new inference object for a name or an object; raise ValueError if it does not support a task."""
+    # use: name of the estimator or method that needs the task, for errors
+    # automatic: inference for "auto"; None for the default choice
     if automatic is not None and isinstance(inference, str) and inference == "auto":
         return automatic
     found = resolve_inference(inference).inference

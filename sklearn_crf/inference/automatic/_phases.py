@@ -1,4 +1,4 @@
-"""Several fixed points of belief propagation: where edges are strong, each is a phase of its own."""
+"""Mixtures of several fixed points of belief propagation (phases), which occur if edges are strong."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,14 +18,14 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, un
 
 
 class PhaseState(NamedTuple):
-    """State of a mixture: that of the run that favours nothing, and those of the others that came to something else."""
+    """State of a mixture: states of the plain run, and of runs that favour labelings and found other fixed points."""
 
     plain: Any
     favoured: tuple
 
 
 def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
-    r"""Whether edges are so strong that messages may have several fixed points.
+    r"""Return whether edges are so strong that messages may have several fixed points.
 
     With the influence of an edge
 
@@ -35,7 +35,7 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
     .. math:: \max_s \max_{e \ni s} \sum_{f \ni s, f \ne e} \tanh(d_f / 4) < 1,
 
-    whatever the scores of nodes (J. Mooij and H. Kappen. Sufficient conditions for convergence of the sum-product
+    for any scores of nodes (J. Mooij and H. Kappen. Sufficient conditions for convergence of the sum-product
     algorithm. IEEE Trans. Information Theory 53, 2007).
     """
     if isinstance(model, FactorGraph):
@@ -53,14 +53,14 @@ def may_have_phases(model: PairwiseModel | FactorGraph) -> bool:
 
 
 def can_be_favoured(model: PairwiseModel | FactorGraph) -> bool:
-    """Whether a model is a factor graph whose phases are looked for, by its structure."""
+    """Return whether a model is a factor graph whose structure permits a search for several fixed points."""
     if not isinstance(model, FactorGraph):
         return False
     return bool(model.n_nodes <= _tuning.MOST_NODES_WITH_PHASES and model.arity.max(initial=0) <= 2)
 
 
 def with_node_factors(model: FactorGraph) -> FactorGraph:
-    """A factor graph with one more factor of each node, all of whose scores are zero, after the others."""
+    """Return a factor graph with an additional factor of zero scores for each node, after all other factors."""
     zero = [((node,), np.zeros(size, dtype=model.dtype)) for node, size in enumerate(model.n_states.tolist())]
     return union_of_factors(model, FactorGraph.from_factors(model.n_states, zero))
 
@@ -73,18 +73,18 @@ def mixture_of_phases(
     search: bool,
     n_threads: int,
 ) -> Marginals:
-    r"""Marginals of all fixed points that are found, weighted by their Bethe log-partitions.
+    r"""Return marginals averaged over all fixed points found, weighted by their Bethe partition functions.
 
     .. math::
         p(y_s) = \sum_m w_m \, p_m(y_s), \qquad w_m \propto Z_m, \qquad \log Z = \log \sum_m Z_m
 
-    Besides the messages that begin at nothing, others begin where one labeling is favoured: one state at all nodes, or
-    labels of high score. Each phase has a fixed point of its own, and a single one of them, whichever messages happen
-    to come to, can be far from the truth.
+    Besides uniform initial messages, message passing also starts from messages that favour a labeling: a constant
+    labeling, or labels of high score. Each phase has its own fixed point. The marginals of a single fixed point, found
+    by chance, can be far from the true marginals.
     """
-    # model: of may_have_phases, a factor graph by with_node_factors
-    # init: of a former mixture
-    # search: whether to favour labels of high score
+    # model: pairwise model, or factor graph returned by with_node_factors
+    # init: state of a former mixture
+    # search: whether to also favour labels of high score
     distinct, n_iter = [plain], plain.n_iter
     starts = _starts(inference, model, search, n_threads) if init is None else iter(init.favoured)
     for number, start in enumerate(starts, 1):
@@ -100,7 +100,7 @@ def mixture_of_phases(
 
 
 def _influences(model):
-    """How much the table of each edge depends on both states at once, (E,); inf where pairs are forbidden."""
+    """Return the influence of each edge, see :func:`may_have_phases`, (E,); inf if pairs are forbidden."""
     is_tied = model.edge_weight is None or model.tables.shape[1] == 1
     tables = model.tables[:, 0] if is_tied else model.edge_tables()
     allowed = np.isfinite(tables).all(axis=(1, 2))
@@ -113,12 +113,12 @@ def _influences(model):
     if not is_tied:
         return largest
     largest = largest[model.edge_type]
-    # Tables with forbidden pairs have no weights but zero and those that make no difference.
+    # A weight of zero removes the influence of forbidden pairs (0 * inf is NaN).
     return largest if model.edge_weight is None else np.nan_to_num(np.abs(model.edge_weight[:, 0]) * largest, nan=0.0)
 
 
 def _starts(inference, model, search, n_threads) -> Iterator[Any]:
-    """Messages to begin with, each where one labeling had higher scores for some sweeps."""
+    """Yield initial messages, each computed by some sweeps in which a labeling has higher scores."""
     pairwise = pairwise_model_of(model) if isinstance(model, FactorGraph) else model
     influences = _influences(pairwise)
     favour = _tuning.FAVOUR * influences[np.isfinite(influences)].max(initial=1.0)
@@ -128,7 +128,7 @@ def _starts(inference, model, search, n_threads) -> Iterator[Any]:
 
 
 def _favoured(model, labels, favour):
-    """The model with higher scores of one labeling."""
+    """Return the model with the scores of one labeling increased."""
     if isinstance(model, PairwiseModel):
         unary = model.unary.copy()
         unary[np.arange(len(labels)), labels] += favour
@@ -139,7 +139,7 @@ def _favoured(model, labels, favour):
 
 
 def _labelings(model, search):
-    """Labelings that different phases may be near to, in an order by which the first few tell whether there are any."""
+    """Yield labelings that may lead to different fixed points, the most informative labelings first."""
     n_nodes = model.graph.n_nodes
     constant = [np.full(n_nodes, state) for state in _likeliest_states(model)]
     if not search:
@@ -173,7 +173,7 @@ def _mixed(runs):
 
 
 def mean_values(runs: list[Marginals], weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Return weighted means of the marginals of nodes, the statistics and the terms of log_z of several results."""
+    """Return weighted means of node marginals, statistics and ``log_z_terms`` of several results."""
     values = [{"unary": run.unary, "log_z_terms": run.log_z_terms, **run.statistics._asdict()} for run in runs]
     means = {
         name: sum(w * value[name].astype(np.float64) for w, value in zip(weights, values, strict=True))

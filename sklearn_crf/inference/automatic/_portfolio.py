@@ -1,4 +1,4 @@
-"""The best labeling that several algorithms find together, where none that is exact is affordable."""
+"""Portfolio of algorithms for the best labeling of models for which no exact algorithm is affordable."""
 
 from dataclasses import replace
 from math import ceil
@@ -29,22 +29,22 @@ from sklearn_crf.inference.relaxations._cluster_tightening import ClusterTighten
 from sklearn_crf.inference.relaxations._cycle_relaxation import CycleRelaxation, affords_cycles, rounds_of_cycles
 from sklearn_crf.models import FactorGraph, PairwiseModel, pairwise_model_of, score
 
-# Table entries that each algorithm may read, and what reading one takes it of time, relative to TRWS. In training each
-# call goes on from the one before, and the bound of messages takes a part.
+# Number of table entries that each algorithm may read, and time per entry relative to TRWS. In training, TRWS has a
+# smaller budget, since calls use warm starts.
 _WORK = {"TRWS": 1e9, "LoopyBP": 6e7, "AD3": 1.2e8, "MPLP": 1.2e8, "ICM": 6e7, "AlphaExpansion": 6e8}
 _WORK_OF_TRAINING = _WORK | {"TRWS": 6e7}
 _COST_OF_ENTRY = {"TRWS": 1, "LoopyBP": 4, "AD3": 15, "MPLP": 30, "ICM": 1, "AlphaExpansion": 10}
 
 
 class PortfolioState(NamedTuple):
-    """For a warm start."""
+    """State of a portfolio for a warm start."""
 
     labels: np.ndarray
-    bounding: object  # state of the algorithm that bounds
+    bounding: object  # state of the algorithm that computes the bound
 
 
 class Candidates:
-    """Labelings of one model, each changed node by node as long as that gains, and the least of their bounds."""
+    """Labelings of a model found by several algorithms, improved by hill climbing, and the smallest of the bounds."""
 
     def __init__(self, model, max_iter, n_threads):
         self.model, self.max_iter, self.n_threads = model, max_iter, n_threads
@@ -53,43 +53,43 @@ class Candidates:
 
     @cached_property
     def entries(self):
-        """Entries of tables that a sweep of messages reads, from both sides."""
+        """Table entries that a message sweep reads, in both directions."""
         model = self.model
         if isinstance(model, FactorGraph):
             return 2.0 * float(np.diff(model.table_ptr)[model.table_id] @ model.arity)
         return 2.0 * model.graph.n_edges * model.n_columns * (1 if model.is_potts else model.n_columns)
 
     def iterations(self, name, work=_WORK, most=None):
-        """Iterations within the budget of an algorithm; none if they are too few to add anything."""
+        """Return the number of iterations within the budget of an algorithm, or 0 if they are too few to be useful."""
         most = self.max_iter if most is None else most
         n_iter = int(min(most, work[name] / (_COST_OF_ENTRY[name] * max(self.entries, 1.0))))
         return n_iter if n_iter >= min(_tuning.FEWEST_ITERATIONS, most) else 0
 
     def affords(self, name, n_iter):
-        """Whether some passes over the edges are within the budget of an algorithm."""
+        """Return whether ``n_iter`` passes over the edges are within the budget of an algorithm."""
         return n_iter * (self.entries / self.model.n_columns) * _COST_OF_ENTRY[name] <= _WORK[name]
 
     def run(self, algorithm, init=None):
-        """Add the labeling of an algorithm; its state."""
+        """Run an algorithm and add its labeling; return its state."""
         name = type(algorithm).__name__
         try:
             with convergence_left_to_caller():
                 check_model(algorithm, self.model)
                 found = labeling_as_found(algorithm, self.model, init=init, n_threads=self.n_threads)
         except Infeasible:
-            # Whether there are labels is for the search for allowed ones to say.
+            # The search for allowed labels decides later whether the model is infeasible.
             self.states[name] = None
             return None
         self.states[name] = found.state
         self.names += [] if name in self.names else [name]
         self.n_iter += found.n_iter
-        # A bound of -inf is a claim as well.
+        # A bound of -inf would also claim infeasibility, so it is ignored.
         self.bound = self.bound if np.isneginf(found.bound) else min(self.bound, found.bound)
         self.add(found.labels)
         return found.state
 
     def run_in_parts(self, algorithm):
-        """Add the labelings that an algorithm has on its way: those of messages that do not settle differ."""
+        """Run an algorithm in several parts and add the labeling of each, as labelings of unconverged messages vary."""
         n_iter, former = max(1, algorithm.max_iter // _tuning.N_LOOKS), None
         algorithm.set_params(max_iter=n_iter)
         for _ in range(_tuning.N_LOOKS):
@@ -99,7 +99,7 @@ class Candidates:
                 break
 
     def branch(self, max_work: float) -> None:
-        """Search all labelings by branch and bound, as far as the budget goes."""
+        """Search all labelings by branch and bound, within a budget."""
         value, labels = self.best
         found, bound, is_complete = searched(self.model, labels if np.isfinite(value) else None, max_work)
         if is_complete and found is None:
@@ -111,7 +111,7 @@ class Candidates:
         self.bound = min(self.bound, bound)
 
     def tighten(self, max_work: float) -> None:
-        """Lower the bound by clusters, as far as the budget goes."""
+        """Lower the bound by cluster tightening, within a budget."""
         if ClusterTightening().fits(self.model):
             found = tightened(self.model, self.labeling(None), max_work, 8 * max_work)
             self.bound = min(self.bound, found.bound)
@@ -119,7 +119,7 @@ class Candidates:
             self.names.append("ClusterTightening")
 
     def add(self, labels):
-        """Add a labeling."""
+        """Add a labeling after hill climbing."""
         value = score(self.model, labels)
         if np.isfinite(value):
             labels = self.climber.climb(labels.copy())
@@ -128,22 +128,22 @@ class Candidates:
 
     @property
     def best(self):
-        """Score and labels of the best so far, the first of equals."""
+        """Score and labels of the best labeling so far, the first among equals."""
         return max(self.found, key=lambda pair: pair[0], default=(-np.inf, None))
 
     @property
     def certain(self):
-        """Whether the best labeling meets the bound."""
+        """Whether the bound proves the best labeling to be optimal."""
         return self.proof.closes(self.best[0], self.bound)
 
     def require_allowed(self, init):
-        """Add labels that nothing forbids, if there are none yet and a search finds some."""
+        """Add allowed labels if there are none yet and a search finds some."""
         value, labels = self.best
         if np.isneginf(value) and (init is None or np.isneginf(score(self.model, init.labels))):
             self.add(nearest_allowed(self.model, labels))
 
     def fuse(self) -> None:
-        """Put the best labeling together from all of them that nothing forbids."""
+        """Fuse all allowed labelings into a labeling that is at least as good as the best, and add it."""
         found = [pair for pair in self.found if np.isfinite(pair[0])]
         if not found:
             return
@@ -158,7 +158,7 @@ class Candidates:
         self.add(best)
 
     def labeling(self, state):
-        """The best as a result."""
+        """Return the best labeling as a result."""
         value, labels = self.best
         return Labeling(
             labels,
@@ -178,11 +178,11 @@ def best_of_portfolio(
     search: bool = True,
     effort: float = 1.0,
 ) -> Labeling:
-    """The best labeling of several algorithms, which share a budget of table entries read, climbed and fused."""
-    # max_iter: most iterations of each algorithm; init: of a former labeling
-    # search: whether to go on where the bound stays above the best score; effort: multiple of its budget
+    """Return the best labeling of several algorithms with limited budgets, after hill climbing and fusion."""
+    # max_iter: maximum number of iterations of each algorithm; init: state of a former labeling
+    # search: whether to continue with searches if a gap remains; effort: factor of the budget of searches
     if isinstance(model, FactorGraph) and model.arity.max(initial=0) <= 2:
-        # Fusion and the faster kernels are those of pairwise models.
+        # Convert to a pairwise model, which has faster kernels and fusion.
         model = pairwise_model_of(model)
     candidates, is_pairwise = Candidates(model, max_iter, n_threads), isinstance(model, PairwiseModel)
     if not search and is_pairwise and model.n_columns == 2:
@@ -214,14 +214,14 @@ def best_of_portfolio(
 
 
 def _affords_cycles(model) -> bool:
-    """Whether linear programs over cycles are few and small."""
+    """Return whether linear programs over cycles are few and small enough."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     is_small = model.n_columns == 2 and n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES and n_edges <= 3 * n_nodes
     return is_small or affords_cycles(model, _tuning.MOST_OF_CYCLES)
 
 
 def _rounds(model) -> int:
-    """Linear programs that are worth their time."""
+    """Return the number of linear programs over cycles that are worth their time."""
     n_nodes, n_edges = model.graph.n_nodes, model.graph.n_edges
     if n_nodes + n_edges <= _tuning.MOST_OF_LONG_CYCLES:
         return max(_tuning.ROUNDS_OF_LONG, rounds_of_cycles(model))
@@ -230,7 +230,7 @@ def _rounds(model) -> int:
 
 
 def _cut(candidates, init):
-    """Fused labelings of minimum cuts, where not all pairs are submodular."""
+    """Add fused labelings of minimum cuts for a model with non-submodular pairs."""
     candidates.run(GraphCut(nonsubmodular="qpbo"))
     if candidates.certain:
         return
@@ -242,7 +242,7 @@ def _cut(candidates, init):
 
 
 def _looseness(candidates, arrays, unary):
-    """By how much the bound is above the best score, as a share of what changing every label would cost."""
+    """Return the gap between bound and best score, relative to the summed costs of changing each label."""
     best, labels = candidates.best
     if not np.isfinite(candidates.bound - best):
         return np.inf
@@ -252,7 +252,7 @@ def _looseness(candidates, arrays, unary):
 
 
 def _bounding(candidates, init, former, work):
-    """Moves by minimum cuts where they are bounded, and messages of a pairwise model with an upper bound."""
+    """Run minimum cuts or moves by minimum cuts, and messages with an upper bound, on a pairwise model."""
     model, labels = candidates.model, None if init is None else init.labels
     if model.n_columns == 2:
         candidates.run(GraphCut(nonsubmodular="qpbo"))
@@ -265,7 +265,7 @@ def _bounding(candidates, init, former, work):
 
 
 def _explore(candidates):
-    """Algorithms without a bound, or with a dearer one."""
+    """Run algorithms without a bound, or with a more expensive bound."""
     is_pairwise = isinstance(candidates.model, PairwiseModel)
     if is_pairwise and candidates.affords("ICM", 6 * _tuning.FEWEST_ITERATIONS):
         candidates.run(ICM(n_restarts=5, random_state=0))
@@ -278,7 +278,7 @@ def _explore(candidates):
 
 
 def _search(candidates, effort):
-    """Branch and bound before and after searches in large neighbourhoods; clusters and more of both beyond."""
+    """Run branch and bound and large neighbourhood searches; with more effort, repeat them and tighten the bound."""
     is_small, first, more = candidates.model.n_nodes <= _tuning.FEW_NODES, min(effort, 1.0), max(effort - 1.0, 0.0)
     if is_small and not candidates.certain:
         candidates.branch(first * _tuning.BRANCHES)
@@ -287,7 +287,7 @@ def _search(candidates, effort):
         _search_neighborhoods(candidates, first, 0)
     if is_small and not candidates.certain and candidates.best[0] > before:
         candidates.branch(first * _tuning.BRANCHES)
-    # A larger budget goes on from where a smaller one ends, so that it never ends below.
+    # A larger budget continues where a smaller one ends, so that its result is never worse.
     for number in range(1, ceil(effort)):
         if not candidates.certain:
             _search_neighborhoods(candidates, min(effort - number, 1.0), number)
@@ -298,8 +298,8 @@ def _search(candidates, effort):
 
 
 def _search_neighborhoods(candidates, effort, number):
-    """Two searches in large neighbourhoods, fused, from the best labels, the longer the farther the bound is above."""
-    # number: of the search, the first of which looks at the likeliest states
+    """Run two large neighbourhood searches from the best labels, longer for larger gaps, and fuse the results."""
+    # number: index of the call; the first call also tries elimination over the most probable states
     arrays, unary = search_problem(candidates.model)
     share = effort * min(_looseness(candidates, arrays, unary) / _tuning.LOOSE, 1.0)
     most_sweeps = share * _tuning.SEARCH_WORK / arrays.work_of_sweep
@@ -316,7 +316,7 @@ def _search_neighborhoods(candidates, effort, number):
 
 
 def _narrow(candidates):
-    """Add the best labelings over the likeliest states of each node; whether there are enough states."""
+    """Add the best labelings over the most probable states of each node; return False if too few are affordable."""
     model = candidates.model
     if isinstance(model, FactorGraph) or model.n_columns < _tuning.FEWEST_STATES:
         return False
@@ -330,7 +330,7 @@ def _narrow(candidates):
             with convergence_left_to_caller():
                 likely = marginals_as_found(messages, cooled, n_threads=candidates.n_threads).unary
         except Infeasible:
-            # Products of factors may vanish, but the best labels so far are allowed.
+            # Messages may underflow at low temperatures although allowed labels exist.
             break
         likely[nodes, candidates.best[1]] = np.inf
         kept = np.argsort(-likely, axis=1, kind="stable")[:, :n_kept]
