@@ -57,6 +57,7 @@ class TrainableField(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         - "piecewise": each node and each edge by itself; "shared_pieces": each edge by itself with a share of the
           scores of its nodes; "pseudolikelihood" or "pl": each node given its true neighbours: without inference.
         - "loopy", "mean_field": the Bethe free energy of belief propagation; the lower bound of mean field.
+        - "truncated": the loss of the marginals after ten sweeps, which also predict (Domke 2013).
 
         Margins, whose scores are no log-probabilities:
 

@@ -53,6 +53,7 @@ from sklearn_crf.learning._training import (
     restore_units,
     with_node_weights,
 )
+from sklearn_crf.learning._truncated import TruncatedInference
 
 __all__ = [
     "LBFGS",
@@ -68,4 +69,5 @@ __all__ = [
     "SaddlePointTraining",
     "SmoothedMargin",
     "Subgradient",
+    "TruncatedInference",
 ]

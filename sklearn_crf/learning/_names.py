@@ -11,6 +11,7 @@ from sklearn_crf.learning import _likelihood, _margins, _relaxations
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining
 from sklearn_crf.learning._learning import Learning
 from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMarginalTraining, SaddlePointTraining
+from sklearn_crf.learning._truncated import TruncatedInference
 from sklearn_crf.objectives import Objective, StructuredHinge
 
 #: Ways to learn by name, in the order of the user guide.
@@ -33,6 +34,7 @@ LEARNINGS: dict[str, type[Learning]] = {
         _likelihood.PseudolikelihoodTraining,
         _likelihood.LoopyTraining,
         _likelihood.MeanFieldTraining,
+        TruncatedInference,
         _margins.MaxMargin,
         _margins.RelaxedMargin,
         _margins.SmoothedMargin,

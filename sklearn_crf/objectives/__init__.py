@@ -25,6 +25,7 @@ from sklearn_crf.objectives.likelihood._likelihood import (
 )
 from sklearn_crf.objectives.likelihood._piecewise import Piecewise, SharedPieces, at_best_shares
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood, with_known_surroundings
+from sklearn_crf.objectives.likelihood._truncated import TruncatedLoss
 from sklearn_crf.objectives.margin._costs import (
     SoftmaxMargin,
     at_temperature,

@@ -20,6 +20,7 @@ from sklearn_crf.inference import (
     fuse_labelings,
     gibbs_sweeps,
 )
+from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
 
 GRAPH = Graph(4, [[0, 1], [1, 2], [2, 3]])
 MODEL = models.PairwiseModel(GRAPH, np.arange(8.0).reshape(4, 2) / 7, np.eye(2)[np.newaxis])
@@ -111,6 +112,7 @@ OBJECTIVES = [
     objectives.Pseudolikelihood(),
     objectives.Piecewise(),
     objectives.SharedPieces(),
+    objectives.TruncatedLoss(FixedSweeps()),
     objectives.BlockLikelihood(GRAPH, [[0, 1], [2, 3]]),
     objectives.StructuredHinge(TreeInference(), COST),
     objectives.SlackRescaledHinge(TreeInference(), COST),
@@ -162,6 +164,7 @@ MAY_MISS = {
             "Piecewise",
             "SharedPieces",
             "Pseudolikelihood",
+            "TruncatedLoss",
             "StructuredHinge",
             "SlackRescaledHinge",
             "RelaxedHinge",

@@ -13,6 +13,7 @@ from sklearn_crf.inference._base import Inference
 from sklearn_crf.inference._field import (
     MAX_SCORE,
     SUM_PROBABILITY,
+    Field,
     Messages,
     OddsField,
     beliefs_of,
@@ -232,6 +233,11 @@ def sent_messages(algorithm, model, init=None, n_threads=1):
     with range_runner(n_threads) as run:
         messages, _, converged = algorithm._iterate(model.graph, field, init, run)
     return _state(field, messages), converged
+
+
+def field_for_sums(algorithm: MessagePassing, model: PairwiseModel) -> Field:
+    """Return the arrays of a model by which an algorithm sums over its labelings."""
+    return algorithm._make_field(model, maximum=False)[0]
 
 
 def _decode(graph, field, messages):

@@ -1,0 +1,179 @@
+"""Marginals after a fixed number of sweeps, and the gradient of their loss through the sweeps."""
+
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from sklearn_crf._options import options
+from sklearn_crf.graphs import Graph
+from sklearn_crf.inference._base import Inference, at_least
+from sklearn_crf.inference._field import initial_messages
+from sklearn_crf.inference._local_search import local_arguments, table_buffers
+from sklearn_crf.inference._results import Marginals
+from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, field_for_sums
+from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages
+
+#: Losses of marginals, by the numbers that the kernel knows.
+SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
+_MARGINALS_ALONE = 0
+
+
+class SweepArguments(NamedTuple):
+    """What the kernels of sweeps take besides a model, and what they fill."""
+
+    loss: int
+    n_sweeps: int
+    nodes: np.ndarray  # (N,) int32, component after component, each in the order of its sweeps
+    rank: np.ndarray  # (N,) int32, place of each node among these
+    ranges: np.ndarray  # (n_components, 2) int64
+    blocks: np.ndarray  # (n_blocks + 1,) int64
+    labels: np.ndarray  # (N,) int32, or empty
+    weight: np.ndarray  # (N,) float64, or empty
+    beliefs: np.ndarray  # OUT (N, K) float64
+    terms: np.ndarray  # OUT (N,) float64, or empty without labels
+    unary: np.ndarray  # OUT (N, K) float64, or empty without labels
+    tables: np.ndarray  # OUT (n_blocks, T, R, K, K) float64
+
+
+@options
+class FixedSweeps(Inference):
+    r"""Marginals after a fixed number of sweeps, whether these have converged or not.
+
+    Parameters
+    ----------
+    method : {"trw", "loopy", "mean_field"}, default="trw"
+        Tree-reweighted or plain belief propagation, from uniform messages, each sweep forwards and backwards through
+        the nodes; or mean field, from the nodes without edges, each sweep forwards through the nodes.
+    n_sweeps : int, default=10
+        Number of sweeps.
+    edge_probabilities : {"auto", "uniform", "chains", "covering"} or array-like (E,), default="auto"
+        Of tree-reweighted messages, as in :class:`TRWMessagePassing`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn_crf.graphs import Graph
+    >>> from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
+    >>> from sklearn_crf.models import PairwiseModel
+    >>> triangle = Graph(3, [[0, 1], [1, 2], [0, 2]])
+    >>> model = PairwiseModel(
+    ...     triangle, np.array([[0.0, 1.0], [0.2, 0.0], [0.0, 1.0]]), [0.5 * np.eye(2)]
+    ... )
+    >>> FixedSweeps(method="loopy", n_sweeps=5).marginals(model).unary.round(2)
+    array([[0.22, 0.78],
+           [0.42, 0.58],
+           [0.22, 0.78]])
+    """
+
+    tasks = frozenset({"marginals"})
+    _choices: ClassVar[dict] = {"method": ("trw", "loopy", "mean_field")}
+    _ranges: ClassVar[dict] = {"n_sweeps": at_least(1)}
+    _starts_from: ClassVar[tuple] = ()
+    method: str = "trw"
+    n_sweeps: int = 10
+    edge_probabilities: Any = "auto"
+
+    def _marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Marginals:
+        how = self._swept(model, _MARGINALS_ALONE, None, None, n_threads)
+        return Marginals(
+            how.beliefs.astype(model.dtype),
+            how.tables.sum(axis=0),
+            log_z=None,
+            log_z_terms=None,
+            bound=None,
+            n_iter=self.n_sweeps,
+            converged=False,
+        )
+
+    def loss_through_sweeps(
+        self,
+        model: Any,
+        labels: np.ndarray,
+        loss: str,
+        *,
+        node_weight: np.ndarray | None = None,
+        n_threads: int = 1,
+    ) -> SweepArguments:
+        """Return the loss of the marginals against labels, with its derivative through the sweeps.
+
+        Parameters
+        ----------
+        model : PairwiseModel
+        labels : ndarray of shape (N,), int32
+            Negative where a node is unlabelled.
+        loss : {"clique", "univariate", "quadratic", "smooth_hamming"}
+        node_weight : ndarray of shape (N,), optional
+            Factors of the losses of nodes.
+        n_threads : int, default=1
+
+        Returns
+        -------
+        SweepArguments
+            Of which ``terms``, ``unary``, ``tables`` and ``beliefs`` are filled.
+        """
+        self._require("marginals", model, n_threads=n_threads)
+        return self._swept(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
+
+    def _check_model(self, model: Any) -> None:
+        super()._check_model(model)
+        if self.method == "mean_field" and model.tables.min(initial=0.0) == -np.inf:
+            raise ValueError("A fixed number of sweeps of mean field takes no forbidden pairs: use 'trw' or 'loopy'.")
+
+    def _swept(
+        self, model: Any, loss: int, labels: np.ndarray | None, node_weight: np.ndarray | None, n_threads: int
+    ) -> SweepArguments:
+        n_nodes, n_kept = model.n_nodes, 1 if labels is None else self.n_sweeps + 1
+        nodes, rank, ranges = model.graph.keep("components in sweeps", partial(_components, model.graph))
+        tables = table_buffers(model, n_nodes)
+        of_nodes = 0 if labels is None else n_nodes
+        how = SweepArguments(
+            loss,
+            self.n_sweeps,
+            nodes,
+            rank,
+            ranges,
+            _blocks(ranges, n_nodes, len(tables)),
+            labels=np.zeros(0, np.int32) if labels is None else labels,
+            weight=np.zeros(0) if node_weight is None else np.ascontiguousarray(node_weight, dtype=np.float64),
+            beliefs=np.empty((n_nodes, model.n_columns)),
+            terms=np.empty(of_nodes),
+            unary=np.empty((of_nodes, model.n_columns)),
+            tables=tables,
+        )
+        if not n_nodes:
+            return how
+        if self.method == "mean_field":
+            marginals = np.empty((n_kept, n_nodes, model.n_columns))
+            sweep_mean_field(*local_arguments(model), marginals, how, n_threads)
+            return how
+        field = self._field(model)
+        messages = np.empty((n_kept, *(start := initial_messages(field)).shape), start.dtype)
+        messages[0] = start
+        scores = np.ascontiguousarray(model.unary, dtype=start.dtype)
+        sweep_messages(field, scores, messages, how, model.graph.largest_degree, n_threads)
+        return how
+
+    def _field(self, model: Any) -> Any:
+        """Return the arrays of a model for messages of its kind."""
+        trees = TRWMessagePassing(self.edge_probabilities)
+        return field_for_sums(LoopyBP() if self.method == "loopy" else trees, model)
+
+
+def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return nodes component after component, the place of each, and the first and the last place of components.
+
+    Trees are passed through from their leaves to their roots, so that one sweep is exact.
+    """
+    order = graph.forest.order[::-1] if graph.is_forest else np.arange(graph.n_nodes)
+    nodes = order[np.argsort(graph.component[order], kind="stable")].astype(np.int32)
+    rank = np.empty_like(nodes)
+    rank[nodes] = np.arange(len(nodes), dtype=np.int32)
+    ends = np.cumsum(np.bincount(graph.component, minlength=0))
+    return nodes, rank, np.ascontiguousarray(np.stack([np.append(0, ends[:-1])[: len(ends)], ends], axis=1))
+
+
+def _blocks(ranges: np.ndarray, n_nodes: int, n_blocks: int) -> np.ndarray:
+    """Return the first component of each block, and their number: blocks hold about as many nodes each."""
+    wanted = np.arange(1, n_blocks) * n_nodes // n_blocks
+    return np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64)

@@ -1,0 +1,62 @@
+"""Losses of the marginals after a fixed number of sweeps, differentiated through the sweeps."""
+
+from typing import Any
+
+import numpy as np
+
+from sklearn_crf.inference.messages._fixed_sweeps import FixedSweeps
+from sklearn_crf.models import Statistics, check_labels
+from sklearn_crf.objectives._base import Loss, Objective
+
+
+class TruncatedLoss(Objective):
+    r"""Loss of the marginals that a fixed number of sweeps comes to.
+
+    .. math:: \ell(\theta) = L\bigl(b^{(n)}(\theta), y\bigr), \qquad
+        \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
+
+    The gradient is that of what the sweeps compute, converged or not. Unlabelled nodes have no loss.
+
+    Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
+
+    Parameters
+    ----------
+    inference : FixedSweeps
+    loss : {"clique", "univariate", "quadratic", "smooth_hamming"}, default="clique"
+    """
+
+    needs = frozenset({"marginals"})
+    missing = "left out"
+
+    def __init__(self, inference: FixedSweeps, loss: str = "clique"):
+        self.inference = inference
+        self.loss = loss
+
+    @property
+    def weighs_nodes(self) -> bool:  # type: ignore[override]  # a class attribute of most objectives
+        """Whether the loss is a sum over nodes."""
+        return self.loss != "clique"
+
+    def loss_statistics(
+        self,
+        model: Any,
+        labels: np.ndarray,
+        *,
+        state: object = None,
+        seed: int = 0,
+        n_threads: int = 1,
+        node_weight: np.ndarray | None = None,
+    ) -> Loss:
+        labels = check_labels(model, labels, may_miss=True)
+        found = self.inference.loss_through_sweeps(
+            model, labels, self.loss, node_weight=node_weight, n_threads=n_threads
+        )
+        impossible = np.flatnonzero(np.isposinf(found.terms))
+        if len(impossible):
+            s = impossible[0]
+            raise ValueError(f"labels[{s}] is {labels[s]}, which its scores or those of its edges forbid.")
+        return Loss(
+            statistics=Statistics(found.unary.astype(model.dtype), found.tables.sum(axis=0)),
+            terms=found.terms,
+            predicted=np.argmax(found.beliefs, axis=1).astype(np.int32),
+        )
