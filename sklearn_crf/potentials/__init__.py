@@ -1,4 +1,4 @@
-"""Potentials: weights and features in, a model out, and the adjoint of that."""
+"""Potentials: functions from weights and features to models, with their adjoints."""
 
 from sklearn_crf.potentials._factor_types import FactorType, check_factors, factor_types
 from sklearn_crf.potentials._factors import FactorPotentials

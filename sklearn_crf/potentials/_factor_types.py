@@ -1,4 +1,4 @@
-"""Types of factors: the joint states that have weights, collected from training examples."""
+"""Types of factors, with the joint states that occur in training examples and so have their own weights."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from sklearn_crf.models import FactorGraph, numbers_of_states
 
 
 class FactorType:
-    """A type of factors: its name, states and features."""
+    """Type of factors: name, numbers of states and features, and listed joint states."""
 
     # n_states: (arity,); states: (n_listed, arity)
 
@@ -24,11 +24,11 @@ class FactorType:
 
     @cached_property
     def cells(self):
-        """Numbers of the listed joint states in the table of all, ascending."""
+        """Cells of the listed joint states in the table of all joint states, ascending."""
         return numbers_of_states(self.states, self.n_states)
 
     def weights_of(self, former, coef):
-        """Weights of the joint states that are listed, from those of the same type in another fit."""
+        """Return weights of the listed joint states, taken from the weights of this type in another fit."""
         # coef: (n_features, n_listed + 1) or None; returns: (n_features, n_listed + 1)
         if former is None:
             return np.zeros((self.n_features, self.n_listed + 1))
@@ -43,7 +43,7 @@ class FactorType:
 
 
 def factor_types(examples, batches, n_classes):
-    """The types of factors of training examples, with the joint states that occur."""
+    """Return the types of factors in training examples, with the joint states that occur."""
     shapes: dict[str, tuple] = {}
     found: dict[str, list] = {}
     for i, example in enumerate(examples):
@@ -59,7 +59,7 @@ def factor_types(examples, batches, n_classes):
 
 
 def check_factors(examples, types, n_classes):
-    """Raise ValueError unless the factors of examples are of given types, and the tables of fixed ones fit."""
+    """Raise ValueError unless factors of examples have known types, and tables of fixed factors are valid."""
     known = {kind.name: (tuple(kind.n_states.tolist()), kind.n_features) for kind in types}
     for i, example in enumerate(examples):
         for name, factors in example.factors.items():
@@ -77,7 +77,7 @@ def check_factors(examples, types, n_classes):
 
 
 def _shape_of(example, factors, name, n_classes, i):
-    """Numbers of states of the nodes of factors, and of features."""
+    """Return the numbers of states of a factor's nodes, and the number of features."""
     of_nodes = states_of(example, n_classes)[factors.scope]
     differs = (of_nodes != of_nodes[0]).any(axis=1)
     if differs.any():
@@ -90,7 +90,7 @@ def _shape_of(example, factors, name, n_classes, i):
 
 
 def states_of(example, n_classes):
-    """Number of states of each node."""
+    """Return the number of states of each node."""
     # returns (N,)
     return np.full(example.n_nodes, n_classes) if example.n_states is None else example.n_states
 

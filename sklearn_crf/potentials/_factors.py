@@ -1,4 +1,4 @@
-"""Scores of factors of any arity, with weights for the joint states that occur in training."""
+"""Potentials with factors of any arity, with weights for the joint states that occur in training."""
 
 from typing import NamedTuple
 
@@ -11,14 +11,13 @@ from sklearn_crf.potentials._factor_types import check_factors
 
 
 class FactorPotentials:
-    r"""Scores of nodes and edges as other potentials have them, and of factors by weights of their own.
+    r"""Scores of nodes and edges by pairwise potentials, and of larger factors with their own weights.
 
     .. math::
         \theta_f(y_f) = \sum_r x_{f r} \, w_{t_f, r, l(y_f)}, \qquad
         l(y_f) = \text{number of } y_f \text{ among the listed joint states of type } t_f, \text{ else the last}
 
-    All joint states that a type does not list share one weight. Tables are shared by all factors of a type that
-    have no features.
+    All joint states that a type does not list share one weight. Factors of a type without features share one table.
 
     Source: Jancsary 2012, section 6.3.3 (sparse factors with tied potentials).
     """
@@ -35,32 +34,32 @@ class FactorPotentials:
         self.forbids = pairwise.forbids
 
     def check(self, encoded: Encoded, name: str) -> None:
-        """Check that examples have nothing that those of training had not."""
+        """Raise ValueError if examples have factors, types, states or features that training examples did not have."""
         check_factors(encoded.items, self.types, self.n_classes)
         self.pairwise.check(encoded, name)
 
     @property
     def n_coef(self):
-        """Length of the flat vector of weights."""
+        """Length of the flat weight vector."""
         return int(self._ends[-1])
 
     @property
     def penalty(self):
-        """(n_coef,) float64: factors of the squared weights in the penalty."""
+        """Factors of the squared weights in the penalty, (n_coef,) float64."""
         return np.concatenate((self.pairwise.penalty, np.ones(self.n_coef - self._ends[0])))
 
     @property
     def tails(self):
-        """(n_coef,) float64: as of :class:`LinearPotentials`."""
+        """Unit of each weight's feature divided by its robust spread, (n_coef,) float64."""
         return np.concatenate((self.pairwise.tails, np.ones(self.n_coef - self._ends[0])))
 
     @property
     def on_edges(self):
-        """(n_coef,) bool: weights of the pairwise tables and of factors."""
+        """Mask of the weights of pairwise tables and of factors, (n_coef,) bool."""
         return np.concatenate((self.pairwise.on_edges, np.ones(self.n_coef - self._ends[0], dtype=bool)))
 
     def unpack(self, coef):
-        """The parts of a flat vector."""
+        """Return the parts of a flat weight vector, as views."""
         # coef: (n_coef,)
         ends = self._ends
         parts = {
@@ -70,16 +69,16 @@ class FactorPotentials:
         return WeightsByType(coef[: ends[0]], parts)
 
     def inference_model(self, coef, example):
-        """The model of an example for inference alone: :meth:`model`."""
+        """Return a model for inference, which is :meth:`model`."""
         # coef: (n_coef,)
         return self.model(coef, example)
 
     def kept_edges(self, example):
-        """Layout of edges that models at other weights share, as :meth:`LinearPotentials.kept_edges`."""
+        """Return an edge layout that models share for all weights, see :meth:`LinearPotentials.kept_edges`."""
         return self.pairwise.kept_edges(example)
 
     def model(self, coef, example, edges=None):
-        """Model of an example at given weights."""
+        """Return the model of an example for given weights."""
         # coef: (n_coef,)
         weights = self.unpack(np.asarray(coef))
         model = self.pairwise.model(weights.pairwise, example, edges)
@@ -94,7 +93,7 @@ class FactorPotentials:
         return models.union_of_factors(*graphs)
 
     def pullback(self, example, statistics):
-        """Derivative by the weights of a scalar whose derivative by the model is given."""
+        """Return the derivative by the weights, given the derivative by the model."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -102,29 +101,29 @@ class FactorPotentials:
         return gradient
 
     def prepared(self, example):
-        """An example in the form that is quickest for many calls, as :meth:`SparsePotentials.prepared` makes it."""
+        """Return an example in the form that is fastest for many calls, see :meth:`SparsePotentials.prepared`."""
         return self.pairwise.prepared(example)
 
     def prepared_once(self, example):
-        """An example for a single call of :meth:`model`: see :meth:`SparsePotentials.prepared_once`."""
+        """Return an example for a single call of :meth:`model`, see :meth:`SparsePotentials.prepared_once`."""
         return self.pairwise.prepared_once(example)
 
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
-        """Add the pullbacks of many examples to a gradient: see :meth:`SparsePotentials.add_pullbacks`."""
+        """Add the pullbacks of many examples to a gradient, see :meth:`SparsePotentials.add_pullbacks`."""
         # gradient: (n_coef,), float64
         parts = self.unpack(gradient)
         pairs = [self._split(parts, example, part) for example, part in zip(examples, statistics, strict=True)]
         self.pairwise.add_pullbacks(parts.pairwise, examples, pairs, ranges, n_jobs=n_jobs)
 
     def shared_ranges(self, examples):
-        """Ranges of features of nodes with about as many entries each, as :meth:`SparsePotentials.shared_ranges`."""
+        """Return ranges of node features with about equal numbers of entries."""
         return self.pairwise.shared_ranges(examples)
 
     def _types_of(self, example):
         return [kind for kind in self.types if kind.name in example.factors]
 
     def _split(self, parts, example, statistics):
-        """Add what belongs to weights of factors; what is left for those of nodes and edges."""
+        """Add the statistics of factors to their weights; return the statistics of nodes and edges."""
         if isinstance(statistics, models.Statistics):
             return statistics
         shell = self._shell(example)
@@ -144,7 +143,7 @@ class FactorPotentials:
         return models.Statistics(unary, models.pairwise_statistics(shell, statistics.log_table))
 
     def _shell(self, example):
-        """The model of nodes and edges without its scores."""
+        """Return the pairwise model of nodes and edges with all scores zero."""
         n_classes = self.n_classes
         shape, edge_type, edge_weight = self.pairwise.edge_layout(example)
         return models.PairwiseModel(
@@ -158,16 +157,15 @@ class FactorPotentials:
 
 
 class WeightsByType(NamedTuple):
-    """The flat vector of weights of factor potentials, seen by its parts."""
+    """Parts of the flat weight vector of factor potentials."""
 
-    pairwise: np.ndarray  # Flat vector of the potentials of nodes and edges
-    # (n_features, n_listed + 1): of each type, in the order of its listed joint states; the last is that of all
-    # others
+    pairwise: np.ndarray  # flat weight vector of nodes and edges
+    # By type (n_features, n_listed + 1), in the order of listed joint states; the last column is for all others
     factors: dict
 
 
 def _graph_of_type(kind, weights, found, n_states):
-    """The factors of one type: one table, or one for each factor with features."""
+    """Return the factors of one type, with one table or, if they have features, one table for each factor."""
     scores = weights if found.features is None else found.features @ weights
     n_tables, n_factors = len(scores), len(found.scope)
     is_dense = kind.n_listed == n_joint_states(kind.n_states)

@@ -1,4 +1,4 @@
-"""Centre and spread of features that outlying values hardly move."""
+"""Robust centre and spread of features, hardly influenced by outliers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,30 +9,30 @@ from sklearn_crf.encoding import SharedRows
 
 
 class FeatureBulk(NamedTuple):
-    """Centre and spread of the bulk of some features, which up to a quarter of outlying values hardly move.
+    """Robust centre and spread of features, hardly influenced by up to a quarter of outliers.
 
-    They are those of some thousand nodes or edges, spread evenly over all.
+    They are estimated from some thousand nodes or edges, spread evenly over all.
     """
 
-    number: np.ndarray  # (n_types,)
+    number: np.ndarray  # (n_types,), number of sampled nodes or edges
     center: np.ndarray  # (n_types, n_features)
     spread: np.ndarray  # (n_types, n_features)
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Bulk of the features of nodes."""
-        # wanted: (n_features,), bool
+        """Return the centre and spread of node features."""
+        # wanted: (n_features,), bool, features to compute
         parts = [(each.example.node_features, each.example.node_type) for each in batches]
         if isinstance(parts[0][0], SharedRows):
-            # Nodes of every type have the same rows.
+            # Nodes of all types share the rows.
             alone = cls._of([(values.rows, None) for values, _ in parts], 1, wanted, _differences)
             return cls(*(np.repeat(each, n_types, axis=0) for each in alone))
         return cls._of(parts, n_types, wanted, _differences)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, wanted: np.ndarray) -> "FeatureBulk":
-        """Bulk of the features of edges, whose spread is their distance from 0: they have no intercept."""
-        # wanted: (n_features,), bool
+        """Return the centre and spread of edge features. Without an intercept, spread is the distance from 0."""
+        # wanted: (n_features,), bool, features to compute
         featured = (each.example for each in batches if each.example.edge_features is not None)
         return cls._of([(each.edge_features, each.edge_type) for each in featured], n_types, wanted, np.abs)
 
@@ -49,7 +49,7 @@ class FeatureBulk(NamedTuple):
                 continue
             found.number[t] = columns.shape[1]
             found.center[t, wanted] = np.median(columns, axis=1)
-            # Where most values are equal, those that differ tell the spread.
+            # If most values are equal, estimate the spread from the distances that are not 0.
             apart = np.sort(distances(columns), axis=1)
             n_equal = np.count_nonzero(apart == 0, axis=1)
             varies = np.flatnonzero(n_equal < apart.shape[1])
@@ -59,21 +59,21 @@ class FeatureBulk(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureBulk]") -> "FeatureBulk":
-        """Bulk of all nodes or edges from those of parts: weighted medians."""
+        """Return the weighted medians of the centres and spreads of parts."""
         number, center, spread = (np.array(each) for each in zip(*parts, strict=True))
         weight = np.broadcast_to(number[..., np.newaxis], center.shape)
         return cls(number.sum(axis=0), _weighted_median(center, weight), _weighted_median(spread, weight))
 
 
-# Nodes or edges that are looked at, fewer where they have very many features.
+# Maximum number of sampled nodes or edges, and of sampled values, which limits the sample for many features.
 _SAMPLE, _MOST_SAMPLED = 4096, 2**22
 
-# The standard deviation of normal numbers over the lower quartile of the distances of two.
+# Ratio of the standard deviation to the lower quartile of the distance between two numbers, for a normal distribution.
 _NORMAL_QUARTILE = 2.219
 
 
 def _sample(parts, wanted):
-    """Rows of some features in float64, evenly spread over all parts, and their types."""
+    """Return sampled rows of the wanted features in float64, evenly spread over all parts, and their types."""
     n_rows = sum(len(values) for values, _ in parts)
     step = -(-n_rows // int(np.clip(_MOST_SAMPLED // np.count_nonzero(wanted), 64, _SAMPLE)))
     rows, kinds, first = [], [], 0
@@ -86,13 +86,13 @@ def _sample(parts, wanted):
 
 
 def _differences(columns):
-    """Distances between the nodes of the first half and those of the second."""
+    """Return the distances between values of the first and of the second half of the nodes."""
     half = columns.shape[1] // 2
     return np.abs(columns[:, :half] - columns[:, half : 2 * half])
 
 
 def _weighted_median(values, weight):
-    """Along the first axis; weights are not negative."""
+    """Return the weighted median along the first axis, for non-negative weights."""
     order = np.argsort(values, axis=0, kind="stable")
     values, weight = np.take_along_axis(values, order, 0), np.cumsum(np.take_along_axis(weight, order, 0), axis=0)
     place = np.argmax(2 * weight >= weight[-1], axis=0)

@@ -1,4 +1,4 @@
-"""Sparse node features by column, and which of their weights exist."""
+"""Sparse node features by column, and pairs of features and score columns that have weights."""
 
 from dataclasses import dataclass, field
 
@@ -7,31 +7,31 @@ import scipy.sparse as sp
 
 _MOST_FEATURES = np.iinfo(np.int32).max
 
-# Up to this many features for each entry, counting the entries of all features is quicker than sorting the entries.
+# Ratio of features to entries up to which counting the entries of all features is faster than sorting entries.
 _COUNTED = 8
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureColumns:
-    """Sparse features of the nodes of an example, or of its edges: of each feature that occurs, its nodes.
+    """Sparse features of an example's nodes or edges, stored as a list of nodes for each feature that occurs.
 
-    A node of type t has the features from ``t * n_features`` on, so that types have weights of their own.
+    Features of a node of type t are numbered from ``t * n_features``, so that each type has its own weights.
     """
 
     shape: tuple
     dtype: np.dtype
-    feature: np.ndarray  # (n,), int32
-    ptr: np.ndarray  # (n + 1,), int32
+    feature: np.ndarray  # (n,), int32, features that occur
+    ptr: np.ndarray  # (n + 1,), int32, start of each feature's entries
     node: np.ndarray  # (nnz,), int32
-    value: np.ndarray  # (nnz,)
+    value: np.ndarray  # (nnz,), or empty if all values are 1
 
     @property
     def arrays(self):
-        """The arrays that kernels take."""
+        """Arrays in the order of kernel arguments."""
         return self.feature, self.ptr, self.node, self.value
 
     def by_node(self):
-        """The features of each node."""
+        """Return the features of each node."""
         # returns: CSR matrix of shape (N, n)
         value = self.value if len(self.value) else np.ones(len(self.node), dtype=self.dtype)
         index = np.repeat(self.feature, np.diff(self.ptr))
@@ -40,7 +40,7 @@ class FeatureColumns:
 
 
 def feature_columns(features, node_type=None, what="features"):
-    """Columns of a sparse matrix."""
+    """Convert features to columns."""
     # features: ndarray or sparse matrix of shape (N, F); node_type: (N,)
     n_nodes, n_features = features.shape
     n_types = 1 if node_type is None else int(node_type.max(initial=0)) + 1
@@ -52,7 +52,7 @@ def feature_columns(features, node_type=None, what="features"):
         index = index + n_features * np.repeat(node_type, np.diff(features.indptr)).astype(np.int64)
     occurring, width = None, n_features * n_types
     if width > _COUNTED * len(index):
-        # Renumbered, so that time does not depend on how many features there might be.
+        # Renumber features, so that time does not depend on the number of possible features.
         occurring, index = np.unique(index, return_inverse=True)
         width = len(occurring)
     is_one = bool(np.all(features.data == 1))
@@ -74,12 +74,12 @@ def feature_columns(features, node_type=None, what="features"):
 
 @dataclass(frozen=True, eq=False)
 class FeaturePairs:
-    """The pairs of a feature and a column of scores that have a weight."""
+    """Pairs of a feature and a score column that have a weight."""
 
     n_columns: int
     ptr: np.ndarray  # (n_features + 1,), int64
     column: np.ndarray  # (n_pairs,), int32
-    # The matrix that the pairs were read from, and its values in their order.
+    # Matrix from which the pairs were read, and its values in the order of the pairs.
     _weights: tuple | None = field(init=False, default=None, repr=False)
 
     def __len__(self):
@@ -92,14 +92,14 @@ class FeaturePairs:
 
     @classmethod
     def all(cls, n_features, n_columns):
-        """Every pair."""
+        """Return all pairs."""
         ptr = np.arange(n_features + 1, dtype=np.int64) * n_columns
         return cls(n_columns, ptr, np.tile(np.arange(n_columns, dtype=np.int32), n_features))
 
     @classmethod
     def seen(cls, n_features, n_columns, occurrences):
-        """The pairs of a feature and the column of a node that has it."""
-        # As narrow as they may be: there are as many as there are features in all nodes, and copies of them.
+        """Return the pairs of a feature and a column that occur together at some node."""
+        # Use the smaller integer type if possible, since keys and their copies take much memory.
         dtype = np.int32 if n_features * n_columns <= _MOST_FEATURES else np.int64
         keys = [_keys(features, column, n_columns).astype(dtype) for features, column in occurrences]
         pairs = _each_once(np.concatenate(keys))
@@ -110,21 +110,21 @@ class FeaturePairs:
 
     @classmethod
     def of_matrix(cls, weights):
-        """The pairs that a sparse matrix of weights holds."""
+        """Return the pairs stored in a sparse weight matrix."""
         # weights: sparse matrix of shape (n_columns, n_features)
         by_feature = _by_feature(weights)
         pairs = cls(weights.shape[0], by_feature.indptr.astype(np.int64), by_feature.indices.astype(np.int32))
-        # A prediction picks its weights from the matrix that tells the pairs: turning it once is enough.
+        # Keep the transposed matrix: predictions pick weights from the matrix that defines the pairs.
         object.__setattr__(pairs, "_weights", (weights, by_feature.data))
         return pairs
 
     def of_features(self, features):
-        """The pairs of some features."""
+        """Return the indices of the pairs of some features."""
         # features: (n,) of int
         return np.concatenate([np.arange(0), *(np.arange(self.ptr[f], self.ptr[f + 1]) for f in features)])
 
     def matrix(self, values):
-        """Weights as a matrix, those that are zero left out."""
+        """Return weights as a sparse matrix without stored zeros."""
         # values: (n_pairs,); returns: CSR matrix of shape (n_columns, n_features)
         by_feature = sp.csr_matrix((values, self.column, self.ptr), shape=(len(self.ptr) - 1, self.n_columns))
         matrix = by_feature.T.tocsr()
@@ -132,7 +132,7 @@ class FeaturePairs:
         return matrix
 
     def pick(self, weights):
-        """The weights of these pairs in a matrix, the inverse of :meth:`matrix`."""
+        """Return the weights of these pairs in a matrix, the inverse of :meth:`matrix`."""
         # weights: ndarray or sparse matrix of shape (n_columns, n_features); returns: (n_pairs,), float64
         if self._weights is not None and weights is self._weights[0]:
             return self._weights[1].astype(np.float64)
@@ -148,21 +148,21 @@ class FeaturePairs:
 
 
 def _by_feature(weights):
-    """Weights (n_columns, n_features) as a CSR matrix with a row for each feature, sorted."""
+    """Return weights (n_columns, n_features) as a CSR matrix with a sorted row for each feature."""
     by_feature = weights.T.tocsr()
     by_feature.sort_indices()
     return by_feature
 
 
 def _keys(features, column_of_node, n_columns):
-    """feature * n_columns + column, each that occurs once."""
+    """Return the distinct values of feature * n_columns + column that occur."""
     column = column_of_node[features.node]
     keys = np.repeat(features.feature.astype(np.int64) * n_columns, np.diff(features.ptr)) + column
     return _each_once(keys[column >= 0])
 
 
 def _each_once(keys):
-    """Sorted keys without repetition, by sorting: tables of hashes would take several times the memory."""
+    """Return the sorted distinct keys. Sorting needs much less memory than hash tables."""
     keys.sort()
     is_new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=is_new[1:])

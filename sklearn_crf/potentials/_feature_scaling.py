@@ -1,4 +1,4 @@
-"""Features in units that suit training: moments, the change of units, and weights on both sides of it."""
+"""Scaling of features for training: moments of features, choice of units, and conversion of weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,41 +11,41 @@ from sklearn_crf._threads import map_tasks
 from sklearn_crf.encoding import OperatorFeatures, SharedRows, with_fields, with_scaled_edges
 from sklearn_crf.potentials._feature_bulk import FeatureBulk
 
-# A feature is centred where its mean is this many standard deviations from 0 (a constant one where it is as far).
+# A feature is centred if its mean is more standard deviations from 0 than this (constant features: if |mean| > this).
 _FAR = 10.0
 
-# Standard deviations beyond which a feature gets another unit; below the smaller one only where the penalty of its
+# Range of standard deviations in which a feature keeps its unit. A smaller one is only scaled if the penalty of its
 # weight is as small.
 _SMALL, _LARGE = 1e-2, 10.0
 
-# What a feature of so small a range says is nothing next to a penalty of the usual strength.
+# Range of a feature below which a penalty of usual strength may suppress it.
 _MINUTE = 1e-3
 
 _ROWS = 8192
 
-# A feature has outlying values where its unit is this many times the spread of its bulk.
+# Ratio of unit to robust spread above which a feature has outliers.
 _LONG_TAIL = 10.0
 
 
 class FeatureMoments(NamedTuple):
-    """Number, mean and spread of the features of nodes or edges, for each of their types."""
+    """Number, mean, spread and range of the features of nodes or edges, for each type."""
 
     number: np.ndarray  # (n_types,)
     mean: np.ndarray  # (n_types, n_features), float64
-    squares: np.ndarray  # (n_types, n_features), float64
+    squares: np.ndarray  # (n_types, n_features), float64, sums of squared deviations
     low: np.ndarray  # (n_types, n_features), float64
     high: np.ndarray  # (n_types, n_features), float64
 
     @classmethod
     def of_nodes(cls, batches: Sequence, n_types: int, n_jobs: int | None = 1) -> "FeatureMoments":
-        """Moments of the features of nodes, which are dense."""
+        """Return the moments of dense node features."""
         n_features = batches[0].example.shape[1]
         parts = ((each.example.node_features, each.example.node_type) for each in batches)
         return cls._of(parts, n_types, n_features, n_jobs)
 
     @classmethod
     def of_edges(cls, batches: Sequence, n_types: int, n_features: int) -> "FeatureMoments":
-        """Moments of the features of edges, which are dense; edges without any are not counted."""
+        """Return the moments of dense edge features. Edges without features are not counted."""
         featured = (each.example for each in batches if each.example.edge_features is not None)
         return cls._of(((each.edge_features, each.edge_type) for each in featured), n_types, n_features)
 
@@ -57,9 +57,9 @@ class FeatureMoments(NamedTuple):
         return cls.joined([none, *(found for each in lists for found in each)])
 
     def _of_part(self, values, kind):
-        """Moments of a bounded number of rows each."""
+        """Return a list of moments, each of a bounded number of rows."""
         if isinstance(values, SharedRows):
-            # Nodes of every type have the same rows.
+            # Nodes of all types share the rows.
             alone = self._of([(values.rows, None)], 1, values.shape[1])
             return [FeatureMoments(*(np.repeat(each, values.n_sharing, axis=0) for each in alone))]
         return [self._seen(*rows) for rows in _rows(values, kind)]
@@ -68,7 +68,7 @@ class FeatureMoments(NamedTuple):
         found = FeatureMoments(*(np.array(each) for each in self))
         one = len(self.number) == 1
         for t in [0] if one else np.unique(kind):
-            # Along columns: sums over rows of a few numbers each take several times as long.
+            # Sums along contiguous columns are several times as fast as sums over short rows.
             columns = np.ascontiguousarray((rows if one else rows[kind == t]).T)
             found.number[t] = columns.shape[1]
             found.low[t], found.high[t] = columns.min(axis=1), columns.max(axis=1)
@@ -80,7 +80,7 @@ class FeatureMoments(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[FeatureMoments]") -> "FeatureMoments":
-        """Moments of all nodes from those of parts, in their order."""
+        """Return the moments of all parts together, combined in their order."""
         total = parts[0]
         for part in parts[1:]:
             number = total.number + part.number
@@ -97,21 +97,21 @@ class FeatureMoments(NamedTuple):
 
     @property
     def deviation(self) -> np.ndarray:
-        """(n_types, n_features): standard deviations."""
+        """Standard deviations, (n_types, n_features)."""
         return np.sqrt(self.squares / np.maximum(self.number, 1)[:, np.newaxis])
 
     @property
     def varies(self) -> np.ndarray:
-        """(n_types, n_features) bool: features of more than one value."""
+        """Mask of features with more than one value, (n_types, n_features) bool."""
         return self.high > self.low
 
 
-# Sums of squares of larger values are infinite in float64.
+# Sums of squares of larger values would overflow float64.
 _LARGEST = 1e150
 
 
 def _require_squares(largest):
-    """Raise ValueError where values of a feature are too large."""
+    """Raise ValueError if values of a feature are too large."""
     if np.any(largest > _LARGEST):
         feature = int(np.argmax(largest))
         raise ValueError(
@@ -121,16 +121,16 @@ def _require_squares(largest):
 
 
 def _rows(values, kind):
-    """Rows of features in float64, a bounded number at a time, and their types."""
+    """Yield blocks of rows of features in float64, with their types."""
     for start in range(0, len(values), _ROWS):
         rows = np.asarray(values[start : start + _ROWS], dtype=np.float64)
         yield rows, np.zeros(len(rows), dtype=np.int32) if kind is None else kind[start : start + _ROWS]
 
 
 def _rescaled(values, kind, center, scale):
-    """Rows less the center of their type, over its scale."""
+    """Return rows minus the centre of their type, divided by its scale."""
     if isinstance(values, SharedRows):
-        # As nodes of every type have the same rows, they have one center and scale.
+        # Nodes of all types share the rows, so they share centre and scale.
         return values.with_rows(_rescaled(values.rows, None, center, scale))
     changed = np.empty_like(values)
     start = 0
@@ -141,17 +141,17 @@ def _rescaled(values, kind, center, scale):
 
 
 class FeatureScaling:
-    r"""Other units of the features that are far from 0, or whose scale is far from 1.
+    r"""Change of units for features that are far from 0, or whose scale is far from 1.
 
     .. math:: x'_j = (x_j - m_j) / s_j, \qquad w'_j = s_j w_j, \qquad b' = b + \sum_j m_j w_j
 
-    The scores, and with a penalty of :math:`(w'_j / s_j)^2` the objective, are the same. What differs is how alike the
-    curvatures of the objective along the weights are, and what one tolerance means for the gradient by each of them.
-    Features without need keep :math:`m_j = 0, s_j = 1`.
+    Scores do not change, and neither does the objective with a penalty of :math:`(w'_j / s_j)^2`. The curvatures of the
+    objective along the weights become more alike, and a tolerance has a similar meaning for all entries of the
+    gradient. Features that need no change have :math:`m_j = 0, s_j = 1`.
     """
 
-    # center, scale: (n_node_types, n_features), or None; edge_scale: (n_edge_types, n_edge_features), or None; tail,
-    # edge_tail: ndarray of the shapes of ``scale`` and ``edge_scale``, or None
+    # center, scale: (n_node_types, n_features), or None; edge_scale: (n_edge_types, n_edge_features), or None
+    # tail, edge_tail: units divided by robust spreads, with the shapes of ``scale`` and ``edge_scale``, or None
 
     def __init__(self, center: Any = None, scale: Any = None, edge_scale: Any = None):
         self.center = center
@@ -162,10 +162,10 @@ class FeatureScaling:
 
     @staticmethod
     def moments(batches: list, potentials: Any, n_jobs: int | None = 1) -> tuple[FeatureMoments, FeatureMoments] | None:
-        """Return moments of the features of nodes and edges, or None for sparse features and operators."""
+        """Return the moments of node and edge features, or None for sparse features and operators."""
         if potentials.by_columns or any(isinstance(b.example.node_features, OperatorFeatures) for b in batches):
             return None
-        # Those of nodes come first: they make those of edges, and errors name them.
+        # Node features come first: edge features are computed from them, and errors should name node features.
         of_nodes = FeatureMoments.of_nodes(batches, potentials.n_node_types, n_jobs)
         return of_nodes, FeatureMoments.of_edges(batches, potentials.n_edge_types, potentials.n_edge_features)
 
@@ -178,19 +178,19 @@ class FeatureScaling:
         penalises_intercept: bool = False,
         bulk_of: "Callable[[FeatureScaling], tuple[FeatureBulk, FeatureBulk]] | None" = None,
     ) -> "FeatureScaling":
-        """The units that suit some training data."""
-        # bulk_of: callable
+        """Return the units that suit some training data."""
+        # bulk_of: function of a FeatureScaling that returns robust centres and spreads, see :meth:`bulk`
         if moments is None:
             return cls()
         nodes, edges = moments
-        # About the curvature of the penalty along a weight, in units of that of the loss.
+        # Approximate curvature of the penalty along a weight, relative to the curvature of the loss.
         penalty = 4.0 / (C * max(nodes.number.sum(), 1.0))
         is_far = fit_intercept & (np.abs(nodes.mean) > _FAR * np.where(nodes.varies, nodes.deviation, 1.0))
         scale = _units(nodes, nodes.deviation, penalty)
         if fit_intercept and penalises_intercept:
             is_far |= scale != 1
         center = np.where(is_far, nodes.mean, 0.0)
-        # Features of edges are not centred: they have no intercept.
+        # Edge features are not centred, since they have no intercept.
         edge_scale = _units(edges, np.hypot(edges.mean, edges.deviation), penalty)
         if not is_far.any() and np.all(scale == 1) and np.all(edge_scale == 1):
             return cls()
@@ -200,13 +200,13 @@ class FeatureScaling:
         return scaling
 
     def bulk(self, batches: list, potentials: Any) -> tuple[FeatureBulk, FeatureBulk]:
-        """Bulk of those features of nodes and of edges that have other units."""
+        """Return robust centres and spreads of the node and edge features with changed units."""
         wanted, wanted_of_edges = np.any(self.scale != 1, axis=0), np.any(self.edge_scale != 1, axis=0)
         of_edges = FeatureBulk.of_edges(batches, potentials.n_edge_types, wanted_of_edges)
         return FeatureBulk.of_nodes(batches, potentials.n_node_types, wanted), of_edges
 
     def _measure_tails(self, nodes, edges, penalty, fit_intercept, penalises_intercept):
-        """Find the features with outlying values, and centre these where their bulk is."""
+        """Find the features with outliers, and centre them at their robust centre."""
         tail = _tails(self.scale, nodes, penalty)
         self.tail, self.edge_tail = tail, _tails(self.edge_scale, edges, penalty)
         if fit_intercept:
@@ -215,17 +215,17 @@ class FeatureScaling:
 
     @property
     def is_identity(self) -> bool:
-        """Whether all features stay as they are."""
+        """Whether all features keep their units."""
         return self.center is None
 
     def rescale_penalty(self, potentials: Any) -> None:
-        """Let the penalty of potentials be that of weights for these units."""
+        """Set the penalty of potentials for weights in these units."""
         linear = _linear_part(potentials)
         linear.feature_scale, linear.edge_scale = self.scale, self.edge_scale
         linear.feature_tail, linear.edge_tail = self.tail, self.edge_tail
 
     def scaled(self, batches: list) -> list:
-        """Batches in these units."""
+        """Return batches with features in these units."""
         if self.is_identity:
             return batches
         return [replace(batch, example=self._scaled_example(batch.example)) for batch in batches]
@@ -240,12 +240,12 @@ class FeatureScaling:
         )
 
     def inner(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Weights for features in these units."""
+        """Return weights for features in these units, given weights for the original features."""
         # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._moved(potentials, coef, 1)
 
     def outer(self, potentials: Any, coef: np.ndarray) -> np.ndarray:
-        """Weights for the features as they are, the inverse of :meth:`inner`."""
+        """Return weights for the original features, the inverse of :meth:`inner`."""
         # coef: (n_coef,); returns: (n_coef,)
         return coef if self.is_identity else self._moved(potentials, coef, -1)
 
@@ -263,7 +263,7 @@ class FeatureScaling:
         return moved
 
     def outer_gradient(self, potentials: Any, gradient: np.ndarray) -> np.ndarray:
-        """The gradient by weights for the features as they are, of that by :meth:`inner` ones."""
+        """Return the gradient by weights for the original features, given the gradient by :meth:`inner` weights."""
         # gradient: (n_coef,); returns: (n_coef,)
         if self.is_identity:
             return gradient
@@ -277,7 +277,7 @@ class FeatureScaling:
 
 
 def _linear_part(potentials):
-    """The potentials of nodes and edges, whose weights come before those of factors."""
+    """Return the potentials of nodes and edges, whose weights precede the weights of factors."""
     return getattr(potentials, "pairwise", potentials)
 
 
@@ -287,19 +287,19 @@ def _parts(potentials, flat):
 
 
 def _units(moments, deviation, penalty):
-    """Units of features: the square root of the curvature along their weights where that is far from 1."""
+    """Return the units of features: the square root of the curvature along their weights if far from 1, else 1."""
     curvature = np.sqrt(deviation**2 + penalty)
     return np.where(moments.varies & ((deviation > _LARGE) | (curvature < _SMALL)), curvature, 1.0)
 
 
 def _tails(scale, bulk, penalty):
-    """Units of features over the spread of their bulk where that is much less, else 1."""
+    """Return the units divided by robust spreads for features with outliers, else 1."""
     tail = scale / np.hypot(bulk.spread, np.sqrt(penalty))
     return np.where((scale != 1) & (tail > _LONG_TAIL), tail, 1.0)
 
 
 def warn_of_minute_features(moments: FeatureMoments, C: float) -> None:
-    """Warn of features so small that the penalty leaves their weights no effect."""
+    """Warn of features so small that the penalty suppresses the effect of their weights."""
     information = C * moments.number.sum() * moments.deviation**2
     minute = np.any(moments.varies & (moments.high < moments.low + _MINUTE) & (information < 1), axis=0)
     if minute.any():

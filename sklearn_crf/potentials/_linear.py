@@ -1,4 +1,4 @@
-"""Scores linear in features and weights: of nodes, and of pairs of states by tables that a few weights fill."""
+"""Potentials linear in features and weights, for nodes and for pairwise tables."""
 
 from itertools import pairwise
 from math import prod
@@ -11,20 +11,20 @@ from sklearn_crf._threads import out_of_turn
 from sklearn_crf.encoding import Encoded, SharedRows, trusted_example, weighted_sums_of_edges
 from sklearn_crf.models import EdgeLayout, PairwiseModel, model_with_layout
 
-# Of more edges, what models share takes more memory than it saves time.
+# Maximum number of edges for which models share a layout. Beyond, memory matters more than the saved time.
 _MOST_KEPT_EDGES = 2**16
 
 
 class LinearWeights(NamedTuple):
-    """The flat vector of weights, seen by its parts."""
+    """Parts of the flat weight vector."""
 
-    coef: np.ndarray  # (n_node_types, n_columns, n_features): ``n_columns`` is 1 for two classes
-    intercept: np.ndarray  # (n_node_types, n_columns): of size 0 without intercepts
-    edge_coef: np.ndarray  # (n_edge_types, n_edge_features, n_table_weights): weights of the pairwise tables
+    coef: np.ndarray  # (n_node_types, n_columns, n_features); n_columns is 1 for two classes
+    intercept: np.ndarray  # (n_node_types, n_columns); empty without intercepts
+    edge_coef: np.ndarray  # (n_edge_types, n_edge_features, n_table_weights), weights of the pairwise tables
 
 
 class LinearPotentials:
-    r"""Scores linear in features: theta = B(x) w, and the adjoint B(x)'.
+    r"""Scores linear in features, theta = B(x) w, and the adjoint B(x)'.
 
     .. math::
         u_{s, k} = w_{t_s, k}^\top x_s + b_{t_s, k}, \qquad
@@ -36,15 +36,15 @@ class LinearPotentials:
 
     # forbidden: (K, K) of bool; forbidden_ends: (2, K) of bool
 
-    #: Whether examples are to be :meth:`prepared`, their features kept by column.
+    #: Whether examples must be :meth:`prepared`, with features stored by column.
     by_columns = False
-    #: Whether features of edges may be sparse.
+    #: Whether edge features may be sparse.
     takes_sparse_edges = False
-    #: (n_node_types, n_features) or None: units of the features of nodes that :class:`FeatureScaling` chose.
+    #: (n_node_types, n_features) or None: units of node features, chosen by :class:`FeatureScaling`.
     feature_scale = None
-    #: (n_edge_types, n_edge_features) or None: those of edges.
+    #: (n_edge_types, n_edge_features) or None: units of edge features.
     edge_scale = None
-    #: Of the same shapes, or None: these units over the spread of the bulk of the feature.
+    #: Arrays of these shapes, or None: units divided by the robust spread of the feature.
     feature_tail = edge_tail = None
 
     def __init__(
@@ -74,9 +74,9 @@ class LinearPotentials:
         self._edge_shape: tuple[int, ...] = (n_edge_types, n_edge_features, form.n_weights)
 
     def check(self, encoded: Encoded, name: str) -> None:
-        """Check that examples have nothing that those of training had not."""
+        """Raise ValueError if examples have types, states or features that training examples did not have."""
         for i, example in enumerate(encoded.representatives):
-            # Their weights would be looked up beyond the last.
+            # Weights of unknown types would be read beyond the end of the array.
             has_more_types = encoded.n_node_types > self.n_node_types and example.node_type is not None
             if has_more_types and example.node_type.max() >= self.n_node_types:
                 raise ValueError(
@@ -103,17 +103,17 @@ class LinearPotentials:
             )
 
     def _node_shape(self):
-        """Shape of the weights of features, and the number of columns of scores that they make."""
+        """Return the shape of the feature weights, and the number of columns of scores."""
         n_columns = 1 if self.n_classes == 2 else self.n_classes
         return (self.n_node_types, n_columns, self.n_features), n_columns
 
     @property
     def n_coef(self):
-        """Length of the flat vector of weights."""
+        """Length of the flat weight vector."""
         return prod(self._coef_shape) + prod(self._intercept_shape) + prod(self._edge_shape)
 
     def unpack(self, coef):
-        """The parts of a flat vector."""
+        """Return the parts of a flat weight vector, as views."""
         # coef: (n_coef,)
         first = prod(self._coef_shape)
         second = first + prod(self._intercept_shape)
@@ -124,7 +124,7 @@ class LinearPotentials:
         )
 
     def pack(self, coef, intercept, edge_coef):
-        """The flat vector of its parts, the inverse of :meth:`unpack`."""
+        """Return the flat weight vector, the inverse of :meth:`unpack`."""
         # returns: (n_coef,), float64
         shapes = self._coef_shape, self._intercept_shape, self._edge_shape
         parts = [np.reshape(part, shape) for part, shape in zip((coef, intercept, edge_coef), shapes, strict=True)]
@@ -132,7 +132,7 @@ class LinearPotentials:
 
     @property
     def penalty(self):
-        """(n_coef,) float64: factors of the squared weights in the penalty, 0 for intercepts, else 1 in units of X."""
+        """Factors of the squared weights in the penalty, (n_coef,) float64: 0 for intercepts, else 1 in units of X."""
         factors = np.ones(self.n_coef)
         self.unpack(factors).intercept[...] = 0.0
         if self.feature_scale is not None:
@@ -142,7 +142,7 @@ class LinearPotentials:
 
     @property
     def tails(self):
-        """(n_coef,) float64: unit of the feature of each weight over the spread of its bulk, 1 without outliers."""
+        """Unit of each weight's feature divided by its robust spread, (n_coef,) float64: 1 without outliers."""
         lengths = np.ones(self.n_coef)
         if self.feature_tail is not None:
             self.unpack(lengths).coef[...] *= self.feature_tail[:, np.newaxis]
@@ -151,13 +151,13 @@ class LinearPotentials:
 
     @property
     def on_edges(self):
-        """(n_coef,) bool: weights of the pairwise tables."""
+        """Mask of the weights of pairwise tables, (n_coef,) bool."""
         mask = np.zeros(self.n_coef, dtype=bool)
         self.unpack(mask).edge_coef[...] = True
         return mask
 
     def model(self, coef, example, edges=None):
-        """Model of an example at given weights."""
+        """Return the model of an example for given weights."""
         # coef: (n_coef,)
         if edges is None:
             return self._model(coef, example, self._unary)
@@ -165,18 +165,18 @@ class LinearPotentials:
         return model_with_layout(example.graph, unary, tables, edges)
 
     def unary(self, coef, example):
-        """Unary scores of :meth:`model` alone, before labels of ends are forbidden."""
+        """Return the unary scores of :meth:`model`, before labels of ends are forbidden."""
         # coef: (n_coef,); returns: (N, K)
         unary = self._unary(self.unpack(np.asarray(coef)), example)
         return unary.astype(example.node_features.dtype, copy=False)
 
     def kept_edges(self, example):
-        """Layout of edges that models of an example at other weights share, checked once."""
+        """Return an edge layout, checked once, that models of an example share for all weights, or None."""
         is_shared = example.stores_edges and example.n_states is None and not example.has_factors
         if not is_shared or not example.graph.n_edges:
             return None
         (n_types, n_features), edge_type, edge_weight = self.edge_layout(example)
-        # Types alone are those of the example, not a copy.
+        # A layout with only types needs no copy, so it is kept for any number of edges.
         if example.graph.n_edges > _MOST_KEPT_EDGES and (edge_type is None or edge_weight is not None):
             return None
         dtype = example.node_features.dtype
@@ -190,8 +190,8 @@ class LinearPotentials:
         )
 
     def scores_and_tables(self, coef, example):
-        """Unary scores and tables of :meth:`model`, without the checks of a model."""
-        # coef: (n_coef,); returns: unary : (N, K), tables : (T, R, K, K)
+        """Return the unary scores and tables of :meth:`model`, without the checks of a model."""
+        # coef: (n_coef,); returns: unary: (N, K); tables: (T, R, K, K)
         unary, tables = self._scores_and_tables(coef, example, self._unary)
         return unary, tables.astype(unary.dtype, copy=False)
 
@@ -208,11 +208,11 @@ class LinearPotentials:
 
     @property
     def forbids(self):
-        """Whether a pair of labels, or a label at an end of a chain, is forbidden."""
+        """Whether any pair of labels, or any label at the ends of chains, is forbidden."""
         return self.forbidden is not None or self.forbidden_ends is not None
 
     def forbid_ends(self, unary, first, last):
-        """Scores of nodes, in place, with -inf for the classes that the first and the last nodes may not have."""
+        """Set the scores of forbidden classes at first and last nodes to -inf, in place."""
         # unary: (N, K); returns: (N, K)
         if self.forbidden_ends is not None:
             for nodes, is_forbidden in zip((first, last), self.forbidden_ends, strict=True):
@@ -220,7 +220,7 @@ class LinearPotentials:
         return unary
 
     def _forbids_by_a_feature(self, example):
-        """Whether a feature of edges that is 1 everywhere has the table of forbidden pairs."""
+        """Return whether forbidden pairs need an additional edge feature, which is 1 everywhere."""
         if self.forbidden is None or self.takes_sparse_edges or not example.graph.n_edges:
             return False
         if self.n_edge_features > 1:
@@ -228,14 +228,14 @@ class LinearPotentials:
         return example.edge_features is not None and bool(np.min(example.edge_features) <= 0)
 
     def forbid_pairs(self, tables):
-        """Tables with -inf at the forbidden pairs."""
+        """Return tables with -inf at the forbidden pairs."""
         # tables: (T, R, K, K); returns: (T, R, K, K)
         return tables if self.forbidden is None else np.where(self.forbidden, -np.inf, tables)
 
     def inference_model(self, coef, example):
-        """:meth:`model` for inference alone: edges have one feature each where tables are of one weight.
+        """Return a model for inference only, with one feature per edge if tables have a single weight.
 
-        The scores are the same, in less memory and time. Derivatives by the tables are not those of :meth:`model`.
+        Scores are those of :meth:`model`, with less memory and time. Derivatives by the tables differ.
         """
         # coef: (n_coef,)
         one_feature = self.n_edge_features == 1 or not example.graph.n_edges
@@ -251,12 +251,12 @@ class LinearPotentials:
         )
 
     def _tables(self, weights, example):
-        """Tables of the edges of an example."""
+        """Return the tables for the edges of an example."""
         return self.form.expand(weights.edge_coef)
 
     def edge_layout(self, example):
-        """How the edges of an example read the tables of its model."""
-        # returns: shape : tuple of int, edge_type : (E,) or None, edge_weight : (E, R) or None
+        """Return the shape of a model's tables, and the types and weights of its edges."""
+        # returns: shape: tuple of int; edge_type: (E,) or None; edge_weight: (E, R) or None
         n_features, features = self.n_edge_features, example.edge_features
         if self._forbids_by_a_feature(example):
             n_features += 1
@@ -264,11 +264,11 @@ class LinearPotentials:
         return (self.n_edge_types, n_features), example.edge_type, features
 
     def touched_by(self, example):
-        """Weights that the model of an example depends on."""
+        """Return the indices of the weights on which the model of an example depends."""
         return slice(None)
 
     def pullback(self, example, statistics):
-        """Derivative by the weights of a scalar whose derivative by the model is given: B(x)' statistics."""
+        """Return the derivative by the weights, given the derivative by the model: B(x)' statistics."""
         # returns: (n_coef,), float64
         gradient = np.zeros(self.n_coef)
         parts = self.unpack(gradient)
@@ -277,15 +277,15 @@ class LinearPotentials:
         return gradient
 
     def _pull_edges(self, parts, example, tables):
-        """The adjoint of the tables, into the weights of edges."""
+        """Write the derivative by the edge weights, given the derivative by the tables."""
         parts.edge_coef[...] = self._edge_gradient(tables)
 
     def _edge_gradient(self, tables):
-        """Derivative by the weights of tables (..., T, R, K, K); the table of forbidden pairs has no weights."""
+        """Return the derivative by the weights of tables (..., T, R, K, K), except the table of forbidden pairs."""
         return self.form.adjoint(tables[..., : self.n_edge_features, :, :])
 
     def pullback_each(self, example, statistics, node_ptr):
-        """:meth:`pullback` for each of several scalars, of which every node and edge belongs to one."""
+        """Return :meth:`pullback` for each of several scalars; every node and edge belongs to one scalar."""
         # node_ptr: (m + 1,); returns: (m, n_coef), float64
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns, edge_coef = self._columns(statistics.unary), self._edge_gradient(statistics.tables)
@@ -305,9 +305,9 @@ class LinearPotentials:
         return scores
 
     def _unary_of_parts(self, weights, example):
-        """The same of graphs side by side, with the bits that each graph with cycles has alone."""
+        """Return unary scores of joined graphs, bitwise equal to those of each graph with cycles alone."""
         parts = example.graph.parts
-        # Of so many rows or of others, products of dense matrices are not rounded alike.
+        # The rounding of dense matrix products depends on the number of rows, so process parts separately.
         is_dense = isinstance(example.node_features, np.ndarray | SharedRows)
         if len(parts) == 1 or example.graph.is_forest or not is_dense:
             return self._unary(weights, example)
@@ -319,19 +319,19 @@ class LinearPotentials:
         return np.concatenate(found)
 
     def _columns(self, unary):
-        """Adjoint of the step from weight columns to states."""
+        """Return derivatives by columns of scores, given derivatives by the scores of states."""
         if self.n_columns < self.n_classes:
             return (unary[:, 1:] - unary[:, :1]) * unary.dtype.type(0.5)
         return unary
 
     def _columns_of_scores(self, weights, example):
-        """(N, n_columns): what features and intercepts say of each node."""
+        """Return the columns of scores from features and intercepts, (N, n_columns)."""
         if isinstance(example.node_features, SharedRows):
             scores = example.node_features.scores(weights.coef)
             if self.fit_intercept:
                 scores.reshape(-1, weights.intercept.size)[...] += weights.intercept.ravel().astype(scores.dtype)
             return scores
-        # Not written into one more array: of large images that takes longer than the products.
+        # For one type, avoid a copy, which takes longer than the product for large images.
         if self.n_node_types == 1:
             return self._product(weights, 0, example.node_features)
         scores = np.zeros((example.n_nodes, self.n_columns), dtype=example.node_features.dtype)
@@ -340,7 +340,7 @@ class LinearPotentials:
         return scores
 
     def _product(self, weights, node_type, features):
-        """Columns of scores of some nodes by the weights of one type."""
+        """Return the columns of scores of some nodes for the weights of one type."""
         with out_of_turn():
             columns = np.ascontiguousarray(features @ weights.coef[node_type].T.astype(features.dtype))
         if self.fit_intercept:
@@ -348,7 +348,7 @@ class LinearPotentials:
         return columns
 
     def _pull_nodes(self, parts, example, columns, nodes=slice(None)):
-        """The adjoint of that, into the weights of nodes; of some nodes, whose columns are given."""
+        """Write the derivative by the node weights, given derivatives by the columns of scores of some nodes."""
         features = example.node_features[nodes]
         if isinstance(features, SharedRows):
             parts.coef[...], by_constant = features.gradient(columns)

@@ -1,4 +1,4 @@
-"""Pairwise tables that a few weights fill: their forms, and the options of a field."""
+"""Forms of pairwise tables, which are parameterised by a few weights, and their options in estimators."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +13,7 @@ from sklearn_crf._versions import HoldsOptions
 
 @dataclass(frozen=True, eq=False)
 class PairwiseForm:
-    r"""A table made of a few weights.
+    r"""Form of pairwise tables, parameterised by a few weights.
 
     .. math:: \theta_{a b} = \mathrm{sign}_{a b} \, v_{\mathrm{index}(a, b)}
     """
@@ -24,11 +24,11 @@ class PairwiseForm:
 
     @property
     def n_weights(self):
-        """Number of weights P of one table."""
+        """Number P of weights of one table."""
         return int(self.index.max()) + 1
 
     def expand(self, weights):
-        """Tables of weights."""
+        """Return the tables for weights."""
         # weights: (..., P); returns: (..., K, K)
         if self._is_whole_table:
             return weights.reshape(*weights.shape[:-1], *self.index.shape).copy()
@@ -36,34 +36,34 @@ class PairwiseForm:
 
     @cached_property
     def _is_whole_table(self):
-        """Whether every entry is a weight of its own: tables are then weights as they are, which may be many."""
+        """Whether every entry has its own weight, so that tables are reshaped weights."""
         return bool(np.all(self.sign == 1)) and np.array_equal(self.index.ravel(), np.arange(self.index.size))
 
     @property
     def prefers_no_state(self):
-        """Whether neighbours that agree have the same score in every state."""
+        """Whether equal labels of neighbours have an equal score in every state."""
         return len({(i, s) for i, s in zip(self.index.diagonal(), self.sign.diagonal(), strict=True)}) == 1
 
     def adjoint(self, tables):
-        """Derivative by the weights of a scalar whose derivative by the tables is given."""
+        """Return the derivative by the weights, given the derivative by the tables."""
         # tables: (..., K, K); returns: (..., P)
         if self._is_whole_table:
             return tables.reshape(*tables.shape[:-2], -1)
         signed = (tables * self.sign).reshape(*tables.shape[:-2], -1)
-        # Entries of one weight side by side: every weight has one, which reduceat needs.
+        # Sort entries by weight. reduceat requires at least one entry for each weight, which is the case.
         order = np.argsort(self.index, axis=None, kind="stable")
         starts = np.searchsorted(self.index.ravel()[order], np.arange(self.n_weights))
         return np.add.reduceat(signed[..., order], starts, axis=-1)
 
     def restricted(self, allowed):
-        """The same form with weights for some entries alone; the others are always zero."""
+        """Return the form in which only allowed entries have weights and all others are zero."""
         # allowed: (K, K) of bool
         kept = np.unique(self.index[allowed & (self.sign != 0)])
         sign = np.where(np.isin(self.index, kept), self.sign, 0.0)
         return PairwiseForm(self.name, np.searchsorted(kept, self.index).clip(max=max(len(kept) - 1, 0)), sign)
 
     def softened(self, divisor):
-        r"""The same weights for tables whose states differ less in what they say of each other.
+        r"""Return a form in which the same weights give tables with reduced interactions between states.
 
         .. math:: \theta'_{ab} = \theta^0_{ab} + (\theta_{ab} - \theta^0_{ab}) / d, \qquad
             \theta^0_{ab} = (\theta_{aa} + \theta_{bb}) / 2
@@ -71,7 +71,7 @@ class PairwiseForm:
         return _SoftenedForm(self.name, self.index, self.sign, divisor)
 
     def contract(self, tables):
-        """Weights of tables, the inverse of :meth:`expand`."""
+        """Return the weights of tables, the inverse of :meth:`expand`."""
         # tables: (..., K, K); returns: (..., P)
         weights = np.zeros((*tables.shape[:-2], self.n_weights))
         used = self.sign != 0
@@ -81,7 +81,7 @@ class PairwiseForm:
 
 @dataclass(frozen=True, eq=False)
 class _SoftenedForm(PairwiseForm):
-    """A form whose tables are drawn towards what they say of each state by itself."""
+    """Form whose tables have interactions divided by a constant, see :meth:`PairwiseForm.softened`."""
 
     divisor: float
 
@@ -97,7 +97,7 @@ class _SoftenedForm(PairwiseForm):
 
 
 def _with_scaled_differences(tables, factor):
-    """Tables whose entries differ by a factor more from the means of the entries on the diagonal."""
+    """Multiply the differences of table entries from the means of their diagonal entries by a factor."""
     of_states = np.diagonal(tables, axis1=-2, axis2=-1)
     of_states = (of_states[..., :, np.newaxis] + of_states[..., np.newaxis, :]) / 2
     return of_states + (tables - of_states) * factor
@@ -124,12 +124,12 @@ def _full(n_classes):
     return np.arange(n_classes**2).reshape(n_classes, n_classes), np.ones((n_classes, n_classes))
 
 
-#: Name of each form and the function from a number of classes to its index and sign.
+#: Function for each form that returns its index and sign for a number of classes.
 PAIRWISE_FORMS = {"ising": _ising, "potts": _potts, "symmetric": _symmetric, "full": _full}
 
 
 def pairwise_form(name, n_classes):
-    """Form of the pairwise tables by its name."""
+    """Return the form of pairwise tables with a given name."""
     if name == "auto":
         name = "ising" if n_classes == 2 else "potts"
     if name not in PAIRWISE_FORMS:
@@ -138,14 +138,14 @@ def pairwise_form(name, n_classes):
 
 
 class _EntityScheme(NamedTuple):
-    """What prefixes of labels ask of the labels before and after them."""
+    """Rules of an entity scheme for prefixes of successive labels."""
 
     prefixes: str
-    after: dict  # prefixes that follow only a label of the same kind with one of these prefixes
-    before: dict  # prefixes that only a label of the same kind with one of these prefixes follows
+    after: dict  # key: prefix that must follow a label of the same kind with one of the prefixes in the value
+    before: dict  # key: prefix that must be followed by a label of the same kind with a prefix in the value
 
 
-#: The schemes of entities by name.
+#: Entity schemes by name.
 ENTITY_SCHEMES = {
     "IOB1": _EntityScheme("BI", {"B": "BI"}, {}),
     "IOB2": _EntityScheme("BI", {"I": "BI"}, {}),
@@ -157,11 +157,11 @@ ENTITY_SCHEMES = {
 
 
 def _invalid_transitions(scheme, classes):
-    """Pairs of labels that a scheme of entities forbids one after the other, and labels that it forbids at ends."""
-    # classes: (K,) of str; returns: pairs : (K, K), bool, ends : (2, K), bool
+    """Return masks of the successive pairs of labels, and of the labels at ends, that an entity scheme forbids."""
+    # classes: (K,) of str; returns: pairs: (K, K), bool; ends: (2, K), bool
     rules = ENTITY_SCHEMES[scheme]
     parts = [_prefix_and_kind(label, scheme) for label in classes.tolist()]
-    # The ends of a sequence are like labels outside of entities.
+    # Before the start and after the end of a sequence, the label counts as outside of entities.
     outside = ("O", "")
     pairs = np.array([[not _may_follow(before, after, rules) for after in parts] for before in parts])
     first = [not _may_follow(outside, label, rules) for label in parts]
@@ -188,27 +188,27 @@ def _may_follow(before, after, rules):
 
 
 class PairwiseTables(HoldsOptions):
-    """Options of the pairwise tables of a field.
+    """Options for the pairwise tables of a field.
 
     Parameters
     ----------
     form : str, default="auto"
-        Weights of a table: see :func:`pairwise_form`.
+        Form of the tables, see :func:`pairwise_form`.
     forbidden : {"IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU"} or array-like of shape (n_pairs, 2), optional
-        Pairs of labels that no edge may join, from its first node to its second (on a chain, a label and the next):
-        they have probability zero. A scheme of entities forbids the pairs that break it, and the labels that may not
-        begin or end a sequence. In IOB2, "I-PER" follows "B-PER" or "I-PER" only. In IOBES besides, an entity of
-        several tokens ends in "E-PER" and one of a single token is "S-PER".
+        Pairs of labels with probability zero at the first and second node of an edge (on a chain, a label and the next
+        label). The name of an entity scheme forbids all pairs that violate it, and labels that must not begin or end a
+        sequence. In IOB2, "I-PER" only follows "B-PER" or "I-PER". In IOBES, an entity of several tokens also
+        ends with "E-PER", and an entity of a single token is "S-PER".
     edge_types : {"tied", "offset"}, default="tied"
-        Whether all edges of a lattice share their weights, or those of one offset.
+        Whether all edges of a lattice share their weights, or only edges with the same offset.
     C : float, optional
-        Inverse strength of the penalty on the weights of edges (and factors), where the estimator has one; None is the
-        estimator's ``C``, which otherwise penalises the weights of nodes alone.
+        Inverse strength of the penalty on the weights of edges (and factors), if the estimator has a penalty. None uses
+        ``C`` of the estimator, which otherwise only applies to the weights of nodes.
     forbidden_first, forbidden_last : array-like of labels, optional
-        Labels that the first, and the last, node of a sequence may not have, besides those that a scheme forbids there.
-        In a list of :class:`~sklearn_crf.Example`, these are the nodes to which no edge leads, and from which none
-        leads. A single node is both. Images and volumes have no first node: there the parameters are an error, and a
-        scheme forbids pairs alone.
+        Forbidden labels of the first and of the last node of a sequence, in addition to labels forbidden by a scheme.
+        In an :class:`~sklearn_crf.Example`, these are nodes without incoming edges and nodes without outgoing edges. A
+        single node is both. Images and volumes have no first node: these parameters are then an error, and a scheme
+        only forbids pairs.
     boundary_weights : bool, default=False
         Whether each label has a score of its own at the first node of a sequence, and one at the last. They are weights
         of two more features of nodes, which are 1 there and 0 elsewhere, with the penalty of all other features.
@@ -259,7 +259,7 @@ class PairwiseTables(HoldsOptions):
         self.boundary_weights = boundary_weights
 
     def forbidden_pairs(self, classes: np.ndarray) -> np.ndarray | None:
-        """The pairs that are forbidden, as a mask.
+        """Return a mask of the forbidden pairs.
 
         Parameters
         ----------
@@ -268,12 +268,12 @@ class PairwiseTables(HoldsOptions):
         Returns
         -------
         ndarray of shape (K, K), bool, or None
-            None where nothing is.
+            Mask, or None if no pairs are forbidden.
 
         Raises
         ------
         ValueError
-            If the shape is another or a pair names what is no class, or a class is no label of the scheme.
+            If the shape is wrong, a pair contains a label that is not a class, or a class is not a label of the scheme.
         """
         if self.forbidden is None:
             return None
@@ -287,23 +287,23 @@ class PairwiseTables(HoldsOptions):
         return mask
 
     def forbidden_ends(self, classes: np.ndarray, lattice_ndim: int | None = 1) -> np.ndarray | None:
-        """The classes that are forbidden at the first and at the last node of a sequence, as a mask.
+        """Return a mask of the classes that are forbidden at the first and at the last node of a sequence.
 
         Parameters
         ----------
         classes : ndarray of shape (K,)
         lattice_ndim : int or None, default=1
-            Axes of nodes: 0 of rows, 1 of sequences, 2 of images, 3 of volumes, None of a list of examples.
+            Number of axes: 0 for rows, 1 for sequences, 2 for images, 3 for volumes, None for a list of examples.
 
         Returns
         -------
         ndarray of shape (2, K), bool, or None
-            None where nothing is.
+            Mask, or None if no classes are forbidden.
 
         Raises
         ------
         ValueError
-            If a label is none of the classes, or examples are images or volumes.
+            If a label is not one of the classes, or examples are images or volumes.
         """
         given = {"forbidden_first": self.forbidden_first, "forbidden_last": self.forbidden_last}
         named = [name for name, labels in given.items() if labels is not None]
@@ -323,7 +323,7 @@ class PairwiseTables(HoldsOptions):
 
 
 def _columns(labels, classes, name):
-    """Columns of labels, which must be classes."""
+    """Return the class indices of labels; raise ValueError for labels that are not classes."""
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):
         raise ValueError(f"{name} names {unknown.tolist()[0]!r}, which is none of the classes {classes.tolist()}.")

@@ -1,4 +1,4 @@
-"""Scores linear in sparse features, with weights for all pairs of a feature and a class or for some."""
+"""Potentials linear in sparse node features, with weights for all or some pairs of a feature and a class."""
 
 from itertools import pairwise
 
@@ -15,17 +15,17 @@ from sklearn_crf.kernels.learning.feature_pairs import (
 from sklearn_crf.potentials._feature_columns import FeatureColumns, feature_columns
 from sklearn_crf.potentials._linear import LinearPotentials
 
-# Ranges of features that threads share; all statistics are read for each.
+# Number of ranges of features for threads. Each range reads all statistics.
 _N_RANGES = 8
 
 
 class SparsePotentials(LinearPotentials):
-    r"""Scores linear in sparse features, weights of nodes for given pairs of a feature and a column of scores.
+    r"""Scores linear in sparse features, with node weights for given pairs of a feature and a score column.
 
     .. math:: u_{s, k} = \sum_{f : (f, k) \in P} w_{f k} \, x_{s f} + b_k
 
-    Weights are in the order of the features and take memory for the pairs alone; ``LinearWeights.coef`` is the vector
-    of them.
+    Weights are in the order of the features, and only need memory for the given pairs. ``LinearWeights.coef`` is a
+    vector of them.
     """
 
     by_columns = True
@@ -38,11 +38,11 @@ class SparsePotentials(LinearPotentials):
         return (len(self.pairs),), self.pairs.n_columns
 
     def prepared(self, example):
-        """An example whose features are in the order in which they are used, for many calls with it."""
+        """Return an example with features stored by column, for many calls with it."""
         return with_feature_columns(example, self.n_node_types)
 
     def prepared_once(self, example):
-        """An example as it is quickest for a single call of :meth:`model`."""
+        """Return an example in the form that is fastest for a single call of :meth:`model`."""
         return tie_constant_edges(example) if self._reads_rows(example.node_features) else self.prepared(example)
 
     def _reads_rows(self, features):
@@ -77,7 +77,7 @@ class SparsePotentials(LinearPotentials):
         gradients = np.zeros((len(node_ptr) - 1, self.n_coef))
         columns = self._columns(statistics.unary)
         edge_coef = self._edge_gradient(statistics.tables)
-        # Features are kept by column, so that there is no part of them that is of some nodes alone.
+        # Features are stored by column and cannot be restricted to some nodes, so set other statistics to zero.
         for i, (start, stop) in enumerate(pairwise(node_ptr)):
             parts = self.unpack(gradients[i])
             alone = np.zeros_like(columns)
@@ -87,9 +87,9 @@ class SparsePotentials(LinearPotentials):
         return gradients
 
     def add_pullbacks(self, gradient, examples, statistics, ranges, *, n_jobs=None):
-        """Add the pullbacks of many examples to a gradient, without a vector of weights for each.
+        """Add the pullbacks of many examples to a gradient, without a gradient for each example.
 
-        Every feature adds up its nodes in the order of the examples, whatever the number of threads.
+        The nodes of every feature are summed in the order of the examples, for any number of threads.
         """
         # gradient: (n_coef,), float64
         parts = self.unpack(gradient)
@@ -106,11 +106,11 @@ class SparsePotentials(LinearPotentials):
             parts.edge_coef[...] += self._edge_gradient(part.tables)
 
     def curvature(self, examples, node_weights):
-        r"""Diagonal of the Hessian of the negative log-likelihood at zero weights, edges taken for independent.
+        r"""Return the diagonal of the Hessian of the negative log-likelihood at zero weights, for independent edges.
 
         .. math:: h_{f k} = \frac{1}{K} \Bigl(1 - \frac{1}{K}\Bigr) \sum_s \omega_s x_{s f}^2
 
-        Weights of tables have the variance of what a pair of labels adds to them in place of that of a label.
+        For table weights, the variance of a label is replaced by the variance of the contribution of a pair of labels.
         """
         # node_weights: sequence of (N,); returns: (n_coef,), float64
         total = np.zeros(self.n_coef)
@@ -130,7 +130,7 @@ class SparsePotentials(LinearPotentials):
         return total
 
     def _set_edge_curvature(self, edge_coef, examples, edge_weights, variance):
-        """That of the weights of edges, of which ``variance`` (P,) is the part of an edge of weight and feature 1."""
+        """Add the curvature of edge weights; ``variance`` (P,) is for an edge of weight and feature 1."""
         for example, weight in zip(examples, edge_weights, strict=True):
             edge_type = np.zeros(len(weight), dtype=np.int32) if example.edge_type is None else example.edge_type
             features = np.ones((len(weight), 1)) if example.edge_features is None else example.edge_features
@@ -139,12 +139,12 @@ class SparsePotentials(LinearPotentials):
                 edge_coef[t] += squares[edge_type == t].sum(axis=0)[:, np.newaxis] * variance
 
     def shared_ranges(self, examples):
-        """Ranges of features with about as many entries each."""
+        """Return ranges of features with about equal numbers of entries."""
         return ranges_of_features([example.node_features for example in examples], self.pairs)
 
 
 def add_squares(features, weight, squares):
-    """Add to each feature its weighted sum of squares."""
+    """Add the weighted sum of squares of each feature to ``squares``."""
     # weight: (n_rows,); squares: (n_features,) float64, added to
     if len(features.feature):
         entries = weight[features.node]
@@ -154,14 +154,14 @@ def add_squares(features, weight, squares):
 
 
 def add_scores(features, pairs, weights, scores):
-    """Add to each row of scores the weights of its features."""
+    """Add the weights of the features of each row to its scores."""
     # weights: (n_pairs,); scores: (n_rows, n_columns) float64, added to
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     pair_scores(*features.arrays, pairs.ptr, pairs.column, weights, scores, own_workspace(pairs.n_columns))
 
 
 def _add_scores_of_rows(features, pairs, weights, scores):
-    """The same for a CSR matrix."""
+    """Add the weights of the features of each row to its scores, for a CSR matrix."""
     ptr, feature = features.indptr.astype(np.int64), features.indices.astype(np.int32, copy=False)
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     with out_of_turn():
@@ -169,9 +169,9 @@ def _add_scores_of_rows(features, pairs, weights, scores):
 
 
 def add_gradient(features, pairs, columns, gradient, limits=None):
-    """Add to the weights of each feature the statistics of its rows, the adjoint of :func:`add_scores`."""
+    """Add the statistics of each feature's rows to its gradient, the adjoint of :func:`add_scores`."""
     # columns: (n_rows, n_columns); gradient: (n_pairs,) float64, added to
-    # limits: first and last feature to do; None is all
+    # limits: range of features to process, None for all
     columns = np.ascontiguousarray(columns, dtype=np.float64)
     start, stop = (0, len(features.feature)) if limits is None else np.searchsorted(features.feature, limits)
     work = own_workspace(pairs.n_columns)
@@ -179,8 +179,8 @@ def add_gradient(features, pairs, columns, gradient, limits=None):
 
 
 def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
-    """:func:`add_gradient` of many blocks in their order, by threads that share the features."""
-    # blocks: features and statistics of each; gradient: (n_pairs,) float64, added to
+    """Call :func:`add_gradient` for many blocks in order, in threads that each process a range of features."""
+    # blocks: list of features and statistics; gradient: (n_pairs,) float64, added to
 
     def run(limits, n_threads):
         for features, columns in blocks:
@@ -190,7 +190,7 @@ def add_gradients(blocks, pairs, gradient, ranges, n_jobs):
 
 
 def ranges_of_features(columns, pairs):
-    """Ranges of features with about as many entries each."""
+    """Return ranges of features with about equal numbers of entries."""
     n_features = len(pairs.ptr) - 1
     entries = np.zeros(n_features, dtype=np.int64)
     for features in columns:
@@ -201,7 +201,7 @@ def ranges_of_features(columns, pairs):
 
 
 def with_feature_columns(example, n_node_types):
-    """An example with :class:`FeatureColumns` in place of a sparse matrix, and no edge features where all are one."""
+    """Return an example with :class:`FeatureColumns` as node features, without edge features if all are 1."""
     if isinstance(example.node_features, FeatureColumns):
         return example
     edge_features = example.edge_features

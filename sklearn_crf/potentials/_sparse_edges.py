@@ -1,4 +1,4 @@
-"""Scores linear in sparse features of nodes and of edges."""
+"""Potentials linear in sparse features of nodes and of edges."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,12 +16,12 @@ from sklearn_crf.potentials._sparse import (
 
 
 class SparseEdgePotentials(SparsePotentials):
-    r"""Scores linear in sparse features, of edges too: every edge has a table of its own.
+    r"""Scores linear in sparse features of nodes and edges. Every edge has its own table.
 
     .. math:: \theta_e = \mathrm{form}(v_e), \qquad v_{e, p} = \sum_{f : (f, p) \in P} w_{f p} \, x_{e f}
 
-    Weights of edges are for given pairs of a feature and a weight of the form, such as those of a feature and two
-    labels that occur together. Tables are recomputed for every model and take memory for one batch only.
+    Edges have weights for given pairs of a feature and a weight of the form, such as a feature and two labels that
+    occur together. Tables are recomputed for every model, so that memory is only needed for one batch.
     """
 
     takes_sparse_edges = True
@@ -85,11 +85,11 @@ class SparseEdgePotentials(SparsePotentials):
         add_gradients(blocks, self.edge_pairs, self.unpack(gradient).edge_coef, of_edges, n_jobs)
 
     def _pull_shared_tables(self, parts, statistics):
-        """No tables are shared."""
+        """Do nothing, since edges do not share tables."""
 
 
 def with_edge_columns(example, n_node_types, n_edge_types):
-    """An example with :class:`FeatureColumns` in place of the features of nodes and of edges."""
+    """Return an example with :class:`FeatureColumns` as features of nodes and of edges."""
     x, features = example, example.edge_features
     if isinstance(features, FeatureColumns):
         return example

@@ -1,4 +1,4 @@
-"""Which weights a field has: from fitted attributes to flat vectors and back."""
+"""Conversion between the fitted attributes of an estimator and flat weight vectors."""
 
 from typing import NamedTuple
 
@@ -15,23 +15,23 @@ from sklearn_crf.potentials._sparse_edges import SparseEdgePotentials
 
 
 class WeightLayout(NamedTuple):
-    """Which weights a field has: from fitted attributes to flat vectors and back."""
+    """Layout of a field's weights, with conversion between fitted attributes and flat vectors."""
 
     form: PairwiseForm
     fit_intercept: bool
-    forbidden: np.ndarray | None = None  # (K, K) bool: pairs of classes that no edge may join
-    forbidden_ends: np.ndarray | None = None  # (2, K) bool: classes that no first, and no last, node may have
-    forbidden_by: str = ""  # what rules them out, for errors
-    seen_only: bool | None = False  # weights of nodes only for what occurs in training; None where there are many
-    seen_tables: bool = False  # weights of tables only for pairs of labels that occur
-    seen_only_on_edges: bool = True  # the same for sparse features of edges
+    forbidden: np.ndarray | None = None  # (K, K) bool, forbidden pairs of classes on edges
+    forbidden_ends: np.ndarray | None = None  # (2, K) bool, forbidden classes of first and of last nodes
+    forbidden_by: str = ""  # name of the parameter that forbids them, for errors
+    seen_only: bool | None = False  # whether only pairs that occur in training have node weights; None if many
+    seen_tables: bool = False  # whether only pairs of labels that occur in training have table weights
+    seen_only_on_edges: bool = True  # like seen_only, for sparse edge features
     takes_factors: bool = False
     has_boundaries: bool = False  # whether the last two features of nodes say which are first and last of sequences
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
     def attributes(self, potentials, flat):
-        """Fitted attributes of a flat vector of weights."""
+        """Return the fitted attributes for a flat weight vector."""
         if not isinstance(potentials, FactorPotentials):
             none: dict[str, dict] = {name: {} for name in _FACTOR_ATTRIBUTES} if self.takes_factors else {}
             return self._pairwise_attributes(potentials, flat) | none
@@ -88,7 +88,7 @@ class WeightLayout(NamedTuple):
     # Prediction ----------------------------------------------------------------------------------------------------
 
     def fitted_potentials(self, field, encoded=None):
-        """Potentials of the fitted weights of a field, for the features of some encoded X."""
+        """Return the potentials for a field's fitted weights and the features of an encoded X."""
         pairwise = self._fitted_pairwise(field, encoded)
         has_factors = encoded is not None and encoded.has_factors
         if not self.takes_factors or not (has_factors or _coef_of_factors(field)):
@@ -127,7 +127,7 @@ class WeightLayout(NamedTuple):
         return SparsePotentials(pairs, n_features, n_classes, self.form, **options)
 
     def flat(self, field, potentials):
-        """The fitted weights as a flat vector of potentials, which may have been made for other training data."""
+        """Return the fitted weights as a flat vector for potentials, which may come from other training data."""
         if not isinstance(potentials, FactorPotentials):
             return self._flat_pairwise(field, potentials)
         parts, fitted = [self._flat_pairwise(field, potentials.pairwise)], _fitted_types(field)
@@ -154,12 +154,12 @@ _FACTOR_ATTRIBUTES = ("factor_coef_", "factor_states_", "factor_shapes_")
 
 
 def _coef_of_factors(field):
-    """Return the fitted weights of factors by type; none of a field that learned in a way that takes no factors."""
+    """Return the fitted weights of factors by type, or an empty dict if learning did not support factors."""
     return getattr(field, "factor_coef_", {})
 
 
 def _fitted_types(field):
-    """The types of factors of a fitted field, by name."""
+    """Return the types of factors of a fitted field, by name."""
     return {
         name: FactorType(name, field.factor_shapes_[name], len(coef), field.factor_states_[name])
         for name, coef in _coef_of_factors(field).items()
