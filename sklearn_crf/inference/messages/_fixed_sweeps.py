@@ -13,6 +13,7 @@ from sklearn_crf.inference._local_search import local_arguments, table_buffers
 from sklearn_crf.inference._results import Marginals
 from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessagePassing, field_for_sums
 from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages
+from sklearn_crf.models import Statistics
 
 #: Losses of marginals, by the numbers that the kernel knows.
 SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
@@ -76,9 +77,10 @@ class FixedSweeps(Inference):
 
     def _marginals(self, model: Any, *, init: Any = None, n_threads: int = 1) -> Marginals:
         how = self._swept(model, _MARGINALS_ALONE, None, None, n_threads)
+        unary = how.beliefs.astype(model.dtype)
         return Marginals(
-            how.beliefs.astype(model.dtype),
-            how.tables.sum(axis=0),
+            unary,
+            Statistics(unary, how.tables.sum(axis=0)),
             log_z=None,
             log_z_terms=None,
             bound=None,
