@@ -1,4 +1,4 @@
-"""Learning: how the weights of a field are found, and the solvers that move them."""
+"""Learning methods, which train the weights of a field, and their solvers."""
 
 from sklearn_crf.learning._batch_labels import given
 from sklearn_crf.learning._contrastive_training import ContrastiveTraining

@@ -1,4 +1,4 @@
-"""Labels of the nodes of a batch: by its model, or by scores of some rows at a time."""
+"""Prediction of the labels and marginals of the nodes of a batch."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.models._row_models import MadeRows
 
-# Of two states whose edges prefer equal labels, all of these find a minimum cut.
+# For two states whose edges prefer equal labels, each of these algorithms finds a minimum cut.
 _CUTS_OF_TWO = (AutoMap, GraphCut, AlphaExpansion, AlphaBetaSwap)
 
 
@@ -37,50 +37,50 @@ def labels_of(labeler, potentials, weights, batch, inference, n_threads):
 
 
 def _labels_by_rows(chosen, n_classes, rows, is_quick, n_threads):
-    """Labels of a large lattice whose scores are made some rows at a time; None where that does not suit."""
+    """Return the labels of a large lattice whose scores are computed a few rows at a time, or None if unsupported."""
     if n_classes == 2 and isinstance(chosen, _CUTS_OF_TWO):
         may_truncate = getattr(chosen, "nonsubmodular", None) != "error"
         return LatticeRows(rows).labels(n_threads, may_truncate=may_truncate)
-    # Scores are made some thirty times.
+    # The scores are computed about thirty times, so this only pays if edges are quick to compute.
     if n_classes > 2 and is_quick and isinstance(chosen, AlphaExpansion | AlphaBetaSwap):
         return chosen._labels_by_rows(rows, n_threads)
     return None
 
 
 def marginals_of(labeler, potentials, weights, batch, inference, n_threads):
-    """Return the model of a batch, and its node marginals."""
+    """Return the model of a batch and its node marginals."""
     # returns marginals: (N, n_classes) float64
     model = labeler.model(potentials, weights, batch)
     with batch.named_in_errors():
         unary = inference.node_marginals(model, n_threads=n_threads)
-    # Factor graphs have as many columns as some node of theirs has states.
+    # A factor graph has only as many columns as its largest node has states.
     missing = labeler.n_classes - unary.shape[1]
     unary = np.pad(unary, ((0, 0), (0, missing))) if missing else unary
     return model, unary.astype(np.float64, copy=False)
 
 
 def weighed_marginals(marginals, class_weight, sizes):
-    """Return marginals times the weights of their classes.
+    """Return the marginals multiplied by the class weights.
 
-    The marginals of an example of one node are not weighed: in training such an example weighs as much as its class.
+    The marginals of single-node examples are left unchanged, because training already weights these examples by class.
     """
     # marginals: (N, n_classes); class_weight: (n_classes,) or None; sizes: (n_members,), nodes of the examples
     is_weighed = np.repeat(sizes > 1, sizes)
     if class_weight is None or not is_weighed.any():
         return marginals
     found = marginals * np.where(is_weighed[:, np.newaxis], class_weight, 1.0)
-    # A class of weight 0 is predicted where no other is possible.
+    # A class of weight 0 is predicted if no other class is possible.
     return np.where(found.any(axis=1, keepdims=True), found, marginals)
 
 
 def labels_of_most_gain(model, gain, n_threads=1):
-    """Return the labels that maximise a sum of gains of nodes among the labelings that a model allows.
+    """Return the labeling with the largest sum of node gains among the labelings that a model allows.
 
-    With node marginals as gains that is the expected number of right nodes. Each node has its best label where these
-    are allowed together. A connected component where they are not is labelled by the best labeling of a model with the
-    gains as scores and the same forbidden states and tuples.
+    If the gains are node marginals, the sum is the expected number of correctly labelled nodes. Every node gets its own
+    best label, except in connected components where the best labels are not allowed together. Such a component gets the
+    best labeling of a model that has the gains as scores and forbids the same states and tuples.
     """
-    # model: scores other than -inf do not matter; None allows all labelings
+    # model: only its scores of -inf matter; None allows all labelings
     # gain: (N, n_classes) float64; returns: (N,) int32
     is_pairwise = isinstance(model, PairwiseModel)
     if is_pairwise and model.unary.min(initial=0.0) == -np.inf:
@@ -97,33 +97,33 @@ def labels_of_most_gain(model, gain, n_threads=1):
     if not is_broken.any():
         return labels
     constraints = _with_gains(model, gain)
-    # What AutoMap finds in a component should not hang on those beside it.
+    # Components with cycles are solved one by one, so that the result of AutoMap does not depend on other components.
     lots = [is_broken] if is_forest else np.eye(n_components, dtype=bool)[is_broken]
     for lot in lots:
         part, nodes = (constraints, slice(None)) if lot.all() else model_of_components(constraints, lot)
-        # Training asks for many such labelings: the search of AutoMap takes a hundred times as long for 2 % more gain.
+        # Training needs many such labelings. A full search by AutoMap takes a hundred times as long for 2 % more gain.
         inference = TreeInference() if is_forest else AutoMap(bounded=True)
         labels[nodes] = inference.map(part, n_threads=n_threads).labels
     return labels
 
 
 def _forbids_tuples(model):
-    """Whether a table of edges or factors may hold -inf, so that the best labels of nodes need not fit together."""
+    """Return whether a table of edges or factors may contain -inf, which forbids a tuple of labels."""
     if isinstance(model, PairwiseModel):
         return bool(model.graph.n_edges and model.tables.min(initial=0.0) == -np.inf)
     return bool(min(model.log_table.min(initial=0.0), model.table_default.min(initial=0.0)) == -np.inf)
 
 
 def of_largest(gain):
-    """Return the first state of the largest gain of each node."""
+    """Return the state with the largest gain of each node, the first of equal gains."""
     if gain.shape[1] == 2:
-        # Many times faster than argmax, whose choice of equal ones is the first as well.
+        # Many times faster than argmax. Both choose the first of equal gains.
         return (gain[:, 1] > gain[:, 0]).astype(np.int32)
     return np.argmax(gain, axis=1).astype(np.int32)
 
 
 def _with_gains(model, gain):
-    """A model with gains for scores of nodes, and 0 for all scores of tables but -inf."""
+    """Return a model with gains as node scores, and with all table scores other than -inf set to 0."""
     if isinstance(model, PairwiseModel):
         tables = np.where(np.isneginf(model.tables).any(axis=1, keepdims=True), -np.inf, 0.0)
         return PairwiseModel(model.graph, gain, tables, edge_type=model.edge_type, n_states=model.n_states)
@@ -138,5 +138,5 @@ def _with_gains(model, gain):
 
 
 def given(model, labels):
-    """The model clamped to the labels that are known, if any are."""
+    """Return the model clamped to the known labels, or the model itself if `labels` is None."""
     return model if labels is None else clamped(model, labels)

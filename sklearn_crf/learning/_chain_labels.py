@@ -1,4 +1,4 @@
-"""Labels and marginals of chains that share a table, and of rows: one kernel call for all batches, without models."""
+"""Fast prediction for chains that share a transition table and for single nodes: one kernel call for all batches."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,14 +16,14 @@ from sklearn_crf.models import PairwiseModel
 from sklearn_crf.objectives.likelihood._pass_over_chains import cuts_of_blocks
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
-# Marginals that are kept at once where labels alone are asked for.
+# Maximum number of marginals in memory at a time if only labels are requested.
 _MOST_KEPT = 2**22
 
 
 class ChainLabels:
-    """Labels or marginals of batches of chains with dense or sparse features, by one call of a kernel.
+    """Fast path that computes labels or marginals of batches of chains by one kernel call.
 
-    A batch whose scores range too widely is left to the general way.
+    The kernel declines a batch whose scores range too widely. The caller then predicts this batch from its model.
     """
 
     name = "chains"
@@ -32,7 +32,7 @@ class ChainLabels:
     def __init__(
         self, labeler: Any, batches: list, potentials: Any, weights: np.ndarray, inference: Any, rule: str
     ) -> None:
-        # rule: "mpm" gives labels of the most gain, "map" best labelings, "marginals" the marginals themselves
+        # rule: "mpm" for the labels with the largest gain, "map" for the best labelings, "marginals" for the marginals
         self._batches, self._potentials, self._rule = batches, potentials, rule
         self._weights = potentials.unpack(np.ascontiguousarray(weights, dtype=np.float64))
         self._gain = labeler.gain if labeler.weighs_marginals and rule == "mpm" else None
@@ -45,7 +45,7 @@ class ChainLabels:
 
     @staticmethod
     def applies(labeler: Any, batches: list, potentials: Any, voters: list, rule: str) -> bool:
-        """Return whether chains of unlabelled nodes share a table, under one vector of weights."""
+        """Return whether this path can predict: chains share one table, no labels are known, one weight vector."""
         if type(potentials) not in (LinearPotentials, SparsePotentials) or not potentials.n_features:
             return False
         if potentials.n_node_types > 1 or (labeler.weighs_marginals and rule == "mpm" and potentials.forbids):
@@ -55,7 +55,7 @@ class ChainLabels:
         return is_plain and has_one_table and bool(batches) and batches[0].labels is None
 
     def _model_of_table(self):
-        """Return a model without nodes of the table that edges share."""
+        """Return a model without nodes that holds the table shared by all edges."""
         potentials, dtype = self._potentials, self._features[0].dtype
         table = np.zeros((1, 1, potentials.n_classes, potentials.n_classes))
         if not _are_rows(self._batches):
@@ -63,7 +63,7 @@ class ChainLabels:
         return PairwiseModel(_NO_NODES, np.empty((0, potentials.n_classes), dtype), table.astype(dtype))
 
     def found(self, n_jobs: int | None) -> list[np.ndarray | None]:
-        """Return what was asked for of every batch, None of those that the kernel declines."""
+        """Return the labels or marginals of every batch, with None for each batch that the kernel declines."""
         if self._transitions is None:
             return [None] * len(self._batches)
         found: list[np.ndarray | None] = []
@@ -77,7 +77,7 @@ class ChainLabels:
         return found
 
     def _lots(self) -> Iterator[slice]:
-        """Yield batches that are predicted together: all, or those whose marginals are kept at once."""
+        """Yield ranges of batches to predict together: all, or as many as the limit on marginals in memory allows."""
         if self._gain is None:
             yield slice(0, len(self._batches))
             return
@@ -87,7 +87,7 @@ class ChainLabels:
         yield from (slice(*ends) for ends in pairwise(ends))
 
     def _predict(self, lot, n_threads):
-        """Return the labels and the marginals of some batches, None where these are not asked for or not found."""
+        """Return the labels and the marginals of a range of batches, with None if not requested or not found."""
         batches, features, potentials = self._batches[lot], self._features[lot], self._potentials
         chosen, n_classes = self._transitions, potentials.n_classes
         pointers = [batch.node_ptr for batch in batches]
@@ -122,7 +122,7 @@ class ChainLabels:
         return of_nodes, [None if part is None else wide[part] for part in parts]
 
     def _weights_of_features(self, dtype):
-        """Return the weights of dense features, and the pairs of sparse ones and their weights."""
+        """Return the weights of dense features, then the pairs of sparse features with their weights."""
         coef, potentials = self._weights.coef, self._potentials
         if potentials.by_columns:
             return np.empty((0, 0), dtype), potentials.pairs.ptr, potentials.pairs.column, coef
@@ -139,12 +139,12 @@ def _are_rows(batches):
 
 
 def _are_alike(features):
-    """Return whether features are those of chains, of one precision and all dense or all sparse."""
+    """Return whether all batches have chain features of one precision, either all dense or all sparse."""
     return None not in features and len({(each.dtype, each.is_dense) for each in features}) == 1
 
 
 def _blocks(pointers, starts, n_classes):
-    """Return the batch, the first and the last chain, and the first node of each block that threads share."""
+    """Return the batch, the range of chains and the first node of each block, the unit of work of a thread."""
     blocks = []
     for batch, (ptr, cuts) in enumerate(zip(pointers, cuts_of_blocks(pointers, n_classes), strict=True)):
         own = np.empty((len(cuts) - 1, 4), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Contrastive learning: sets of labelings among which the truth is to be probable, and what extends them."""
+"""Contrastive learning, which makes the true labeling probable within sets of labelings that grow during training."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -36,60 +36,66 @@ from sklearn_crf.learning._solvers import LBFGS, SGD
 from sklearn_crf.learning._training import HeldOutScores, TrainingRecord, cost_matrix
 from sklearn_crf.objectives import EmpiricalRisk, Generator, GibbsGenerator, MapGenerator, MostViolated, Objective
 
-# Rounds that may pass without a better labeling of training examples, and how many of their nodes are labelled for it.
+# Number of last rounds without a better training accuracy from which the stop reason reports it, and the number of
+# training nodes that are labelled to measure the accuracy.
 _PATIENCE, _NODES_TO_LABEL = 5, 100_000
 
-# Up to so many nodes a second training, whose edges have the penalty of the nodes, takes little time.
+# Up to this number of nodes it takes little time to train again with the penalty of the nodes on the edges.
 _NODES_TO_TRAIN_TWICE = 20_000
 
-# Sub-objectives to begin with.
+# Initial sub-objectives.
 _INITS = ("pl", "gpl", "observed", "empty")
 
-# Generators of labelings by name; those that end in "mv" look for violated constraints.
+# Names of generators of labelings. Names that end in "mv" search for the most violated constraints.
 _GENERATORS = ("icm", "map", "gibbs", "icm_mv", "map_mv", "gibbs_mv")
 _BY_COSTS = ("icm_mv", "map_mv", "gibbs_mv")
 
 
 @options
 class ContrastiveTraining(Learning):
-    r"""The truth is to be probable among sets of labelings, which grow.
+    r"""Contrastive learning: the true labeling is made probable within sets of labelings, which grow during training.
 
     Parameters
     ----------
     init : {"pl", "gpl", "observed", "empty"}, default="pl"
-        Sub-objectives to begin with: the pseudolikelihood; the generalised one of ``blocks``; the pseudolikelihood and
-        one set of all labelings seen in training, for examples of one lattice ("Contrastive" of the paper); or none.
+        Initial sub-objectives: "pl", the pseudolikelihood; "gpl", the generalised pseudolikelihood of ``blocks``;
+        "observed", the pseudolikelihood and one set of all labelings seen in training, for examples of one lattice
+        ("Contrastive" in the paper); "empty", none.
     generator : str, Generator, list or None, default="map"
-        What finds further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
-        random labels, quicker and more varied; "gibbs", ten Gibbs sweeps from the truth. "icm_mv", "map_mv" and
-        "gibbs_mv" add the number of errors to the scores (most violated constraints). Or a
+        Generator of further labelings: "map", max-product from random messages; "icm", iterated conditional modes from
+        random labels, which is quicker and more varied; "gibbs", ten Gibbs sweeps from the true labels. "icm_mv",
+        "map_mv" and "gibbs_mv" add the number of errors to the scores (most violated constraints). An object may be a
         :class:`~sklearn_crf.objectives.MapGenerator`, :class:`~sklearn_crf.objectives.GibbsGenerator` or
-        :class:`~sklearn_crf.objectives.MostViolated`; a list takes all that it holds, None generates nothing.
+        :class:`~sklearn_crf.objectives.MostViolated`. A list uses all its generators. None generates nothing.
     blocks : {"rows", "columns"}, int or list, default=2
-        Blocks of ``init="gpl"``: lines of a lattice, windows of so many nodes a side, or for each example a list of
-        arrays of nodes. Nodes are numbered in the order of the labels.
+        Blocks for ``init="gpl"``: the rows or columns of a lattice, windows with this number of nodes per side, or a
+        list of arrays of nodes for each example. Nodes are numbered in the order of the labels.
     given : list of array-like of shape (m, \\*lattice), optional
-        Labelings of further sets ("Simple Contrastive"); each is for the examples of its lattice whose labels it holds.
+        Additional sets of labelings ("Simple Contrastive"). A set is used for the examples that have its lattice shape
+        and whose true labeling it contains.
     given_weight : array-like of shape (n_sets,) or (n_sets, n_examples), optional
-        :math:`w_j(x_i)` of ``given``; None is one. Sets that are chosen with probabilities :math:`P(C_j \mid y)`, of
-        labelings that matter by :math:`Q(y)`, weigh :math:`\sum_y P(C_j \mid y) \, Q(y)`.
+        Weights :math:`w_j(x_i)` of the sets in ``given``. None is one. If a set is chosen with probability
+        :math:`P(C_j \mid y)` and labelings have importance :math:`Q(y)`, its weight is
+        :math:`\sum_y P(C_j \mid y) \, Q(y)`.
     given_log_proposal : list of array-like of shape (m,), optional
-        Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant: labelings weigh
-        its inverse. See :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
+        Logarithm of the probability with which each labeling of ``given`` was drawn, up to a constant. Labelings are
+        weighted by the inverse of this probability. See
+        :meth:`AssignmentSets.add_set <sklearn_crf.objectives.AssignmentSets.add_set>`.
     generated_weight : float or "n_nodes", default=1.0
-        :math:`w_j` of the set of an example that collects generated labelings: one in the paper. Pseudolikelihood has a
-        term for each node; "n_nodes" weighs the set as much.
+        Weight :math:`w_j` of the set of generated labelings of an example. It is one in the paper. "n_nodes" is the
+        number of nodes of the example, because the pseudolikelihood has one term for each node.
     are_drawn : bool, default=False
-        Whether generated labelings weigh the inverse of their probability under the weights that generated them. Those
-        of a persistent :class:`~sklearn_crf.objectives.GibbsGenerator` are draws, and the set is then an estimate of
-        the likelihood near these weights.
+        Whether generated labelings are weighted by the inverse of their probability under the model that generated
+        them. Labelings of a persistent :class:`~sklearn_crf.objectives.GibbsGenerator` are samples from the model, so
+        that the set then estimates the likelihood near the weights of this model.
     n_new : int, default=1
-        Labelings of each example, generator and round.
+        Number of labelings generated for each example by each generator in each round.
     max_rounds : int, default=10
-        Most rounds of generation; for stochastic gradient descent, epochs with generation.
+        Maximum number of rounds of generation; with stochastic gradient descent, of epochs with generation.
     max_round_iter : int or None, default=10
-        Most iterations of L-BFGS in a round that is followed by generation. The last round has ``max_iter`` of the
-        estimator, and so does the one after a round cut short that found nothing new; None gives it to all rounds.
+        Maximum number of L-BFGS iterations in a round that is followed by generation. The limit is ``max_iter`` of the
+        estimator in the last round, and in a round after which a shortened round generated nothing new. With None it
+        is ``max_iter`` in all rounds.
 
     Examples
     --------
@@ -158,7 +164,7 @@ class ContrastiveTraining(Learning):
         return found
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # The objective looks labelings up, whatever their graphs; generators run on members.
+        # Graphs may be packed together: the objective only looks labelings up, and generators run on each example.
         n_nodes = 1 if plan.solver.is_stochastic else 4096
         return {"max_nodes": n_nodes, "max_cyclic_nodes": n_nodes}
 
@@ -195,7 +201,7 @@ class ContrastiveTraining(Learning):
         return [item for item in several if item is not None]
 
     def _with_costs(self) -> Iterator[MostViolated]:
-        """Yield the generators of violated constraints, also those that another one holds."""
+        """Yield all generators of violated constraints, including nested generators."""
         for item in self._items():
             while isinstance(item, MostViolated):
                 yield item
@@ -203,11 +209,11 @@ class ContrastiveTraining(Learning):
 
     @property
     def weighs_nodes(self) -> bool:
-        # Generators that look for labelings by what errors cost at each node.
+        # Generators of violated constraints add the cost of errors at each node.
         return any(isinstance(item, MostViolated) or str(item) in _BY_COSTS for item in self._items())
 
     def generators(self, labels: Any) -> list[Generator]:
-        """Generators of further labelings, as objects.
+        """Return the generators of further labelings as objects.
 
         Parameters
         ----------
@@ -238,7 +244,7 @@ class ContrastiveTraining(Learning):
             extend_sets(risk, coef, members)
 
     def _train_under_penalty(self, risk, plan, data, start, run):
-        """Return the record of a training, or the better one of two under different penalties of edges."""
+        """Train, perhaps twice with different penalties on the edges, and return the record of the better training."""
         solver, facts = plan.solver, plan.facts
         score = _score_of_training(risk, plan.labeler())
         overrates_edges = facts.have_cycles and self.init != "empty" and not solver.is_stochastic
@@ -261,7 +267,8 @@ class ContrastiveTraining(Learning):
         first.inference = inference
         if is_large or first.stopped or first.interrupted is not None:
             return first
-        # What is generated can correct the edges of weak penalties, which the sets to begin with do not show.
+        # Train again with the usual penalty on the edges. The initial sets do not show whether edge weights are too
+        # large, but the generated labelings can correct them.
         again = data.risk(plan, self.objective(plan, data))
         run = run._replace(on_iteration=lambda coef: False, verbose=0)
         second, right_second = train(again, start, run, _score_of_training(again, plan.labeler()))
@@ -269,7 +276,7 @@ class ContrastiveTraining(Learning):
 
 
 def _score_of_training(risk, labeler):
-    """Return a function of flat weights: the share of the first training nodes that is labelled right."""
+    """Return a function that computes, for flat weights, the share of correctly labelled nodes among the first ones."""
 
     def score(coef):
         right, total = risk.summed(_right_nodes, labeler, coef, risk.n_nodes)
@@ -279,8 +286,8 @@ def _score_of_training(risk, labeler):
 
 
 def _right_nodes(risk, labeler, coef, n_nodes):
-    """Return the weights of the nodes that a labeler labels right, and of all, among the first nodes of a risk."""
-    # n_nodes: of all shards; each labels an equal share of its own
+    """Return the total weight of the correctly labelled nodes, and of all nodes, among the first nodes of a risk."""
+    # n_nodes: number of nodes of all shards; every shard labels an equal share of its nodes
     most, before = max(n_nodes, _NODES_TO_LABEL), np.cumsum([0] + [batch.example.n_nodes for batch in risk.batches])
     taken = before[:-1] * most < risk.n_nodes * _NODES_TO_LABEL
     truth = [batch for batch, is_taken in zip(risk.batches, taken, strict=True) if is_taken]
@@ -310,5 +317,5 @@ def _generator(item, labels):
 
 
 def _generating_inference(inference):
-    # Residual scheduling is the paper's.
+    # The paper uses residual scheduling.
     return able_inference(inference, "map", "a generator of labelings", LoopyBP(schedule="residual"))

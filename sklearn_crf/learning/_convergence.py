@@ -1,4 +1,4 @@
-"""Convergence where features have outlying values: a test that these cannot pass alone, and units to go on in."""
+"""Convergence test for features with outliers, and continued minimisation in rescaled units."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,43 +10,45 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn_crf._reports import warn_caller
 from sklearn_crf.optimize import AT_LIMIT, SHARE_LEFT, minimize_lbfgs
 
-# Least share of the objective whose decrease is told from rounding.
+# Smallest relative decrease of the objective that is distinguished from rounding errors.
 _ROUNDING = 1e-10
 
-# Most weights that are tried one by one; more are in so many groups.
+# Maximum number of trial steps. More weights than this are tried in groups.
 _MOST_TRIALS = 64
 
-# Curvature along a weight in units of the bulk that only outlying values make, and the share of it along the weight of
-# another feature from which on the two weights can be traded: with less, the other one would have to move too far.
+# A curvature above the first value, in units of the bulk, is caused by outliers. Two weights can be traded against each
+# other if the second has at least the given share of the curvature: with less it would have to move too far.
 _MOST_CURVED, _COUPLED = 10.0, 0.1
 
-# Attempts in the same units, each with an approximate Hessian of its own, after which nothing better is to be expected.
+# Number of attempts in the same units without progress after which minimisation ends. Each attempt builds a new
+# approximate Hessian.
 _MOST_IN_VAIN = 2
 
-#: Messages of solvers that cannot go on, or hardly do, though the objective falls.
+#: Messages of solvers that make no progress, or little, although the objective still decreases.
 STUCK = "STOP: outlying values of features hide where the objective falls"
 SLOW = "STOP: the objective still falls where the steps are too short"
 
 
 def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray | None = None) -> np.ndarray:
-    r"""Find the weights along which the objective may fall by more than the tolerance.
+    r"""Return the weights along which the objective may still decrease by more than the tolerance.
 
-    The unit of a feature with outlying values is set by these. Once their nodes are labelled with certainty, all other
-    nodes move the gradient by too little to be seen. So the gradient is measured in units in which the bulk of every
-    feature has a spread of one. Where it exceeds the tolerance, a trial step down the slope tells more: the step that
-    would lower the objective by ``tol`` if it were as steep all along. If the slope has turned there, the least
-    objective along that weight is closer, and lower by less. The weights of features without outlying values, which are
-    steep only where rounding ended a solver, are tried together: all are left if the objective falls by half as much.
+    If a feature has outliers, they determine its unit. Once their nodes are labelled with certainty, all other nodes
+    contribute too little to the gradient to be noticed. The gradient is therefore measured in units in which the bulk
+    of every feature has a spread of one. If it exceeds the tolerance along a weight, a trial step is made down the
+    slope, as long as would lower the objective by ``tol`` on a constant slope. If the slope has changed its sign at the
+    end of the step, the minimum along the weight is closer and the decrease smaller. The gradient along weights of
+    features without outliers exceeds the tolerance only if rounding has stopped a solver. These weights are tried
+    together: all are returned if the objective falls by at least half of ``tol``.
 
     Parameters
     ----------
     problem : PenalisedRisk
     x : ndarray of shape (n_coef,)
     tol : float
-        Largest entry of the gradient, as of the solvers, and decrease of the objective per node that may be left along
-        each weight.
+        Largest entry of the gradient, as in the solvers, and accepted remaining decrease of the objective per node
+        along each weight.
     among : ndarray of shape (n_coef,), bool, optional
-        Weights to look at; None is all.
+        Weights to test. None tests all weights.
 
     Returns
     -------
@@ -75,12 +77,12 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
             left[group] = True
             continue
         left[group] |= (there[group] * slope[group] > 0) & (np.abs(there[group]) * tail > tol)
-        # The change of the gradient, and what the bulk alone changes at most, in units of the bulk.
+        # Change of the gradient in units of the bulk, compared with the largest change that the bulk can cause.
         change = np.abs(there - slope) * tails
         is_turned_by_outliers = change[group] > _MOST_CURVED * np.abs(step) / tail
         if is_turned_by_outliers.any():
-            # Where outlying values of several features meet in a node, no weight falls alone, but two together may. The
-            # weights of one feature have the same tail.
+            # If a node has outliers in several features, the objective may decrease along no single weight but along
+            # two weights together. The weights of one feature have the same tail.
             coupled = (tails > 1) & (change > _COUPLED * change[group].max()) & ~np.isin(tails, tail)
             left |= coupled
             left[group] |= coupled.any() & (tail > 1)
@@ -88,7 +90,7 @@ def weights_left(problem: Any, x: np.ndarray, tol: float, *, among: np.ndarray |
 
 
 def _groups(weights, n_most):
-    """Weights one by one, or else in so many groups."""
+    """Return the weights as single-element groups, or split into `n_most` groups if there are more weights."""
     return np.array_split(weights, min(len(weights), n_most)) if len(weights) else []
 
 
@@ -102,32 +104,33 @@ def minimize_in_bulk(
     callback: Callable,
     **options,
 ) -> OptimizeResult:
-    """Go on from where a solver ended, until the objective falls along no weight any more.
+    """Continue from the result of a solver until the objective no longer decreases along any weight.
 
-    Weights along which it falls are counted in the spread of the bulk of their features, others as before.
+    Weights along which it decreases are rescaled to the spread of the bulk of their features. Other weights keep their
+    units.
 
     Parameters
     ----------
     minimize : callable
-        The solver, of :mod:`sklearn_crf.optimize`.
+        Solver from :mod:`sklearn_crf.optimize`.
     problem : PenalisedRisk
     found : OptimizeResult
-        Its result.
+        Result of the solver.
     n_left : callable
-        Number of iterations that are left; negative where the callback has asked to stop.
+        Returns the number of remaining iterations; negative if the callback has asked to stop.
     tol : float
-        Largest entry of the gradient, as of the solver.
+        Largest entry of the gradient, as in the solver.
     callback : callable
-        As of the solver.
+        Callback of the solver.
     **options : object
-        Of the solver.
+        Further options of the solver.
 
     Returns
     -------
     OptimizeResult
-        ``success`` is True only if no weight is left.
+        ``success`` is True only if the objective no longer decreases along any weight.
     """
-    # A loose tolerance leaves no more than a tight one.
+    # Bound the remaining decrease also if the tolerance is loose.
     tol = min(tol, SHARE_LEFT * abs(found.fun))
     tails, units, reached, n_in_vain = problem.tails, None, np.inf, 0
     if not np.any(tails > 1) and not (found.success and problem.is_precise):
@@ -138,9 +141,10 @@ def minimize_in_bulk(
             if not found.success:
                 found.success, found.message = True, "CONVERGENCE: the objective falls along no weight"
             break
-        # Powers of two change units without rounding.
+        # Multiplying by powers of two causes no rounding errors.
         new_units = np.where(left, np.exp2(np.round(np.log2(tails))), 1.0)
-        # A first attempt may have got no further than to where outlying values no longer rule the slope.
+        # The first attempt in new units does not count: it may have only reached the point from which outliers no
+        # longer dominate the gradient.
         in_vain = units is not None and np.array_equal(units, new_units) and reached - found.fun <= tol
         n_in_vain = n_in_vain + 1 if in_vain else 0
         is_stuck = n_in_vain == _MOST_IN_VAIN
@@ -154,7 +158,7 @@ def minimize_in_bulk(
 
 
 def _minimize_in_units(minimize, problem, x, units, *, callback, project=None, l1=None, curvature=None, **options):
-    """The result of a solver that sees weights divided by their units."""
+    """Run a solver on weights divided by their units, and return its result in the original units."""
 
     def evaluate(z):
         value, gradient = problem.evaluate(units * z)
@@ -175,22 +179,26 @@ def _in_weights(point, units):
 
 
 def warn_unconverged(message, problem):
-    """Warn of weights that are not optimal; the message says what happened and what to change."""
+    """Warn that the weights are not optimal. The message says what happened and what to change."""
     norm = problem.record.gradient_norm[-1]
     warn_caller(f"{message} (norm of the gradient {norm:.3g}).", ConvergenceWarning)
 
 
 def slope_left(problem, coef, tol, n_most):
-    """Return why steps have not converged, with a warning, or None: a descent from their weights ends close by."""
-    # n_most: most iterations of the descent
+    """Check whether gradient steps have converged, by a descent from their final weights.
+
+    Return None if they have. Otherwise return the stop reason; with a loss, warn as well.
+    """
+    # n_most: maximum number of iterations of the descent
     objective = problem.risk.objective
     if not (objective.smooth and problem.has_value(coef)):
-        # Without a loss to descend only a gradient that vanishes is an end; by labelings drawn it may do so by chance.
+        # Without a loss, only a zero gradient is a sign of convergence. If labelings are drawn at random, the gradient
+        # may be zero by chance.
         steepest = np.abs(problem.least_subgradient(coef)).max(initial=0.0)
         is_over = not objective.draws and steepest <= (tol if objective.smooth else 0.0)
         return None if is_over else AT_LIMIT
     value, n_left = problem.value(coef), n_most
-    # Steps have no such accuracy as L-BFGS, which shows what they left where its own gradient is much smaller.
+    # Gradient steps are less accurate than L-BFGS. Its tolerance has to be tighter to show the decrease they missed.
     floor = value / (1 + SHARE_LEFT)
     tol = min(tol, SHARE_LEFT * (value - floor))
 

@@ -1,4 +1,4 @@
-"""Where few nodes are labelled: lattices at a coarser scale, and the nodes that labels say something about."""
+"""Training with few labelled nodes: coarser lattices, and restriction to the nodes near labels."""
 
 import copy
 from dataclasses import replace
@@ -11,26 +11,28 @@ from sklearn_crf.encoding import Batch, trusted_example
 from sklearn_crf.graphs import lattice, trusted_graph
 from sklearn_crf.objectives import EmpiricalRisk
 
-# Default: nodes that training looks at, of an example.
+# Default maximum number of nodes of an example that training uses.
 MAX_NODES = 10_000
 
-# Edges between a node and the nearest labelled one that are looked at in graphs of any size.
+# Minimum reach: nodes up to this many edges from a labelled node are used, whatever the size of the graph.
 _LEAST_REACH = 4
 
-# Edges between blocks count less by this power of the length of a block, since a border between blocks is many edges of
-# pixels long: chosen on ten photographs with scribbles. With 0 pixels are smoothed too little, with 1 too far.
+# Edge features between blocks are divided by the block length to this power, because the border between two blocks
+# consists of many pixel edges. Chosen on ten photographs with scribbles: with 0 pixels are smoothed too little, with 1
+# too much.
 _EDGE_POWER = 0.5
 
 
 def risk_of_few_labels(
     risk: EmpiricalRisk, reach: int | None = None, max_nodes: int | None = MAX_NODES
 ) -> EmpiricalRisk:
-    """The risk of large lattices at a coarser scale, and of the nodes that labels reach, if few nodes are labelled.
+    """Return a risk of coarser lattices, restricted to the nodes near labels, if few nodes are labelled.
 
-    Near labels alone neighbours are alike, so that nothing would limit the weights of edges: what does is that labels
-    have to change somewhere between strokes.
+    Close to a label all neighbours have equal labels, and nothing limits the weights of edges. They are limited by the
+    nodes farther away, because labels have to change somewhere between two strokes.
     """
-    # reach: edges between a node and the nearest labelled one, None as far as max_nodes nodes of an example
+    # reach: maximum number of edges between a node and the nearest labelled node; None extends the reach until an
+    # example has max_nodes nodes
     # max_nodes: None is no limit
     if max_nodes is not None:
         risk = risk.derived(partial(coarse_risk, max_nodes=max_nodes))
@@ -38,9 +40,9 @@ def risk_of_few_labels(
 
 
 def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
-    """The risk of large lattices with few labels at a coarser scale; other examples stay as they are."""
-    # max_nodes: that a lattice is reduced to, at most
-    # returns the given one where there are no such lattices
+    """Return a risk in which large lattices with few labels are reduced to a coarser scale."""
+    # max_nodes: maximum number of nodes of a reduced lattice
+    # returns the given risk itself if it has no such lattices
     if risk.potentials.by_columns:
         return risk
     can_be_coarse = [_can_be_coarse(batch, max_nodes) for batch in risk.batches]
@@ -52,7 +54,8 @@ def coarse_risk(risk: EmpiricalRisk, max_nodes: int) -> EmpiricalRisk:
     ]
     potentials, power = risk.potentials, _EDGE_POWER
     if not potentials.form.prefers_no_state:
-        # Features would also divide what tables say of single states, which belongs beside the scores of nodes.
+        # Dividing edge features would also divide the scores that tables give to single states, although these scores
+        # belong to the nodes.
         power = 0.0
         if len(set(lengths)) == 1:
             potentials = copy.copy(potentials)
@@ -69,7 +72,7 @@ def _can_be_coarse(batch, max_nodes):
     return (
         graph.n_nodes > max_nodes
         and graph.offsets is not None
-        # Longer edges would not lead into the next block.
+        # Longer edges might not end in the adjacent block.
         and bool(np.all(np.abs(graph.offsets) <= 1))
         and 2 * np.count_nonzero(batch.labels >= 0) < graph.n_nodes
         and isinstance(example.node_features, np.ndarray)
@@ -81,7 +84,7 @@ def _can_be_coarse(batch, max_nodes):
 
 
 def _length(shape, max_nodes):
-    """Length of the blocks of a lattice."""
+    """Return the smallest block length at which a lattice has at most `max_nodes` blocks."""
     length = 2
     while np.prod(_in_blocks(shape, length)) > max_nodes:
         length += 1
@@ -93,7 +96,7 @@ def _in_blocks(shape, length):
 
 
 def _coarse(batch, length, power):
-    """A lattice of blocks of nodes, with means of their features and the label that most of their nodes have."""
+    """Return a lattice of blocks of nodes, with the mean features and the most common label of each block."""
     graph = batch.example.graph
     shape = _in_blocks(graph.shape, length)
     places = np.meshgrid(*(np.arange(n) // length for n in graph.shape), indexing="ij")
@@ -109,10 +112,13 @@ def _coarse(batch, length, power):
 
 
 def _coarse_edges(example, block, blocks, divisor):
-    """Features of edges between blocks and types: of means over the edges that cross there along one offset."""
+    """Return the features and types of edges between blocks.
+
+    Features are means over all original edges that join the two blocks along one offset.
+    """
     tail, head = block[example.graph.edges].T
     offset = example.graph.lattice_edge_type
-    # Edges between blocks by where they begin and their offset.
+    # number: index of each edge between blocks, by its first block and its offset
     number = np.full((blocks.n_nodes, len(blocks.offsets)), -1)
     number[blocks.edges[:, 0], blocks.lattice_edge_type] = np.arange(blocks.n_edges)
     joined = number[tail, offset]
@@ -131,7 +137,7 @@ def _coarse_edges(example, block, blocks, divisor):
 
 
 def _commonest(labels, group, n_groups):
-    """The commonest label of each group, the lowest of several, -1 where there is none."""
+    """Return the most common label of each group, the lowest in a tie, or -1 for a group without labels."""
     known = labels >= 0
     n_labels = int(labels.max(initial=0)) + 1
     votes = np.bincount(group[known] * n_labels + labels[known], minlength=n_groups * n_labels).reshape(n_groups, -1)
@@ -139,15 +145,15 @@ def _commonest(labels, group, n_groups):
 
 
 def _means(values, group, n_groups):
-    """Means over the rows of each group."""
+    """Return the mean of the rows of each group."""
     n_rows = len(values)
     sums = sp.csr_matrix((np.ones(n_rows), (group, np.arange(n_rows))), shape=(n_groups, n_rows)) @ values
     return np.asarray(sums / np.bincount(group, minlength=n_groups)[:, None], dtype=values.dtype)
 
 
 def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | None = None) -> EmpiricalRisk:
-    """The risk of the nodes that labels reach, if that leaves out at least half of the nodes."""
-    # returns the given one where labels reach most nodes, or where features are kept by column
+    """Return the risk of the nodes near labels, if this leaves out at least half of the nodes."""
+    # returns the given risk itself if labels reach most nodes, or if features are stored by column
     if risk.potentials.by_columns:
         return risk
     near = [_reached(batch, reach, max_nodes) for batch in risk.batches]
@@ -158,13 +164,13 @@ def risk_near_labels(risk: EmpiricalRisk, reach: int | None, max_nodes: int | No
 
 
 def of_labelled_components(risk: EmpiricalRisk) -> EmpiricalRisk:
-    """Return the risk of the components with a labelled node: the loss of others is zero for any weights."""
+    """Return the risk of the components with a labelled node. Other components have zero loss for any weights."""
     parts = [_labelled_components(batch) for batch in risk.batches]
     return risk.having(batches=[part for part in parts if part is not None])
 
 
 def _labelled_components(batch: Batch) -> Batch | None:
-    """The components with a labelled node, of which those of no such node are independent; None without any."""
+    """Return the part of a batch in components with a labelled node, or None if no node is labelled."""
     kept = _reached(batch, None, None)
     if kept.all():
         return batch
@@ -172,7 +178,7 @@ def _labelled_components(batch: Batch) -> Batch | None:
     if not has_labels.any():
         return None
     if not isinstance(batch.example.node_features, np.ndarray):
-        # Features that are kept by column cannot be taken apart.
+        # Features that are stored by column cannot be split by node.
         weight = np.ones(len(has_labels)) if batch.weight is None else batch.weight
         return replace(batch, weight=weight * has_labels)
     part = subgraph(batch, kept)
@@ -186,7 +192,7 @@ def _labelled_components(batch: Batch) -> Batch | None:
 
 
 def _reached(batch, reach, max_nodes):
-    """The nodes that labels reach: all that are joined to one, if there are not too many."""
+    """Return a mask of the nodes near labels: all nodes connected to a label, if there are not too many."""
     # returns (N,) bool
     near = batch.labels >= 0
     if reach is None:
@@ -204,7 +210,7 @@ def _reached(batch, reach, max_nodes):
 
 
 def _with_neighbours(near, ends):
-    """Nodes, and those that an edge joins to one of them."""
+    """Return a mask of the given nodes and their neighbours."""
     tail, head = ends
     found = near.copy()
     found[head[near[tail]]] = True
@@ -213,7 +219,7 @@ def _with_neighbours(near, ends):
 
 
 def subgraph(batch: Batch, kept: np.ndarray) -> Batch:
-    """The subgraph of some nodes of a batch."""
+    """Return the part of a batch on the subgraph of the kept nodes."""
     # kept: (N,) bool
     example = batch.example
     inside = kept[example.graph.edges].all(axis=1)

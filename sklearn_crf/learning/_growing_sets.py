@@ -1,4 +1,4 @@
-"""Sets of labelings among which the truth is to be probable: those to begin with, and rounds of more."""
+"""Sets of labelings for contrastive learning: initial sets, and rounds of training that extend them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,17 +33,17 @@ from sklearn_crf.optimize import SHARE_LEFT, minimize_lbfgs
 
 
 class Member(NamedTuple):
-    """Examples of a batch on which inference runs together: one, or all where they are forests."""
+    """Part of a batch on which inference runs at once: one example, or the whole batch if its graph is a forest."""
 
-    # nodes, edges: those of the batch that belong to it
+    # nodes, edges: ranges of the nodes and edges of the batch that belong to this part
 
     graph: Graph
     nodes: slice
     edges: slice
 
     def part_of(self, model):
-        """Model of the member."""
-        # model: that of the batch; returns views of it
+        """Return the part of a batch's model that belongs to this member, as views."""
+        # model: model of the whole batch
         if self.graph is model.graph:
             return model
         return PairwiseModel(
@@ -57,12 +57,12 @@ class Member(NamedTuple):
 
 
 def members_of(batch, encoded):
-    """Examples that inference must keep apart in a batch."""
+    """Return the parts of a batch on which inference has to run separately."""
     # returns list of Member, in the order of the nodes
     graph = batch.example.graph
     if len(batch.members) == 1 or graph.is_forest:
         return [Member(graph, slice(0, graph.n_nodes), slice(0, graph.n_edges))]
-    # All lattices of one array share their graph, and the properties derived from it.
+    # All lattices of one array share one graph object and its cached properties.
     graphs = [encoded.graph if encoded.layout == "array" else encoded.items[i].graph for i in batch.members]
     edge_ptr = np.concatenate(([0], np.cumsum([part.n_edges for part in graphs])))
     return [
@@ -71,26 +71,26 @@ def members_of(batch, encoded):
 
 
 class ContrastiveObjective(SetsOfBatches):
-    """For each batch a family of tractable sub-objectives, and sets of assignments that may grow."""
+    """Contrastive objective: for each batch, tractable sub-objectives and sets of assignments that may grow."""
 
     # families: list of list of Objective, for each batch
     # sets: list of AssignmentSets, for each batch
-    # members: list of list of Member, for each batch the parts that generators run on
+    # members: list of list of Member, the parts of each batch on which generators run
     # plan: PlannedSets, whose generators extend the sets
     # node_costs: for each batch the costs of its nodes, (N,) or None, for generators of violated constraints
-    # grows: for each batch the nodes of examples whose sets may grow, (N,) of bool
+    # grows: for each batch a mask of the nodes in examples whose sets may grow, (N,) of bool
 
     def __init__(self, families, sets, members, plan, node_costs, grows):
         self.members, self.node_costs, self.grows = members, node_costs, grows
         self.generators, self.n_new, self.are_drawn = plan.generators, plan.options.n_new, plan.options.are_drawn
         super().__init__(list(map(ContrastiveSets, sets, families)))
         self.weighs_nodes = any(isinstance(generator, MostViolated) for generator in self.generators)
-        # Last labelings of persistent generators, by generator and repetition, and visits of each batch.
+        # Sets, last labelings of persistent generators by generator and repetition, and number of visits to each batch.
         self.grown = sets, [{} for _ in sets], np.zeros(len(sets), dtype=np.int64)
 
     @property
     def grown(self):
-        """The sets, the last labelings of persistent generators, and how often each batch was visited."""
+        """State that grows in training: sets, last labelings of persistent generators, visits to each batch."""
         return self.sets, self.latest, self.n_visits
 
     @grown.setter
@@ -101,13 +101,13 @@ class ContrastiveObjective(SetsOfBatches):
 
 
 class PlannedSets(Objective):
-    """A contrastive objective of examples that may be in several places: each makes its own, by one plan."""
+    """Plan of a contrastive objective, from which each shard of the examples builds its own objective."""
 
     # options: ContrastiveTraining
     # generators: list of Generator
-    # n_examples: of all places together
-    # first: number of the first example of each place, where there are several
-    # observed: (m, *lattice) int32, all labelings seen in training, for init="observed" in several places
+    # n_examples: number of examples of all shards together
+    # first: number of the first example of each shard
+    # observed: (m, *lattice) int32, labelings seen in all shards, for init="observed" with several shards; else None
 
     of_examples = True
 
@@ -122,14 +122,14 @@ class PlannedSets(Objective):
             self._given = _checked_sets(options.given, options.given_weight, labels.classes_, n_examples)
 
     def objective(self, encoded, batches, potentials, place=0):
-        """The objective of the examples of one place."""
+        """Return the objective of the examples of one shard."""
         options, first = self.options, self.first[place]
         zeros = np.zeros(potentials.n_coef)
         models = [model_by_weight(potentials, zeros, batch) for batch in batches]
         sets = [
             AssignmentSets(
                 model,
-                # Assignments do not differ near unlabelled nodes: any state that is allowed will do there.
+                # All assignments of a set agree near unlabelled nodes, so any allowed state can be used there.
                 np.where(batch.labels < 0, np.argmax(model.unary, axis=1), batch.labels).astype(np.int32),
                 batch.node_ptr,
                 np.diff(batch.node_ptr) if options.generated_weight == "n_nodes" else options.generated_weight,
@@ -165,7 +165,10 @@ class PlannedSets(Objective):
 
 
 def _nodes_of_growing_sets(batch, init):
-    """Nodes of examples whose sets to begin with are less than the likelihood, which those of nodes alone are."""
+    """Return a mask of the nodes of examples whose sets may grow: those with edges, or all if init is "empty".
+
+    In an example without edges the initial objective already is the likelihood.
+    """
     sizes, has_edges = np.diff(batch.node_ptr), np.full(len(batch.members), init == "empty")
     first_nodes = batch.example.graph.edges[:, 0]
     has_edges[np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1] = True
@@ -173,8 +176,8 @@ def _nodes_of_growing_sets(batch, init):
 
 
 def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_proposal=None):
-    """Add sets of assignments to all examples of their lattice whose labels are in them."""
-    # kept: for each batch the nodes at which assignments may differ, (N,) of bool
+    """Add each set of assignments to the examples that have its lattice shape and whose labels it contains."""
+    # kept: for each batch a mask of the nodes at which assignments may differ, (N,) of bool
     # given: list of (m, *lattice) int32, columns of classes; weight: (n_sets, 1) or (n_sets, n_examples)
     # log_proposal: list of (m,), or None
     log_proposal = [None] * len(given) if log_proposal is None else log_proposal
@@ -191,7 +194,7 @@ def _add_sets(given, weight, encoded, batches, potentials, objective, kept, log_
 
 
 def _checked_sets(sets, set_weight, classes, n_examples):
-    """Given sets as columns of classes, and their weights."""
+    """Check the given sets; return them as columns of classes, with their weights."""
     columns = []
     for j, labelings in enumerate(sets):
         labelings = np.asarray(labelings)
@@ -217,7 +220,7 @@ def _label_shape(encoded, i):
 
 
 def observed_labelings(encoded, batches):
-    """All different labelings of the training examples that weigh anything."""
+    """Return the distinct complete labelings of the training examples with a positive weight."""
     # returns (m, *lattice) int32
     shapes = {_label_shape(encoded, i) for batch in batches for i in batch.members}
     _require_one_lattice(shapes)
@@ -228,7 +231,7 @@ def observed_labelings(encoded, batches):
 
 
 def joined_labelings(parts):
-    """All different labelings of several sets of them."""
+    """Return the distinct labelings of several arrays of labelings."""
     # parts: list of (m, *lattice) int32
     _require_one_lattice({part.shape[1:] for part in parts})
     return np.unique(np.concatenate(parts), axis=0)
@@ -241,14 +244,14 @@ def _require_one_lattice(shapes):
 
 
 def _blocks_of_batch(blocks, encoded, batch, first_example):
-    """Blocks of the examples of a batch, in the numbers of its nodes."""
-    # first_example: number, among those that blocks lists, of the first one here
+    """Return the blocks of the examples of a batch as arrays of its node numbers."""
+    # first_example: position in the list `blocks` of the first encoded example
     found: list[np.ndarray] = []
     for (first, stop), i in zip(pairwise(batch.node_ptr), batch.members, strict=True):
         given = isinstance(blocks, list)
         number = first_example + i
         of_example = blocks[number] if given else _blocks_of_lattice(blocks, _label_shape(encoded, i), i)
-        # A number too large would be a node of the next example.
+        # Node numbers have to be checked: a number that is too large would denote a node of the next example.
         found.extend(
             checked_block(part, stop - first, f"blocks[{number}][{k}]") + first for k, part in enumerate(of_example)
         )
@@ -262,21 +265,21 @@ def _blocks_of_lattice(blocks, shape, i):
             raise ValueError(f"blocks={blocks!r} needs lattices of two axes or more, X[{i}] has shape {shape}.")
         lines = index if blocks == "rows" else index.swapaxes(-1, -2)
         return lines.reshape(-1, lines.shape[-1])
-    # A window is no longer than the lattice.
+    # Clip the window to the lattice.
     window = tuple(min(blocks, length) for length in shape)
     return np.lib.stride_tricks.sliding_window_view(index, window).reshape(-1, int(np.prod(window)))
 
 
 @dataclass(eq=False)
 class RoundsRecord(TrainingRecord):
-    """Iterates of training in rounds, and how its sets grew."""
+    """Record of a training in rounds: its iterates, and the growth of the sets."""
 
-    # n_generated: list of int, new assignments of each round
+    # n_generated: list of int, number of new assignments of each round
     # round_starts: list of int, entries of the record at which rounds begin
-    # converged: whether the last round found nothing new, and its weights converged
+    # converged: whether the last round generated nothing new and its weights converged
     # n_assignments: number of assignments in all sets at the end
-    # inference: what predicts with the weights, where training chose it
-    # warn: tells of a last round that did not converge; the caller calls it, who may have better weights
+    # inference: name of the inference for prediction, if training has chosen one, else None
+    # warn: warns if the last round did not converge; called by the caller, who may prefer other weights
 
     n_generated: list = field(default_factory=list)
     round_starts: list = field(default_factory=list)
@@ -296,9 +299,9 @@ class RoundsRecord(TrainingRecord):
 
 
 def extend_sets(risk, coef, members=None):
-    """Extend the sets of some batches of a risk by what is generated under weights; number of assignments added.
+    """Extend the sets of some batches by labelings generated under the given weights; return how many were added.
 
-    Every batch, and every visit to it, has random numbers of its own, so that nothing depends on the number of threads.
+    Every visit to every batch has its own random seed, so that the result does not depend on the number of threads.
     """
     members = range(len(risk.batches)) if members is None else [int(i) for i in members]
     counts = map_tasks(lambda i, n_threads: _extend(risk, i, coef, n_threads), members, risk.n_jobs)
@@ -314,7 +317,7 @@ def _extend(risk, i, coef, n_threads):
     model, _ = risk.model_by_weight(i, coef)
     truth, known = objective.sets[i].labels, batch.labels >= 0
     if not known.all():
-        # What surrounds the nodes that may change is labelled.
+        # All neighbours of the nodes that may change are labelled.
         model = clamped(model, np.where(grows | ~known, -1, truth))
     parts = [(member, member.part_of(model)) for member in objective.members[i]]
     n_new = 0
@@ -332,7 +335,7 @@ def _extend(risk, i, coef, n_threads):
 
 
 def _generate(generator, truth, cost, parts, rng, n_threads, latest):
-    """One labeling of all members of a batch."""
+    """Return one generated labeling of all members of a batch."""
 
     def start_of(member):
         return {"start": None if latest is None else latest[member.nodes]} if generator.persistent else {}
@@ -361,19 +364,19 @@ def _random_state(*key):
 
 
 def _of_weight(batch, labels):
-    """Labels generated, the true ones where an example weighs nothing: it is as if it were not there."""
+    """Return generated labels, replaced by the true labels in examples of weight zero, which must have no effect."""
     if batch.weight is None or batch.weight.all():
         return labels
     return np.where(np.repeat(batch.weight > 0, np.diff(batch.node_ptr)), labels, batch.labels)
 
 
 def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: TrainingRun) -> RoundsRecord:
-    """Minimise a contrastive objective whose sets grow on the way."""
-    # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one each
+    """Minimise a contrastive objective while its sets grow."""
+    # risk: EmpiricalRisk of a ContrastiveObjective, or ShardedRisk whose shards have one objective each
     # start: (n_coef,); sets: ContrastiveTraining
-    # run: ``on_iteration`` is called after every round, or epoch of stochastic gradient descent
-    # run.held_out: chooses among rounds of which none came to an end, or None
-    # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it carries the interruption
+    # run: ``on_iteration`` is called after every round, or after every epoch of stochastic gradient descent
+    # run.held_out: chooses among the rounds if training did not converge, or None
+    # returns RoundsRecord; after Ctrl-C with ``run.keeps_interrupted`` it contains the exception
     by_epochs = isinstance(solver, SGD)
     n_steps = run.max_iter if by_epochs else sets.max_rounds + 1
     n_visits = n_steps if by_epochs else n_steps * run.max_iter
@@ -398,15 +401,14 @@ def train_by_rounds(risk, start: np.ndarray, sets, solver: Solver, run: Training
     return record
 
 
-# Shares of C that edges may have, and iterations for each. Labels of noisy squares and street scenes are best by the
-# largest, those of photographs of horses by the least; the labels of training examples tell which.
+# Candidate ratios of edge_C to C, and the number of iterations for each. Noisy squares and street scenes are labelled
+# best with the largest ratio, photographs of horses with the smallest. The accuracy on training examples decides.
 _EDGE_SHARES, _N_ITER_OF_SHARE = (1e-6, 1e-5, 1e-4, 1e-3), 30
 
 
 def choose_edge_penalty(risk, start: np.ndarray, run: TrainingRun, score) -> tuple[float, np.ndarray, float]:
-    """Inverse strength of the penalty on edges under which the first sets label training examples best, the weights
-    and their score."""
-    # score: share of the nodes that weights label right
+    """Choose the inverse penalty strength of edges by training accuracy; return it with its weights and their score."""
+    # score: function of weights that returns the share of correctly labelled nodes
     chosen = run.C, start, -np.inf
     for share in _EDGE_SHARES:
         problem = PenalisedRisk(risk, run.C, _N_ITER_OF_SHARE, share * run.C)
@@ -426,7 +428,7 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
     n_short = run.max_iter if sets.max_round_iter is None else min(run.max_iter, sets.max_round_iter)
     is_last, round_ends = not n_rounds, []
     while True:
-        # The same weights have another loss since the sets have grown.
+        # Evaluate again: the sets have grown, so that the loss at the same weights has changed.
         problem.evaluate(record.coef)
         record.round_starts.append(record.n_iter)
         problem.visit(record.coef)
@@ -450,7 +452,8 @@ def _train_in_rounds(problem, generate, sets, solver, run, report):
         if not record.n_generated[-1] and is_finished:
             record.converged = True
             break
-        # Weights of a round cut short may miss what better ones find.
+        # A shortened round that generates nothing new is followed by a full one, because better weights may still
+        # generate new labelings.
         is_last = not record.n_generated[-1] or len(record.n_generated) == n_rounds
     record.stop_reason, record.best_iter = found.message, record.n_iter - 1
     if record.stopped:

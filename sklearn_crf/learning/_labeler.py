@@ -1,4 +1,4 @@
-"""The labels and marginals of the nodes of examples, under the weights of a field."""
+"""Prediction of labels and marginals of the nodes of examples under given weights."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,21 +22,21 @@ from sklearn_crf.objectives.fast_paths import applying
 
 @dataclass(frozen=True, eq=False)
 class Labeler:
-    """Labels the nodes of batches: by an inference, at a temperature, under costs and weights of classes."""
+    """Predictor of node labels and marginals by an inference, a temperature, error costs and class weights."""
 
     decoding: NamedInference
     n_classes: int
     has_distribution: bool = True
     temperature: float = 1.0
-    cost: np.ndarray | None = None  # (K, K), cost[a, b] of class a where b is true
+    cost: np.ndarray | None = None  # (K, K), cost[a, b] of predicting class a if b is true
     class_weight: np.ndarray | None = None  # (K,) factors of the marginals
     n_jobs: int | None = None
-    fallback: Inference | None = None  # For marginals and samples, where ``decoding`` has none
+    fallback: Inference | None = None  # For marginals and samples if the inference of ``decoding`` has none
 
     @property
     def by_marginals(self) -> bool:
-        """Whether each node has the label of most gain under its marginals."""
-        # Margins promise no probabilities, but an inference that has marginals alone can still label by them.
+        """Whether each node is labelled by its marginals, with the label of the largest gain."""
+        # Max-margin learning defines no probabilities, but an inference that computes only marginals has to use them.
         has_marginals_alone = "map" not in self.decoding.inference.tasks
         return self.decoding.rule == "mpm" and (self.has_distribution or has_marginals_alone)
 
@@ -54,15 +54,15 @@ class Labeler:
         return at_temperature(potentials.inference_model(weights, batch.example), self.temperature)
 
     def model(self, potentials: Any, weights: np.ndarray, batch: Any) -> Any:
-        """Return the model of a batch, clamped to the labels that are known."""
+        """Return the model of a batch clamped to its known labels."""
         return given(self.scores(potentials, weights, batch), batch.labels)
 
     def joined_nodes(self, *, labels: bool = True) -> int:
-        """Return the nodes up to which graphs with cycles are taken together, for labels or for marginals."""
+        """Return the number of nodes up to which graphs with cycles are batched, for labels or for marginals."""
         return 1 if labels and not self.by_marginals else self.able("marginals").joined_nodes
 
     def columns(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the column of each node's label for every batch, by one or several flat vectors of weights."""
+        """Return the label of every node as a column, by batch, by a vote of one or several weight vectors."""
         if self.by_marginals:
             return self._labels_by_marginals(batches, potentials, voters)
         chosen = self.decoding.inference
@@ -74,7 +74,7 @@ class Labeler:
             for voter in voters:
                 labels = labels_of(self, potentials, voter, batch, chosen, n_threads)
                 votes[np.arange(len(labels)), labels] += 1
-            # Labels that win at each node need not fit together where those of each voter do.
+            # The majority labels of nodes may be forbidden together even if the labeling of every voter is allowed.
             may_forbid = potentials.forbids or batch.example.has_factors
             model = self.model(potentials, voters[0], batch) if may_forbid else None
             return labels_of_most_gain(model, votes, n_threads)
@@ -82,7 +82,7 @@ class Labeler:
         return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "map"), batches, chosen)
 
     def marginals(self, batches: list, potentials: Any, voters: list[np.ndarray]) -> list:
-        """Return the node marginals of every batch, averaged over the voters."""
+        """Return the node marginals of every batch, averaged over the weight vectors `voters`."""
         chosen = self.able("marginals")
 
         def run(batch, n_threads):
@@ -91,7 +91,7 @@ class Labeler:
         return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "marginals"), batches, chosen)
 
     def _labels_by_marginals(self, batches, potentials, voters):
-        """Return the labels of every batch by its node marginals, which are never all in memory."""
+        """Label every batch by its node marginals, without keeping the marginals of all batches in memory."""
         chosen = self.able("marginals")
 
         def run(batch, n_threads):
@@ -102,19 +102,19 @@ class Labeler:
         return self._mapped(run, self._found_at_once(batches, potentials, voters, chosen, "mpm"), batches, chosen)
 
     def _mean_of_voters(self, potentials, voters, batch, inference, n_threads):
-        """Return a model of a batch, and its node marginals averaged over the voters."""
+        """Return the model of a batch under the first voter, and the node marginals averaged over all voters."""
         found = [marginals_of(self, potentials, voter, batch, inference, n_threads) for voter in voters]
         model, marginals = found[0]
         return model, marginals if len(found) == 1 else sum(each for _, each in found) / len(found)
 
     def _found_at_once(self, batches, potentials, voters, inference, rule):
-        """Return what the first fast path that applies finds of each batch, None where it finds nothing."""
+        """Return the result of the first applicable fast path for each batch, or None for a batch without result."""
         for path in applying(PREDICTION_PATHS, self, batches, potentials, voters, rule):
             return path(self, batches, potentials, voters[0], inference, rule).found(self.n_jobs)
         return [None] * len(batches)
 
     def _mapped(self, run, found, batches, inference):
-        """Map a function over the batches of which nothing is found."""
+        """Fill the missing results by a function of a batch, and return all results."""
         missing = [i for i, part in enumerate(found) if part is None]
 
         def run_pending(i, n_threads):
@@ -130,17 +130,17 @@ class Labeler:
 
     @property
     def weighs_marginals(self) -> bool:
-        """Whether labels are of the most gain, not of the largest marginals."""
+        """Whether costs or class weights apply, so that labels maximise a gain and not the marginals themselves."""
         return self.cost is not None or self.class_weight is not None
 
     def gain(self, probability, node_ptr):
-        """Return what each label of a node is worth: its weighed probability, or less its expected cost."""
+        """Return the gain of each label of a node: its weighted probability, or its negative expected cost."""
         probability = weighed_marginals(probability, self.class_weight, np.diff(node_ptr))
         return probability if self.cost is None else -(probability @ self.cost.T)
 
 
 def right_nodes(columns: list, batches: list, weight: np.ndarray | None = None) -> tuple[float, float]:
-    """Return the weights of the nodes of batches that are labelled as predicted, and of all that are labelled."""
+    """Return the total weight of the correctly predicted nodes, and the total weight of all labelled nodes."""
     right = total = 0.0
     for batch, predicted in zip(batches, columns, strict=True):
         labelled = batch.labels >= 0
