@@ -1,11 +1,11 @@
-"""One edge of a choice between two labelings, as terms of a network: written once, inlined by kernels.
+"""Terms of a flow network for one edge, in a choice between two labelings. The functions are inlined by kernels.
 
 With x_s = 0 for keep and 1 for take, the energy (minus the score) of an edge with scores a, b, c, d of
 (x_i, x_j) = (0, 0), (0, 1), (1, 0), (1, 1) is
 
-    const + (a + b - c - d) / 2 x_i + (a - b + c - d) / 2 x_j + q / 2 |x_i - x_j|,    q = a + d - b - c,
+    const + (a + b - c - d) / 2 x_i + (a - b + c - d) / 2 x_j + q / 2 |x_i - x_j|,    q = a + d - b - c.
 
-which is a pair of arcs of capacity q / 2 if q >= 0, the edge is then submodular (Kolmogorov & Zabih 2004).
+If q >= 0, the edge is submodular, and the last term is a pair of arcs of capacity q / 2 (Kolmogorov & Zabih 2004).
 """
 
 from cython cimport floating
@@ -16,21 +16,21 @@ ctypedef fused capacity:
     int32_t
     int64_t
 
-# What becomes of an edge with q < 0.
+# Treatment of an edge with q < 0.
 cdef enum:
     STOP = 0  # report it
-    TRUNCATE = 1  # drop the term: both mixed choices become dearer by |q| / 2
-    CROSS = 2  # exchange the states of its second end: an arc to the mirror image of that node
+    TRUNCATE = 1  # drop the term, which increases the cost of both mixed choices by |q| / 2
+    CROSS = 2  # exchange the states of its second end, with arcs to the mirror image of that node
 
-# Edges that are looked through at once for those that need a look.
+# Number of edges that are filtered at once for edges with a choice.
 cdef enum:
     N_LISTED = 256
 
 cdef struct Edge:
-    double first  # what taking costs at the first end
-    double second  # and at the second
+    double first  # cost of taking the alternative at the first end
+    double second  # cost of taking the alternative at the second end
     double there  # capacity from the first end to the second
-    double back  # and in return
+    double back  # capacity from the second end to the first
     double lacking  # -q if the edge is not submodular, else 0
     bint crossed
 
@@ -61,12 +61,12 @@ cdef inline void finite_edge(Edge* edge, double a, double b, double c, double q)
 
 
 cdef inline void submodular_edge(Edge* edge, double a, double b, double c, double d) noexcept nogil:
-    """Terms of an edge whose infinite scores, if any, are b and c."""
+    """Compute the terms of an edge whose infinite scores, if any, are b and c."""
     cdef double q = a + d - b - c
     if not isinf(q):
         finite_edge(edge, a, b, c, q)
         return
-    # Forbidding (0, 1) alone: a node at 1 drags the first end along, and the scores split without b.
+    # If only (0, 1) is forbidden, the second end at 1 forces the first end to 1, and scores are split without b.
     edge.there = INFINITY if isinf(b) else 0.0
     edge.back = INFINITY if isinf(c) else 0.0
     if isinf(b) and isinf(c):
@@ -78,7 +78,7 @@ cdef inline void submodular_edge(Edge* edge, double a, double b, double c, doubl
 
 
 cdef inline void hard_edge(Edge* edge, double a, double b, double c, double d) noexcept nogil:
-    """Terms of an edge that forbids a state of one end: at least two scores beside each other are -inf."""
+    """Compute the terms of an edge that forbids a state of one end: two scores in a row or column are -inf."""
     edge.there = edge.back = edge.first = edge.second = 0.0
     if isinf(a) and isinf(b) and isinf(c) and isinf(d):
         edge.first = INFINITY - INFINITY
@@ -102,7 +102,7 @@ cdef inline void binary_edge(
     cdef double q = a + d - b - c
     edge.lacking = 0.0
     edge.crossed = False
-    # Nearly every edge; a finite sum has finite terms.
+    # The most common case; a finite sum has finite terms.
     if 0.0 <= q < INFINITY:
         finite_edge(edge, a, b, c, q)
         return
@@ -112,7 +112,7 @@ cdef inline void binary_edge(
     if q >= 0.0:
         submodular_edge(edge, a, b, c, d)
         return
-    # Rounding of tables that are modular on paper, such as [[0.1, 0.2], [0.3, 0.4]], is not held against them.
+    # Tolerate rounding of tables that are exactly modular, such as [[0.1, 0.2], [0.3, 0.4]].
     if not isinf(q) and -q <= precision * (fabs(a) + fabs(b) + fabs(c) + fabs(d)):
         finite_edge(edge, a, b, c, q)
         edge.there = edge.back = 0.0
@@ -130,7 +130,7 @@ cdef inline void binary_edge(
 
 
 cdef inline void add_settled_edge(
-    double* cost,  # IN/OUT what taking costs at the end that has a choice
+    double* cost,  # IN/OUT cost of taking the alternative at the end with a choice
     const floating[:, :, :, ::1] tables,
     const floating[:, ::1] weight,
     Py_ssize_t edge,
@@ -140,14 +140,14 @@ cdef inline void add_settled_edge(
     int32_t keep_j,
     int32_t take_j,
 ) noexcept nogil:
-    """Add the terms of an edge of which one end has no choice: it needs no arcs."""
+    """Add the terms of an edge with only one end that has a choice, which needs no arcs."""
     cost[0] += pair_score(tables, weight, edge, kind, keep_i, keep_j)
     cost[0] -= pair_score(tables, weight, edge, kind, take_i, take_j)
 
 
 cdef inline bint plain_edge(
     Edge* terms,
-    const floating* tables,  # of its type, (R, K, K)
+    const floating* tables,  # (R, K, K), tables of the edge's type
     const floating* weight,  # (R,)
     Py_ssize_t n_features,
     Py_ssize_t n_states,
@@ -156,7 +156,7 @@ cdef inline bint plain_edge(
     int32_t keep_j,
     int32_t take_j,
 ) noexcept nogil:
-    """Terms of an edge if it is finite and submodular; small enough to be inlined."""
+    """Compute the terms of an edge; return False unless it is finite and submodular. Small enough to be inlined."""
     cdef:
         double a = 0.0, b = 0.0, c = 0.0, d = 0.0, q, factor
         Py_ssize_t r
@@ -185,7 +185,7 @@ cdef inline void move_edge(
     double precision,
     int mode,
 ) noexcept nogil:
-    """Terms of an edge, whatever its scores are."""
+    """Compute the terms of an edge with any scores."""
     binary_edge(
         terms,
         pair_score(tables, weight, edge, kind, keep_i, keep_j),
@@ -202,7 +202,7 @@ cdef inline int64_t to_integer(double value, double scale, int64_t endless) noex
 
 
 cdef inline bint integer_cost(double cost, double scale, int64_t most, capacity* excess) noexcept nogil:
-    """A cost in units of capacity; False where both choices are forbidden."""
+    """Convert a cost to units of capacity; return False if both choices are forbidden."""
     cdef double value = cost * scale, top = <double> most
     if value != value:
         return False
@@ -221,11 +221,11 @@ cdef inline Py_ssize_t list_open(
     uint8_t[::1] is_open,  # OUT (N,)
     int32_t[::1] nodes,  # OUT (N,)
 ) noexcept nogil:
-    """Nodes that have a choice; how many."""
+    """List the nodes that have a choice; return their number."""
     cdef Py_ssize_t i, n_open = 0
     for i in range(keep.shape[0]):
         is_open[i] = keep[i] != take[i]
-        # Without a branch, which would be a guess.
+        # Without a branch, which would be unpredictable.
         nodes[n_open] = <int32_t> i
         n_open += is_open[i]
     return n_open
@@ -240,7 +240,7 @@ cdef inline Py_ssize_t lattice_arcs(
     const int32_t[::1] take,
     const uint8_t[::1] is_open,
     Py_ssize_t n_open,
-    const int64_t[::1] counts,  # edges of each offset
+    const int64_t[::1] counts,  # number of edges of each offset
     double scale,
     int64_t endless,
     double precision,
@@ -248,9 +248,9 @@ cdef inline Py_ssize_t lattice_arcs(
     double[::1] cost,
     capacity[:, ::1] residual,
 ) noexcept nogil:
-    """Edges as arcs of a lattice, and what they add to the cost of nodes; the edge at which it stopped, or -1.
+    """Convert edges to arcs of a lattice, and add to the costs of nodes; return the edge at which it stopped, or -1.
 
-    Arcs between two nodes without a choice stay as they are: no flow comes near them.
+    Arcs between two nodes without a choice are not written, since no flow reaches them.
     """
     cdef:
         Py_ssize_t low, high, edge, position, n_listed, stop = 0, guard = (residual.shape[0] - cost.shape[0]) // 2

@@ -1,4 +1,4 @@
-"""Maximum flow as the C++ headers have it, for the kernels that call it."""
+"""Declarations of the C++ headers for maximum flow, for the kernels that call it."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -57,7 +57,7 @@ cdef inline void open_lattice(
     int32_t[:, ::1] lists,
     int32_t[::1] bucket,
 ) noexcept:
-    """Addresses of the arrays of a lattice, which the caller keeps alive."""
+    """Set pointers to the arrays of a lattice, which the caller keeps alive."""
     buffers.residual, buffers.excess, buffers.label = &residual[0, 0], &excess[0], &label[0]
     buffers.parent, buffers.flag = <void*> &parent[0], &flag[0]
     buffers.next, buffers.lists, buffers.bucket = &next_[0], &lists[0, 0], &bucket[0]
@@ -66,7 +66,7 @@ cdef inline void open_lattice(
 
 
 cdef inline Box open_box(const int64_t[::1] shape, const int64_t[:, ::1] box) noexcept:
-    """Addresses of the lengths of a lattice and of a part of it."""
+    """Return a box with pointers to the shape of a lattice and the bounds of the box."""
     cdef Box part
     part.n_axes, part.shape, part.low, part.high = <int> shape.shape[0], &shape[0], &box[0, 0], &box[1, 0]
     part.listed = NULL

@@ -1,10 +1,11 @@
-// Flow by heights instead of paths, for the few lattices on which the forests of max_flow.hpp are renewed over and over:
-// where supply is far from demand, and much of it, one long path after the other cuts off large branches.
+// Flow by heights instead of paths, for lattices on which the forests of max_flow.hpp are rebuilt again and again. If
+// much supply is far from demand, each long path cuts off large branches.
 //
-// Push-relabel: a node with supply hands it to neighbours that are one step nearer to demand, or grows higher than the
-// lowest that could take some, the highest node first (Goldberg & Tarjan, JACM 1988; Cherkassky & Goldberg, Algorithmica
-// 1997). Where no node has some height, whatever is higher is cut off. After as many steps as there are nodes, heights
-// are measured again. What has moved when it ends is a flow like any other, so that the search can take over.
+// Push-relabel: a node with supply passes it to neighbours that are one step nearer to demand, or rises above the
+// lowest neighbour with capacity, highest nodes first (Goldberg & Tarjan, JACM 1988; Cherkassky & Goldberg,
+// Algorithmica 1997). If no node has some height, all higher nodes are cut off from demand. After as many steps as
+// there are nodes, heights are recomputed. The result is a valid flow at any time, so the search of max_flow.hpp can
+// continue from it.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +18,17 @@ namespace crf {
 
 template <class Cap, class Topology>
 struct HeightFlow {
-    // Finite sums of capacities stay far below; several infinite ones could add up to more than fits.
+    // Limit of excess, since several infinite capacities could overflow. Finite sums stay far below.
     static constexpr Cap kMost = std::numeric_limits<Cap>::max() / 2;
-    MaxFlow<Cap, Topology>& flow;  // its label is the height: steps to demand and one more, 0 if there are none
-    Array<i32> order, count;       // (N,) nodes that reach demand, nearest first; (N + 3,) how many have each height
+    MaxFlow<Cap, Topology>& flow;  // its label is the height: 1 + distance to demand, 0 if demand cannot be reached
+    Array<i32> order, count;       // (N,) nodes that reach demand, nearest first; (N + 3,) number of nodes by height
     i64 n_ordered = 0;
-    i32 height = 0, top = 0;  // of the highest node with supply that may move on; from where on all is cut off
+    i32 height = 0, top = 0;  // largest height with movable supply; height from which nodes are cut off
     bool has_moved = false;
 
     HeightFlow(MaxFlow<Cap, Topology>& f, Array<i32> order_, Array<i32> count_) : flow(f), order(order_), count(count_) {}
 
-    // Measure heights as far as the farthest supply; does any reach demand?
+    // Computes heights up to the farthest supply; returns whether any supply can reach demand.
     bool measure() {
         i64 n_supply = 0, n_left;
         n_ordered = 0;
@@ -55,7 +56,7 @@ struct HeightFlow {
         return n_left < n_supply;
     }
 
-    // A node is in the list of its height while it has supply that may move on.
+    // Adds a node with movable supply to the list of its height.
     void enlist(i64 i, i32 d) {
         flow.flag[i] = 1;
         flow.next[i] = flow.bucket[d];
@@ -68,7 +69,7 @@ struct HeightFlow {
         top = farthest + 2;
         height = 0;
         for (i32 d = 0; d <= top; ++d) count[d] = 0, flow.bucket[d] = -1;
-        // Beyond the farthest supply nothing was counted.
+        // Heights beyond the farthest supply were not computed, so do not treat them as empty.
         for (i32 d = farthest; d <= top; ++d) count[d] = 1;
         for (i64 position = 0; position < n_ordered; ++position) {
             const i64 i = order[position];
@@ -78,7 +79,7 @@ struct HeightFlow {
         }
     }
 
-    // Hand supply to neighbours one step nearer; the lowest neighbour that could take more, or INT32_MAX.
+    // Passes supply to neighbours one step nearer; returns the lowest other neighbour with capacity, or INT32_MAX.
     i32 push(i64 i, i32 d) {
         i32 lowest = INT32_MAX;
         const auto last = flow.graph.last(i);
@@ -103,7 +104,7 @@ struct HeightFlow {
         return lowest;
     }
 
-    // Move supply of the highest nodes until none can or some steps are made; has any moved?
+    // Moves supply of the highest nodes, for at most max_steps steps; returns whether any supply has moved.
     bool carry(i64 max_steps) {
         enlist_all();
         has_moved = false;

@@ -1,4 +1,4 @@
-// Runs of max_flow.hpp in portions, on arrays of a caller: the state between two calls is a row of numbers.
+// Runs max_flow.hpp in portions, on arrays of the caller. The state between calls is an array of 8 numbers.
 #pragma once
 
 #include "flow_buffers.hpp"
@@ -7,7 +7,7 @@
 
 namespace crf {
 
-// A part of the nodes has lists of its own, so that parts without common edges can run at once.
+// Each part of the nodes has its own lists, so that parts without common edges can run in parallel.
 template <class Cap, class Topology>
 void attach(MaxFlow<Cap, Topology>& flow, const Buffers<Cap>& b, i64 guard, i64 arc_guard, i64 size) {
     using Parent = typename Topology::Parent;
@@ -41,7 +41,7 @@ bool advance(MaxFlow<Cap, Topology>& flow, i64* progress, i64 max_work, bool com
     return done;
 }
 
-// A box of a lattice: low[axis] <= coordinate < high[axis]; or nodes that are listed, where no arc leads to others.
+// Box of a lattice, low[axis] <= coordinate < high[axis]; or a list of nodes without arcs to other nodes.
 struct Box {
     int n_axes;
     const i64 *shape, *low, *high;
@@ -85,12 +85,12 @@ bool run_lattice(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard
             box.each([&](i64 i) { flow.plant(i); });
             progress[2] = flow.n_waiting[0], progress[3] = flow.n_waiting[1], progress[6] = flow.n_buckets;
         }
-        // Of a part the flow alone is wanted.
+        // For a part of the lattice, only the flow is needed and not the cut.
         return advance(flow, progress, max_work, size == b.n_nodes);
     });
 }
 
-// As many steps by heights as a lattice has nodes; true when no more supply moves towards demand.
+// Makes as many push-relabel steps as a lattice has nodes; returns true if no more supply moves towards demand.
 template <class Cap>
 bool run_heights(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard) {
     return on_lattice(degree, [&](auto topology) {

@@ -1,4 +1,4 @@
-// Flow that needs no search: along straight lines of a lattice, and onwards as far as it goes.
+// Initial flow without a search: along straight lines of a lattice, and by spreading excess.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 
 namespace crf {
 
-// The most flow along the lines of a lattice that follow one offset, all lines at once, in two passes over the nodes:
-// first what supply (or demand, negative) could arrive from the nodes before, then what of it is used.
+// Sends the maximum flow along the lines of a lattice that follow one offset, for all lines at once. The first pass
+// over the nodes computes the supply (or demand, negative) that could arrive from previous nodes, the second the part
+// used.
 template <class Cap>
 void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 guard, Cap* arriving, Cap* used) {
     const i64 n = b.n_nodes;
@@ -19,7 +20,7 @@ void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 g
         const Cap ahead = residual[i * degree + k], behind = residual[(i + delta) * degree + back];
         arriving[i + delta] = std::max<Cap>(-behind, std::min<Cap>(ahead, b.excess[i] + arriving[i]));
     }
-    // used[i % delta] is what node i passes on.
+    // used[i % delta] is the amount that node i passes to the next node.
     for (i64 i = 0; i < delta; ++i) used[i] = 0;
     for (i64 i = n - 1, place = (n - 1) % delta; i >= 0; --i) {
         const Cap out = used[place], most = arriving[i];
@@ -34,11 +35,11 @@ void flow_along_lines(const Buffers<Cap>& b, i64 delta, int k, int degree, i64 g
     }
 }
 
-// Carry excess as far along its offsets as capacity lets it, down the numbering of nodes or up: it meets its opposite, or
-// spreads over what it has to fill anyhow. Trees grown afterwards are short.
+// Moves excess along the offsets as far as capacity permits, in ascending or descending order of nodes. It meets excess
+// of the opposite sign, or spreads over capacity that must be filled anyway. The trees of the search are then short.
 template <class Cap>
 void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, const i32* nodes, i64 n_nodes, bool down) {
-    // nodes: those that may have excess, in order, or null for all
+    // nodes: nodes that may have excess, in order, or null for all
     const Array<Cap> residual(b.residual, b.n_arcs + 2 * guard * degree, guard * degree);
     on_lattice(degree, [&](auto topology) {
         topology.set(deltas, degree);
@@ -51,8 +52,8 @@ void spread(const Buffers<Cap>& b, const i64* deltas, int degree, i64 guard, con
                 if (j < 0 || j >= b.n_nodes) continue;
                 Cap& ahead = residual[topology.out(i, k)];
                 Cap& behind = residual[topology.in(i, k)];
-                // Equal shares of what is left; the last direction takes all. Divisors known to the compiler cost no
-                // division.
+                // Equal shares of the remaining excess; the last direction takes all. Divisors known at compile time
+                // avoid a division.
                 const int n_left = first + n_offsets - k;
                 const Cap share = n_left == 1 ? e : n_left == 2 ? e / 2 : e / n_left;
                 const Cap moved = std::max<Cap>(-behind, std::min<Cap>(ahead, share));

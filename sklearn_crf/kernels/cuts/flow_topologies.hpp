@@ -1,4 +1,4 @@
-// Who is joined to whom: topologies on which max_flow.hpp runs. A lattice computes its neighbours and stores no arcs.
+// Topologies for max_flow.hpp, which define the neighbours of nodes. A lattice computes them and stores no arcs.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace crf {
 
 using u8 = std::uint8_t;
 
-// An array that checks its indices when the suite is run with SKLEARN_CRF_BOUNDSCHECK=1.
+// Array that checks its indices if compiled with SKLEARN_CRF_BOUNDSCHECK=1.
 template <class T>
 struct Array {
     T* data;
@@ -29,8 +29,8 @@ struct Array {
     }
 };
 
-// One number that a thread may read while another one writes it. Boxes that are solved at once look over their borders:
-// what they find there never counts, as the arcs between them have no capacity.
+// Number that one thread may read while another thread writes it. Boxes solved in parallel read across their borders.
+// These values have no effect, since the arcs between boxes have no capacity.
 template <class T>
 struct Relaxed {
     T& value;
@@ -50,12 +50,12 @@ struct SharedArray : Array<T> {
     Relaxed<T> operator[](i64 i) const { return {Array<T>::operator[](i)}; }
 };
 
-// A topology numbers the arcs that leave a node by k in first(i) <= k < last(i) and says for each: its head, the
-// index of its residual capacity, that of the opposite arc, and the opposite arc's number at the head.
+// A topology numbers the arcs of node i by first(i) <= k < last(i). For each arc it defines the head, the index of its
+// residual capacity (out), the index for the opposite arc (in), and the opposite arc's number at the head (back).
 
 // Nodes of a lattice in C order; delta[k] leads to neighbour k, delta[D - 1 - k] = -delta[k]. Arcs that would leave
-// the lattice have no capacity in either direction, so wherever their head wraps to, no path goes through them;
-// residual, label and parent carry a guard of max |delta| nodes at both ends so that it may be looked at.
+// the lattice have no capacity in either direction, so no path uses them wherever their head wraps to. residual, label
+// and parent have a guard of max |delta| nodes at both ends, so that these heads can be read.
 template <int D>
 struct Lattice {
     using Parent = u8;
@@ -69,7 +69,7 @@ struct Lattice {
     Parent back(i64, int k) const { return static_cast<Parent>(D - 1 - k); }
 };
 
-// The same for any number of neighbours.
+// Lattice with any number of neighbours.
 struct AnyLattice {
     using Parent = u8;
     const i64* delta;
@@ -83,7 +83,7 @@ struct AnyLattice {
     Parent back(i64, int k) const { return static_cast<Parent>(degree - 1 - k); }
 };
 
-// What to do with a lattice, by the number of its neighbours: topologies with that known to the compiler are faster.
+// Calls an action with the topology for a number of neighbours. Numbers known at compile time are faster.
 template <class Action>
 bool on_lattice(int degree, Action action) {
     switch (degree) {
@@ -94,7 +94,7 @@ bool on_lattice(int degree, Action action) {
     }
 }
 
-// Slots of Graph.incidence.
+// General graph, given by the slots of Graph.incidence.
 struct Slots {
     using Parent = i32;
     Array<const i64> ptr;
@@ -107,8 +107,8 @@ struct Slots {
     Parent back(i64, i64 k) const { return reverse[k]; }
 };
 
-// Two copies of a graph, node i and its mirror i + n_nodes. An edge with cross = 0 joins i to j and mirror to mirror,
-// one with cross = 1 joins i to the mirror of j and the mirror of i to j.
+// Two copies of a graph: node i and its mirror i + n_nodes. An edge with cross = 0 connects i to j, and the mirror of i
+// to the mirror of j. An edge with cross = 1 connects i to the mirror of j, and the mirror of i to j.
 struct Mirrored {
     using Parent = i32;
     Slots base;

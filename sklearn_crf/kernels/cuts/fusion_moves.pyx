@@ -1,6 +1,6 @@
-"""Binary choices between two labelings, written as a network: node s keeps its state or takes the one on offer.
+"""Binary choices between two labelings as a flow network: each node keeps its state or takes an alternative state.
 
-What an edge becomes is in binary_edge.pxd.
+The terms of an edge are defined in binary_edge.pxd.
 """
 
 from cython cimport floating
@@ -25,7 +25,7 @@ from sklearn_crf.kernels.cuts.binary_edge cimport (
 def unary_spread(
     const floating[:, ::1] unary,  # IN (N, K)
 ):
-    """(sum over nodes of best minus worst finite score, number of nodes where they differ)."""
+    """Return the sum over nodes of best minus worst finite score, and the number of nodes where they differ."""
     cdef:
         Py_ssize_t node, state
         int64_t n_unlike = 0
@@ -46,11 +46,11 @@ def unary_spread(
 
 def node_terms(
     const floating[:, ::1] unary,  # IN (N, K)
-    const int32_t[::1] keep,  # IN (N,) state kept
-    const int32_t[::1] take,  # IN (N,) state on offer
-    double[::1] cost,  # OUT (N,) what taking costs
+    const int32_t[::1] keep,  # IN (N,) current state
+    const int32_t[::1] take,  # IN (N,) alternative state
+    double[::1] cost,  # OUT (N,) cost of taking the alternative
 ):
-    """Unary part of the cost of taking what is on offer."""
+    """Compute the unary part of the cost of taking the alternative state."""
     cdef Py_ssize_t i
     with nogil:
         for i in range(cost.shape[0]):
@@ -65,7 +65,7 @@ def edge_influence(
     double[:, ::1] width,  # workspace (T, R)
     double[::1] influence,  # OUT (N,)
 ):
-    """The most by which a node's edges together can tell two of its states apart."""
+    """Compute the largest score difference between two states of a node that its edges can cause."""
     cdef:
         Py_ssize_t kind, r, entry, edge, n_entries = tables.shape[2] * tables.shape[3]
         double total
@@ -92,11 +92,11 @@ def edge_influence(
 
 def settle_by_scores(
     const floating[:, ::1] unary,  # IN (N, K)
-    const double[::1] influence,  # IN (N,) as of edge_influence
-    int32_t[::1] keep,  # IN/OUT (N,) state kept
-    int32_t[::1] take,  # IN/OUT (N,) state on offer
+    const double[::1] influence,  # IN (N,) from edge_influence
+    int32_t[::1] keep,  # IN/OUT (N,) current state
+    int32_t[::1] take,  # IN/OUT (N,) alternative state
 ):
-    """Leave nodes no choice whose own scores decide it, the state kept if both are as good; how many have one still."""
+    """Decide nodes whose own scores determine the choice; return the number of nodes that still have a choice."""
     cdef:
         Py_ssize_t i, n_free = 0
         int32_t kept, taken
@@ -105,7 +105,7 @@ def settle_by_scores(
         for i in range(keep.shape[0]):
             kept, taken = keep[i], take[i]
             cost = <double> unary[i, kept] - <double> unary[i, taken]
-            # Selections, as branches would be guesses. Where both states are the same, so they stay.
+            # Selections instead of branches, which would be unpredictable. Nodes with equal states are unchanged.
             keep[i] = taken if cost < -influence[i] else kept
             take[i] = kept if cost >= influence[i] else taken
             n_free += keep[i] != take[i]
@@ -113,17 +113,17 @@ def settle_by_scores(
 
 
 def settle_by_changes(
-    const int64_t[::1] steps,  # IN (D,) to the neighbours of a node of a lattice, or empty
+    const int64_t[::1] steps,  # IN (D,) steps to the neighbours of a lattice node, or empty
     const int64_t[::1] ptr,  # IN (N + 1,), or empty on a lattice
     const int32_t[::1] neighbor,  # IN (2E,), or empty
-    const int32_t[::1] changed,  # IN (N,) number of the last move that changed a node
-    int32_t since,  # IN the number of moves made when this one was tried before
-    const int32_t[::1] keep,  # IN (N,) state kept
-    int32_t[::1] take,  # IN/OUT (N,) state on offer
+    const int32_t[::1] changed,  # IN (N,) index of the last move that changed each node
+    int32_t since,  # IN number of moves made when this move was last tried
+    const int32_t[::1] keep,  # IN (N,) current state
+    int32_t[::1] take,  # IN/OUT (N,) alternative state
     uint8_t[::1] reached,  # workspace (N,)
     int32_t[::1] stack,  # workspace (N,)
 ):
-    """Leave a choice to those nodes alone that nodes with a choice connect to one that changed."""
+    """Remove the choice of nodes that are not connected, by nodes with a choice, to a changed node."""
     cdef:
         Py_ssize_t i, j, k, n_nodes = keep.shape[0], n_waiting = 0
         bint on_lattice = steps.shape[0] > 0
@@ -139,7 +139,7 @@ def settle_by_changes(
             if not on_lattice:
                 first, last = ptr[i], ptr[i + 1]
             for k in range(first, last):
-                # Past the end of a row is a node of the next one: no neighbour, but to reach too much does no harm.
+                # A step past the end of a row reaches the next row; reaching too many nodes does no harm.
                 j = i + steps[k] if on_lattice else neighbor[k]
                 if j < 0 or j >= n_nodes or reached[j]:
                     continue
@@ -158,17 +158,17 @@ def lattice_terms(
     const int32_t[:, ::1] edges,  # IN (E, 2) offset by offset
     const int32_t[::1] keep,  # IN (N,)
     const int32_t[::1] take,  # IN (N,)
-    const int64_t[::1] counts,  # IN (D / 2,) edges of each offset
+    const int64_t[::1] counts,  # IN (D / 2,) number of edges of each offset
     double scale,  # IN units of capacity per unit of score
-    int64_t endless,  # IN the capacity that stands for an infinite one
+    int64_t endless,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
-    int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
-    double[::1] cost,  # IN/OUT (N,) what taking costs
+    int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it
+    double[::1] cost,  # IN/OUT (N,) cost of taking the alternative
     uint8_t[::1] is_open,  # workspace (N,)
     int32_t[::1] nodes,  # workspace (N,)
     capacity[:, ::1] residual,  # OUT (guard + N + guard, D)
 ):
-    """All edges as arcs of a lattice; the edge at which it stopped, or -1."""
+    """Convert all edges to arcs of a lattice; return the edge at which it stopped, or -1."""
     cdef Py_ssize_t stopped, n_open
     with nogil:
         n_open = list_open(keep, take, is_open, nodes)
@@ -189,14 +189,14 @@ def slot_terms(
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] reverse,  # IN (2E,)
     double scale,  # IN units of capacity per unit of score
-    int64_t endless,  # IN the capacity that stands for an infinite one
+    int64_t endless,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
-    int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it, 2 lead it to the mirror image
-    double[::1] cost,  # IN/OUT (N,) what taking costs
+    int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it, 2 to lead it to the mirror image
+    double[::1] cost,  # IN/OUT (N,) cost of taking the alternative
     capacity[::1] residual,  # OUT (2E,), or (4E,) with the mirror image
     uint8_t[::1] cross,  # OUT (2E,), or empty without the mirror image
 ):
-    """All edges as arcs by slot; the edge at which it stopped, or -1."""
+    """Convert all edges to arcs by slot; return the edge at which it stopped, or -1."""
     cdef:
         Py_ssize_t slot, other, edge, n_slots = half_edge.shape[0]
         int32_t i, j
@@ -233,7 +233,7 @@ def slot_terms(
             if cross.shape[0] == 0:
                 residual[other] = <capacity> back
                 continue
-            # In the mirror image every arc runs the other way.
+            # In the mirror image, every arc has the opposite direction.
             cross[slot] = cross[other] = terms.crossed
             residual[slot + n_slots] = <capacity> back
             residual[other + n_slots * terms.crossed] = <capacity> back
@@ -247,7 +247,7 @@ def find_not_submodular(
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
     double precision,  # IN relative rounding of the scores
 ):
-    """(first edge of a binary model that is not submodular or -1, by how much it is not, number of such edges)."""
+    """Return the first non-submodular edge of a binary model or -1, its violation, and the number of such edges."""
     cdef:
         Py_ssize_t edge, first = -1
         int64_t count = 0
@@ -271,7 +271,7 @@ def truncation_slack(
     const int32_t[::1] labels,  # IN (N,)
     double precision,  # IN relative rounding of the scores
 ):
-    """Half the sum of b + c - a - d over the edges truncated whose ends are labelled alike."""
+    """Return half the sum of b + c - a - d over truncated edges whose ends have equal labels."""
     cdef:
         Py_ssize_t edge
         double total = 0.0
@@ -290,9 +290,9 @@ def half_integral_score(
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
     const int32_t[:, ::1] edges,  # IN (E, 2)
-    const int32_t[::1] labels,  # IN (N,) 0, 1, or -1: half of each
+    const int32_t[::1] labels,  # IN (N,) 0, 1, or -1 for half of each state
 ):
-    """Score in the relaxation over the local polytope, pair marginals chosen for the best."""
+    """Return the score of half-integral labels in the local polytope relaxation, with the best pair marginals."""
     cdef:
         Py_ssize_t node, edge
         int32_t i, j, kind
@@ -331,10 +331,10 @@ def complete_sweep(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] neighbor,  # IN (2E,)
     const int32_t[::1] half_edge,  # IN (2E,)
-    const int32_t[::1] nodes,  # IN the nodes that may change
+    const int32_t[::1] nodes,  # IN nodes that may change
     int32_t[::1] labels,  # IN/OUT (N,)
 ):
-    """Give each node in turn the better state beside its neighbours; number of changes."""
+    """Give each node in turn the better state given its neighbours; return the number of changes."""
     cdef:
         Py_ssize_t position, slot, edge
         int64_t changes = 0
@@ -369,7 +369,7 @@ def score_gain(
     const int32_t[::1] old,  # IN (N,)
     const int32_t[::1] new,  # IN (N,)
 ):
-    """Score of the new labeling minus that of the old one, from what changed alone."""
+    """Return the score of the new labeling minus the score of the old one, from changed nodes and edges only."""
     cdef:
         Py_ssize_t node, edge
         int32_t i, j
@@ -387,12 +387,12 @@ def score_gain(
 
 
 def integer_excess(
-    const double[::1] cost,  # IN (N,) what taking costs; infinite where a choice is forbidden
+    const double[::1] cost,  # IN (N,) cost of taking the alternative; infinite if a choice is forbidden
     double scale,  # IN units of capacity per unit of score
-    int64_t most,  # IN at least what can leave a node or arrive at it: more excess than that makes no difference
-    capacity[::1] excess,  # OUT (N,) or (2N,), the second half for the mirror image
+    int64_t most,  # IN limit of excess, at least the capacity that leaves or enters a node
+    capacity[::1] excess,  # OUT (N,), or (2N,) with the mirror image in the second half
 ):
-    """Costs in units of capacity; first node of which both choices are forbidden, or -1."""
+    """Convert costs to units of capacity; return the first node whose choices are both forbidden, or -1."""
     cdef Py_ssize_t i, n_nodes = cost.shape[0]
     with nogil:
         for i in range(n_nodes):
@@ -409,7 +409,7 @@ def capacity_bound(
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
     double[::1] largest,  # workspace (R,)
 ):
-    """(bound of the finite capacity of an arc over all pairs of labelings, whether any is infinite)."""
+    """Return a bound on the finite capacity of an arc for all pairs of labelings, and whether any is infinite."""
     cdef:
         Py_ssize_t kind, r, edge, entry, n_entries = tables.shape[2] * tables.shape[3]
         double low, high, value, total, bound = 0.0
@@ -433,7 +433,7 @@ def capacity_bound(
                         continue
                     low = table[entry] if table[entry] < low else low
                     high = table[entry] if table[entry] > high else high
-                # A capacity is half of a difference of two differences.
+                # A capacity is half of a difference of two score differences, so it is at most the range.
                 total += (high - low) * largest[r] if high > low else 0.0
             bound = total if total > bound else bound
     return bound, endless

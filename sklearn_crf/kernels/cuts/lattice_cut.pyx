@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""A minimum cut of a small lattice in one call: capacities, a head start along its lines, and the flow."""
+"""Minimum cut of a small lattice in one call: capacities, initial flow along lines, and maximum flow."""
 
 from cython cimport floating
 from libc.math cimport NAN, fabs
@@ -18,7 +18,7 @@ from sklearn_crf.kernels.cuts.flow cimport (
 
 
 cdef inline int64_t n_with_excess(const Buffers[capacity]* buffers, const Box* nodes) noexcept nogil:
-    """Number of the nodes with a choice that have excess."""
+    """Return the number of nodes with a choice that have excess."""
     cdef int64_t position, count = 0
     for position in range(nodes.n_listed):
         count += buffers.excess[nodes.listed[position]] != 0
@@ -39,7 +39,7 @@ cdef inline bint maximal_flow(
     int64_t* progress,
     int64_t max_work,
 ) noexcept nogil:
-    """Head start and search from capacities and excess; whether the flow is maximal."""
+    """Compute the flow from capacities and excess; return whether it is maximal."""
     cdef:
         int direction
         int64_t n_left = n_with_excess(buffers, whole), n_nodes = buffers.n_nodes
@@ -59,21 +59,21 @@ def lattice_cut(
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
     const int32_t[:, ::1] edges,  # IN (E, 2) offset by offset
-    const int32_t[::1] keep,  # IN (N,) state kept
-    const int32_t[::1] take,  # IN (N,) state on offer
-    const int64_t[::1] counts,  # IN (D / 2,) edges of each offset
+    const int32_t[::1] keep,  # IN (N,) current state
+    const int32_t[::1] take,  # IN (N,) alternative state
+    const int64_t[::1] counts,  # IN (D / 2,) number of edges of each offset
     const int64_t[::1] delta,  # IN (D,) step of each direction in the numbering of nodes, delta[D - 1 - k] = -delta[k]
     const int64_t[::1] shape,  # IN lengths of the axes
     const int64_t[:, ::1] box,  # IN (2, n_axes) zeros, and the shape
     double scale,  # IN units of capacity per unit of score
-    int64_t most,  # IN the capacity that stands for an infinite one
+    int64_t most,  # IN capacity that represents infinity
     double precision,  # IN relative rounding of the scores
-    int mode,  # IN 0 stop at an edge that is not submodular, 1 truncate it
-    double least_for_lines,  # IN share of nodes with excess above which flow along lines comes first
-    double least_to_spread,  # IN share of the nodes with a choice that have some, above which it is spread at first
-    double most_to_spread,  # IN share of all nodes, up to which it is
+    int mode,  # IN 0 to stop at a non-submodular edge, 1 to truncate it
+    double least_for_lines,  # IN fraction of nodes with excess above which flow is first sent along lines
+    double least_to_spread,  # IN fraction of nodes with a choice that have excess, above which excess is spread
+    double most_to_spread,  # IN fraction of all nodes, up to which excess is spread
     double[::1] cost,  # workspace (N,)
-    capacity[:, ::1] residual,  # OUT (guard + N + guard, D); 0 where an arc leaves the lattice
+    capacity[:, ::1] residual,  # OUT (guard + N + guard, D); 0 if an arc leaves the lattice
     capacity[::1] excess,  # OUT (N,) supply > 0, demand < 0
     int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
     uint8_t[::1] parent,  # workspace (guard + N + guard,)
@@ -84,9 +84,9 @@ def lattice_cut(
     capacity[::1] arriving,  # workspace (N,)
     capacity[::1] used,  # workspace (largest step,)
     int64_t[::1] progress,  # OUT (8,)
-    int64_t max_work,  # IN about how many node visits to make before coming back
+    int64_t max_work,  # IN approximate number of node visits before returning
 ):
-    """(edge at which it stopped or -1, node of which both choices are forbidden or -1, whether the flow is maximal)."""
+    """Return (non-submodular edge or -1, node whose choices are both forbidden or -1, whether the flow is maximal)."""
     cdef:
         Buffers[capacity] buffers
         Box whole
@@ -126,17 +126,17 @@ def lattice_cut(
 
 def lattice_cut_loss(
     const floating[:, ::1] features,  # IN (N, F)
-    const floating[::1] scores,  # IN (N,) score of state 1 less that of state 0
-    const double[::1] offset,  # IN (N,) what is added to these, or empty
+    const floating[::1] scores,  # IN (N,) score of state 1 minus score of state 0
+    const double[::1] offset,  # IN (N,) added to the scores, or empty
     const int32_t[::1] labels,  # IN (N,)
-    double most_score,  # IN the largest magnitude that is allowed
+    double most_score,  # IN largest permitted magnitude of scores
     const floating[:, :, :, ::1] tables,  # IN (T, R, 2, 2)
     const int32_t[::1] edge_type,  # IN (E,)
     const floating[:, ::1] edge_weight,  # IN (E, R), or no rows
     const int32_t[:, ::1] edges,  # IN (E, 2) offset by offset
     const int32_t[::1] keep,  # IN (N,) zeros
     const int32_t[::1] take,  # IN (N,) ones
-    const int64_t[::1] counts,  # IN (D / 2,) as in lattice_cut, and so all up to max_work
+    const int64_t[::1] counts,  # IN (D / 2,) this and all arguments up to max_work are as in lattice_cut
     const int64_t[::1] delta,  # IN (D,)
     const int64_t[::1] shape,  # IN
     const int64_t[:, ::1] box,  # IN (2, n_axes)
@@ -148,7 +148,7 @@ def lattice_cut_loss(
     double least_to_spread,  # IN
     double most_to_spread,  # IN
     double[::1] cost,  # workspace (N,)
-    int64_t[:, ::1] residual,  # workspace (guard + N + guard, D); 0 where an arc leaves the lattice
+    int64_t[:, ::1] residual,  # workspace (guard + N + guard, D); 0 if an arc leaves the lattice
     int64_t[::1] excess,  # workspace (N,)
     int32_t[::1] label,  # workspace (guard + N + guard,) 0 in the guards
     uint8_t[::1] parent,  # workspace (guard + N + guard,)
@@ -160,10 +160,10 @@ def lattice_cut_loss(
     int64_t[::1] used,  # workspace (largest step,)
     int64_t[::1] progress,  # workspace (8,)
     int64_t max_work,  # IN
-    double[::1] gradient,  # OUT (F + 1,) features of the nodes labelled 1 less those that should be, and their number
-    double[:, :, :, ::1] pair_counts,  # OUT (T, R, 2, 2) weights of edges by the best labels, less those by the others
+    double[::1] gradient,  # OUT (F + 1,) sums of (features, 1) over nodes labelled 1, minus sums for true labels
+    double[:, :, :, ::1] pair_counts,  # OUT (T, R, 2, 2) edge weights by best labels, minus those by true labels
 ):
-    """(best score less that of labels, number of other labels, what offsets add to their scores); NaN if not found."""
+    """Return (best score minus score of labels, number of changed labels, contribution of offsets); NaN on failure."""
     cdef:
         Buffers[int64_t] buffers
         Box whole

@@ -2,17 +2,17 @@
 //
 // After "Maximum flows by incremental breadth-first search" (Goldberg, Hed, Kaplan, Tarjan & Werneck, ESA 2011).
 // Excess e > 0 is supply at a node (a source arc), e < 0 demand (a sink arc). Forest S holds nodes that supply can
-// reach, forest T nodes that can reach demand; a node's label is its distance to a root of its forest, positive in S,
-// negative in T, 0 if free. Forests grow by whole levels, in turn. Where they meet, flow is sent along the joined
-// path; nodes cut off by it are hung up again at their new distances, or set free. When S or T can grow no more, no
-// residual path is left. T is then completed: the nodes that can reach demand. This set is the same for every
-// maximum flow, hence for any order of the work.
+// reach, forest T nodes that can reach demand. A node's label is its distance to a root of its forest, positive in S,
+// negative in T, 0 if free. Forests grow by whole levels, alternately. Where they meet, flow is sent along the joined
+// path. Nodes cut off by it are reattached at their new distances, or become free. When S or T cannot grow, no residual
+// path is left. T is then completed to all nodes that can reach demand. This set is the same for every maximum flow,
+// and so for any order of the work.
 //
-// Two things differ from the paper. Orphans are not relabelled one by one: those without a parent at their old
-// distance are all taken off first, then settled by one breadth-first search from the rest of the forest, so that a
-// long branch does not climb level by level. And a topology computes its neighbours: a lattice stores no arcs.
+// There are two differences from the paper. Orphans are not relabelled one by one: all orphans without a parent at
+// their old distance are detached first, then reattached by one breadth-first search from the rest of the forest, so
+// that a long branch does not rise level by level. And a topology computes neighbours, so a lattice stores no arcs.
 //
-// Capacities are integers: every step is exact, so the loops end and the cut is minimal for the rounded capacities.
+// Capacities are integers, so every step is exact, loops terminate, and the cut is minimal for the rounded capacities.
 #pragma once
 
 #include <algorithm>
@@ -25,9 +25,9 @@ namespace crf {
 template <class Cap, class Topology>
 struct MaxFlow {
     using Parent = typename Topology::Parent;
-    static constexpr Parent kRoot = static_cast<Parent>(-1);    // 255 or -1: never an arc's number
-    static constexpr Parent kOrphan = static_cast<Parent>(-2);  // no parent (any more)
-    static constexpr u8 kLoose = 4;                             // bits 1 and 2: waits in the queue of S, of T
+    static constexpr Parent kRoot = static_cast<Parent>(-1);    // 255 or -1, which is never the number of an arc
+    static constexpr Parent kOrphan = static_cast<Parent>(-2);  // no parent
+    static constexpr u8 kLoose = 4;                             // detached; bits 1 and 2: queued in S, in T
     enum Side { S = 0, T = 1 };
 
     Topology graph;
@@ -35,11 +35,11 @@ struct MaxFlow {
     SharedArray<i32> label;
     SharedArray<Parent> parent;
     Array<u8> flag;
-    Array<i32> waiting[2];    // rings of the nodes of the outermost level, to be grown next
+    Array<i32> waiting[2];    // ring buffers of the nodes of the outermost level, to grow next
     Array<i32> next, bucket;  // linked lists of orphans by distance
     Array<i32> loose, front;
     i64 n_nodes = 0, head[2] = {0, 0}, n_waiting[2] = {0, 0};
-    i32 level[2] = {1, 1}, limit[2] = {1, 1};  // level being grown, largest label allowed
+    i32 level[2] = {1, 1}, limit[2] = {1, 1};  // current level, largest permitted label
     i32 n_buckets = 0, nearest = INT32_MAX, farthest = 0;
     i64 work = 0;
 
@@ -52,7 +52,7 @@ struct MaxFlow {
     template <int side>
     void set_distance(i64 i, i32 d) { label[i] = side == S ? d : -d; }
 
-    // Residual capacity of arc k of i in the direction in which forest `side` grows (away from its roots).
+    // Residual capacity of arc k of node i in the direction in which forest `side` grows, away from its roots.
     template <int side, class K>
     Cap& onward(i64 i, K k) const { return residual[side == S ? graph.out(i, k) : graph.in(i, k)]; }
 
@@ -94,7 +94,7 @@ struct MaxFlow {
         farthest = std::max(farthest, d);
     }
 
-    // Arc to a node of the forest that can feed i at distance `wanted`, or -1. No branches: they would be guesses.
+    // Arc to a possible parent of i at distance `wanted`, or -1. Without branches, which would be unpredictable.
     template <int side>
     i64 parent_at(i64 i, i32 wanted) const {
         i64 arc = -1;
@@ -106,7 +106,7 @@ struct MaxFlow {
         return arc;
     }
 
-    // Arc to the nearest node of the forest that can feed i and is nearer than best, or -1.
+    // Arc to the nearest possible parent of i that is nearer than best, or -1.
     template <int side>
     i64 nearest_parent(i64 i, i32& best) const {
         i64 arc = -1;
@@ -120,7 +120,7 @@ struct MaxFlow {
         return arc;
     }
 
-    // Take off every orphan without another parent at its distance, nearest first, its children after it.
+    // Detaches every orphan without another parent at its distance, nearest first, followed by its children.
     template <int side>
     i64 take_off() {
         i64 n_loose = 0;
@@ -160,7 +160,7 @@ struct MaxFlow {
         if (d == limit[side]) enqueue<side>(i);
     }
 
-    // Hang loose nodes up again at their distances, by breadth-first search from the forest; the rest is free.
+    // Reattaches detached nodes at their distances by breadth-first search from the forest; the others become free.
     template <int side>
     void settle(i64 n_loose) {
         const i32 most = limit[side];
@@ -240,7 +240,7 @@ struct MaxFlow {
         adopt<side>();
     }
 
-    // Node i of the forest that grows meets node j of the other one across arc k of i.
+    // Sends flow along the path through arc k from node i of the growing forest to node j of the other forest.
     template <int side, class K>
     void augment(i64 i, K k, i64 j) {
         Cap& capacity = onward<side>(i, k);
@@ -254,8 +254,8 @@ struct MaxFlow {
         send<1 - side>(j, flow);
     }
 
-    // A ring begins at the start of its array again, so that of the memory set aside for it only as much is ever used
-    // as two levels have nodes, not all of it in the course of time.
+    // Moves a ring to the start of its array. Memory is then only touched for as many nodes as two levels have, instead
+    // of the whole array over time.
     template <int side>
     void rewind() {
         if (head[side] == 0 || head[side] + n_waiting[side] > n_nodes) return;
@@ -263,7 +263,7 @@ struct MaxFlow {
         head[side] = 0;
     }
 
-    // Grow the forest by one level.
+    // Grows the forest by one level.
     template <int side>
     void grow() {
         const i32 d = level[side];
@@ -275,7 +275,7 @@ struct MaxFlow {
             if (++head[side] == n_nodes) head[side] = 0;
             --n_waiting[side];
             flag[i] &= u8(~(1 << side));
-            // Whoever moved on since it was queued is either at the new level or will be queued again.
+            // A node whose distance has changed since it was queued is at the new level or will be queued again.
             if (distance<side>(i) == d + 1) enqueue<side>(i);
             if (distance<side>(i) == d) grow_from<side>(i, d);
         }
@@ -303,8 +303,8 @@ struct MaxFlow {
         }
     }
 
-    // Grow until done (true) or until some work has been done (false: call again). Forest T is completed if the cut is
-    // wanted and not the flow alone.
+    // Grows forests until done (true), or until some work has been done (false, call again). Forest T is completed if
+    // the cut is needed and not only the flow.
     bool run(i64 max_work, bool complete) {
         const i64 stop = work + max_work;
         while (n_waiting[T] && (complete || n_waiting[S])) {

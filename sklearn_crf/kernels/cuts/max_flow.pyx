@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Maximum flow on lattices without stored arcs, on general graphs, and on a graph joined to its mirror image."""
+"""Maximum flow on lattices without stored arcs, on general graphs, and on graphs joined to their mirror image."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -19,21 +19,21 @@ from sklearn_crf.kernels.cuts.flow cimport (
 
 
 def lattice_flow(
-    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D) by node and direction; 0 where an arc leaves the lattice
+    capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D) by node and direction; 0 if an arc leaves the lattice
     capacity[::1] excess,  # IN/OUT (N,) supply > 0, demand < 0
     const int64_t[::1] delta,  # IN (D,) step of each direction in the numbering of nodes, delta[D - 1 - k] = -delta[k]
     const int64_t[::1] shape,  # IN lengths of the axes
-    const int64_t[:, ::1] box,  # IN (2, n_axes) the part to solve: low <= coordinate < high
+    const int64_t[:, ::1] box,  # IN (2, n_axes) part to solve: low <= coordinate < high
     int32_t[::1] label,  # IN/OUT (guard + N + guard,) 0 in the guards; negative: can reach demand
     uint8_t[::1] parent,  # workspace (guard + N + guard,)
     uint8_t[::1] flag,  # workspace (N,)
     int32_t[::1] next_,  # workspace (N,)
-    int32_t[:, ::1] lists,  # workspace (4, nodes in the box), of this call alone
-    int32_t[::1] bucket,  # workspace (nodes in the box + 4,), of this call alone
-    int64_t[::1] progress,  # IN/OUT (8,) zeros at first
-    int64_t max_work,  # IN about how many node visits to make before coming back
+    int32_t[:, ::1] lists,  # workspace (4, nodes in the box), not shared with other calls
+    int32_t[::1] bucket,  # workspace (nodes in the box + 4,), not shared with other calls
+    int64_t[::1] progress,  # IN/OUT (8,) state between calls, initially zeros
+    int64_t max_work,  # IN approximate number of node visits before returning
 ):
-    """Send flow from supply to demand inside a box whose border has no residual capacity; True when it is maximal."""
+    """Send flow from supply to demand in a box without capacity at its border; return whether it is maximal."""
     cdef:
         Buffers[capacity] buffers
         Box part
@@ -62,7 +62,7 @@ def flow_by_heights(
     int32_t[:, ::1] lists,  # workspace (4, N)
     int32_t[::1] bucket,  # workspace (N + 4,)
 ):
-    """Move supply down its steps to demand, some of it at a time; True when no more of it moves."""
+    """Move supply towards demand by push-relabel, for limited steps; return True if no more supply moves."""
     cdef:
         Buffers[capacity] buffers
         int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
@@ -77,11 +77,11 @@ def flow_along_offset(
     capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D)
     capacity[::1] excess,  # IN/OUT (N,)
     int64_t delta,  # IN step of the direction, positive
-    int direction,  # IN its number
+    int direction,  # IN index of the direction
     capacity[::1] arriving,  # workspace (N,)
     capacity[::1] used,  # workspace (delta,)
 ):
-    """Maximum flow along the lines of one offset alone, exact and in linear time: a head start for lattice_flow."""
+    """Send the maximum flow along the lines of one offset, exactly and in linear time, as a start for lattice_flow."""
     cdef:
         Buffers[capacity] buffers
         int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
@@ -95,9 +95,9 @@ def spread_excess(
     capacity[:, ::1] residual,  # IN/OUT (guard + N + guard, D)
     capacity[::1] excess,  # IN/OUT (N,)
     const int64_t[::1] delta,  # IN (D,)
-    bint down,  # IN with the numbering of nodes, or against it
+    bint down,  # IN whether to follow the numbering of nodes, or go against it
 ):
-    """Carry all excess along the lattice as far as it goes: where many nodes have some, lattice_flow is faster then."""
+    """Move all excess along the lattice as far as possible; speeds up lattice_flow if many nodes have excess."""
     cdef:
         Buffers[capacity] buffers
         int64_t guard = (residual.shape[0] - excess.shape[0]) // 2
@@ -108,22 +108,22 @@ def spread_excess(
 
 
 def slot_flow(
-    capacity[::1] residual,  # IN/OUT (2E,) by slot, from the slot's node to its neighbour; (4E,) if mirrored
+    capacity[::1] residual,  # IN/OUT (2E,) capacity from each slot's node to its neighbour; (4E,) if mirrored
     capacity[::1] excess,  # IN/OUT (N,) supply > 0, demand < 0; (2N,) if mirrored
     const int64_t[::1] ptr,  # IN (N + 1,) slots of each node
     const int32_t[::1] neighbor,  # IN (2E,)
     const int32_t[::1] reverse,  # IN (2E,)
-    const uint8_t[::1] cross,  # IN (2E,) mirrored: 1 if an edge leads to the other copy; empty: no mirror
-    int32_t[::1] label,  # IN/OUT as excess; negative: can reach demand
-    int32_t[::1] parent,  # workspace, as excess
-    uint8_t[::1] flag,  # workspace, as excess
-    int32_t[::1] next_,  # workspace, as excess
-    int32_t[:, ::1] lists,  # workspace (4, as excess)
-    int32_t[::1] bucket,  # workspace (as excess + 4,)
-    int64_t[::1] progress,  # IN/OUT (8,) zeros at first
-    int64_t max_work,  # IN about how many node visits to make before coming back
+    const uint8_t[::1] cross,  # IN (2E,) 1 if an edge leads to the mirror image; empty without mirror image
+    int32_t[::1] label,  # IN/OUT shape of excess; negative: can reach demand
+    int32_t[::1] parent,  # workspace, shape of excess
+    uint8_t[::1] flag,  # workspace, shape of excess
+    int32_t[::1] next_,  # workspace, shape of excess
+    int32_t[:, ::1] lists,  # workspace (4, length of excess)
+    int32_t[::1] bucket,  # workspace (length of excess + 4,)
+    int64_t[::1] progress,  # IN/OUT (8,) state between calls, initially zeros
+    int64_t max_work,  # IN approximate number of node visits before returning
 ):
-    """Send flow from supply to demand on a general graph, or on the graph joined to its mirror; True when maximal."""
+    """Send flow from supply to demand on a graph, or a graph joined to its mirror; return whether it is maximal."""
     cdef:
         Buffers[capacity] buffers
         bint done

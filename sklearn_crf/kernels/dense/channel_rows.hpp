@@ -1,7 +1,7 @@
 // Weighted sums of rows of channels: splat, blur and slice on a lattice.
 //
-// All sums are gathered, at a vertex over its points in their order and at a point over its vertices in theirs: no
-// result depends on how the work is cut. A row is padded to whole vectors, or to a power of two if it is shorter.
+// Sums are gathered: at a vertex over its points in order, and at a point over its vertices in order. Results do not
+// depend on the division of the work. A row is padded to whole vectors, or to a power of two if it is shorter.
 #pragma once
 
 #include "core/types.hpp"
@@ -37,7 +37,7 @@ VECTORS_INLINE void each_group(const Operation& operation) {
     }
 }
 
-// Long sums are cut into blocks, so that the error of float32 grows with the number of blocks, not of terms.
+// Long sums are split into blocks, so that the error of float32 grows with the number of blocks instead of terms.
 constexpr i64 kBlock = 256;
 constexpr i64 kAhead = 8;
 
@@ -64,7 +64,7 @@ struct Splat {
                 const i64 last = first + kBlock < ptr[vertex + 1] ? first + kBlock : ptr[vertex + 1];
                 Row block[V] = {};
                 for (i64 entry = first; entry < last; entry++) {
-                    // The end of the block is near enough: reading past it would leave the array.
+                    // Do not prefetch past the end of the block, which may be the end of the array.
                     const i64 ahead = entry + kAhead < last ? entry + kAhead : last - 1;
                     VECTORS_PREFETCH(from + point_of[ahead] * width);
                     const Row* x = reinterpret_cast<const Row*>(from + point_of[entry] * width);
@@ -82,8 +82,8 @@ struct Splat {
     }
 };
 
-// totals[v] += weight * points[p] for the corners v of p, for p from start to stop: faster than lists of points, and without
-// them, where rows are so short that the sums stay in the cache in double precision.
+// totals[v] += weight * points[p] for the corners v of p, for p from start to stop. For short rows, whose sums in
+// double precision stay in the cache, this is faster than using lists of points.
 template <class T>
 struct Scatter {
     using Value = T;
@@ -116,7 +116,7 @@ struct Scatter {
     }
 };
 
-// vertices[at] = sum over the parts, which are set to 0 for the next time, for values from start to stop.
+// vertices[at] = sum over the parts, for values from start to stop; resets the parts to 0 for the next call.
 template <class T>
 void add_parts(double* parts, i64 n_parts, i64 n_values, i64 start, i64 stop, T* vertices) {
     for (i64 at = start; at < stop; at++) {

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Dense fields: lattices around points, filters of rows of channels, updates of mean field and their derivatives."""
+"""Dense fields: lattices around points, filters, mean-field updates and their derivatives."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -17,7 +17,7 @@ cdef extern from "permutohedral.hpp" namespace "crf" nogil:
         const int64_t* stride
     cdef cppclass VertexTable:
         int64_t n_vertices()
-        # Templates, but Cython before 3.3 deduces no T from both `const T*` and `T*`.
+        # These are templates, but Cython before 3.3 cannot deduce T from both `const T*` and `T*`.
         void number_corners(const float*, int64_t, const Digits&, int32_t*, float*, const Threads&) except +
         void number_corners(const double*, int64_t, const Digits&, int32_t*, double*, const Threads&) except +
         void find_neighbors(const Digits&, int32_t*, const Threads&) except +
@@ -65,11 +65,11 @@ cdef extern from "mean_field.hpp" namespace "crf" nogil:
 
 
 cdef class Vertices:
-    """Numbers of the vertices of a lattice by their keys."""
+    """Indices of the vertices of a lattice by their keys."""
 
     cdef VertexTable table
     cdef Digits digits
-    cdef object kept  # arrays at which the digits point
+    cdef object kept  # arrays that the digits point to
 
     @property
     def n_vertices(self):
@@ -77,10 +77,10 @@ cdef class Vertices:
 
     def find_neighbors(
         self,
-        int32_t[:, :, ::1] neighbors,  # OUT (d + 1, M, 2), M for those to which no point was splat
+        int32_t[:, :, ::1] neighbors,  # OUT (d + 1, M, 2), M for vertices to which no point was splat
         int n_threads,
     ):
-        """Neighbours of all vertices along all axes of the lattice."""
+        """Find the neighbours of all vertices along all axes of the lattice."""
         cdef Threads threads = threads_of(n_threads)
         with nogil:
             self.table.find_neighbors(self.digits, &neighbors[0, 0, 0], threads)
@@ -92,10 +92,10 @@ def number_corners(
     const int64_t[::1] low,  # IN (d,) offset of the digits of keys
     const int64_t[::1] stride,  # IN (d,) weight of the digits
     int32_t[:, ::1] vertex,  # OUT (N, d + 1) corners of the simplex around each point
-    floating[:, ::1] weights,  # OUT (N, d + 1) barycentric, rows sum to 1
+    floating[:, ::1] weights,  # OUT (N, d + 1) barycentric weights; rows sum to 1
     int n_threads,
 ):
-    """Number the vertices around points in the order in which these touch them; returns Vertices."""
+    """Number the vertices around points in the order in which points touch them; return Vertices."""
     cdef:
         Vertices found = Vertices()
         Threads threads = threads_of(n_threads)
@@ -112,14 +112,15 @@ def number_corners(
 def points_of_vertices(
     const int32_t[:, ::1] vertex,  # IN (N, d + 1)
     const floating[:, ::1] weights,  # IN (N, d + 1)
-    int64_t[::1] ptr,  # IN OUT (M + 2,) zeros; the last M + 1 are where the list of each vertex begins and ends
+    int64_t[::1] ptr,  # IN OUT (M + 2,) zeros at first; then the last M + 1 are the bounds of the vertices' lists
     int32_t[::1] point_of,  # OUT (N (d + 1),)
     floating[::1] weight_of,  # OUT (N (d + 1),)
 ):
-    """List the points of each vertex in their order."""
+    """List the points of each vertex in order."""
     cdef Py_ssize_t v
     with nogil:
-        # Counts are two places ahead, so that the sums of those before stand where lists begin, and move to their ends.
+        # Counts are shifted by two places. Cumulative sums are then the starts of lists, and list_points moves them to
+        # ends.
         count_points(&vertex[0, 0], vertex.shape[0] * vertex.shape[1], &ptr[2])
         for v in range(2, ptr.shape[0]):
             ptr[v] += ptr[v - 1]
@@ -129,9 +130,9 @@ def points_of_vertices(
 
 
 def filter_rows(
-    tuple lattice,  # IN as PermutohedralFilter.lattice gives it
+    tuple lattice,  # IN PermutohedralFilter.lattice
     const floating[:, ::1] points,  # IN (N, width)
-    bint is_adjoint,  # whether the blur runs along the axes in the opposite order
+    bint is_adjoint,  # whether to blur along the axes in reverse order
     floating[:, ::1] filtered,  # OUT (N, width)
     int n_threads,
 ):
@@ -150,19 +151,19 @@ def filter_rows(
 
 
 def update_fields(
-    list lattices,  # IN of each field a tuple of lattices
+    list lattices,  # IN a tuple of lattices for each field
     const int64_t[::1] ptr,  # IN (n_fields + 1,) first point of each field, and N
-    const floating[:, ::1] factors,  # IN (n_filters, width) compatibilities of equal states, or (0, 0)
-    const floating[:, :, ::1] tables,  # IN (n_filters, width, width) of all states, or (0, 0, 0)
+    const floating[:, ::1] factors,  # IN (n_filters, width) compatibility of equal states, or (0, 0)
+    const floating[:, :, ::1] tables,  # IN (n_filters, width, width) compatibility of all states, or (0, 0, 0)
     const floating[:, ::1] unary,  # IN (N, width) padded with -inf
-    floating[:, ::1] logits,  # OUT (N, width) of the last update, or (0, 0) without inertia
+    floating[:, ::1] logits,  # OUT (N, width) logits of the last update, or (0, 0) without inertia
     double inertia,
-    Py_ssize_t most,  # updates
+    Py_ssize_t most,  # maximum number of updates
     double tol,
-    floating[:, :, ::1] marginals,  # IN OUT (most + 1, N, width) at the start and after each update, or (1, N, width)
-    bint starts_at_unary,  # whether marginals start from unary scores alone
+    floating[:, :, ::1] marginals,  # IN OUT (most + 1, N, width) initially and after each update, or (1, N, width)
+    bint starts_at_unary,  # whether to initialise marginals from unary scores only
     int64_t[::1] n_updates,  # OUT (n_fields,)
-    double[::1] changes,  # OUT (n_fields,) of marginals by the last update
+    double[::1] changes,  # OUT (n_fields,) largest change of a marginal in the last update
     int n_threads,
 ):
     """Update the marginals of fields until no marginal of a field changes by more than the tolerance."""
@@ -182,15 +183,15 @@ def pull_back_fields(
     const int64_t[::1] ptr,  # IN as above
     const floating[:, ::1] factors,  # IN as above
     const floating[:, :, ::1] tables,  # IN as above
-    floating[:, :, ::1] marginals,  # IN (n + 1, N, width) at the start and after each update
+    floating[:, :, ::1] marginals,  # IN (n + 1, N, width) initially and after each update
     const int64_t[::1] n_updates,  # IN (n_fields,)
-    floating[:, ::1] slope,  # IN OUT (N, width) derivative by the last logits, replaced
+    floating[:, ::1] slope,  # IN OUT (N, width) derivative by the last logits, overwritten
     floating[:, ::1] by_unary,  # IN OUT (N, width) added to
-    double[:, :, :, ::1] by_tables,  # IN OUT (n_fields, n_filters, width, width) added to; of factors, the diagonal
+    double[:, :, :, ::1] by_tables,  # IN OUT (n_fields, n_filters, width, width) added to; diagonal only, for factors
     floating[:, :, ::1] slopes,  # OUT (n, N, width) derivatives by the logits of each update, or (0, 0, 0)
     int n_threads,
 ):
-    """Derivatives of a loss of the last marginals by unary scores and compatibilities."""
+    """Add derivatives of a loss of the last marginals by unary scores and compatibilities."""
     cdef:
         Threads threads = threads_of(n_threads)
         Fields[floating] fields
@@ -213,7 +214,7 @@ cdef read_fields(
     floating[:, :, ::1] marginals,
     Fields[floating]* fields,
 ):
-    """Describe fields; their arrays are kept alive by the caller."""
+    """Set pointers to the arrays of fields, which the caller keeps alive."""
     cdef:
         Py_ssize_t m
         Lattice[floating] lattice

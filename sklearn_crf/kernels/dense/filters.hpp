@@ -1,7 +1,7 @@
-// Filters of the points of dense fields: splat, blur and slice on a lattice, shared by threads.
+// Filters for the points of dense fields: splat, blur and slice on a lattice, in several threads.
 //
-// Sums are gathered, so that no result depends on how the work is cut. Short rows are scattered to a fixed number of
-// parts instead, which are added up in their order.
+// Sums are gathered, so that results do not depend on the division of the work. Short rows are scattered to a fixed
+// number of partial sums instead, which are added in order.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace crf {
 
-// Numbers that a block of rows holds: it takes some microseconds, more than to hand it to a thread.
+// Number of values in a block of rows. Its work takes some microseconds, more than passing it to a thread.
 constexpr i64 kNumbersOfBlock = 1 << 14;
 
 inline i64 rows_of_block(i64 width) { return std::max<i64>(64, kNumbersOfBlock / width); }
@@ -21,7 +21,7 @@ inline i64 n_row_blocks(i64 n_rows, i64 width) {
     return (n_rows + rows_of_block(width) - 1) / rows_of_block(width);
 }
 
-// Calls function(block, start, stop) for ranges of rows, shared by threads.
+// Calls function(block, start, stop) for blocks of rows, distributed over threads.
 template <class Function>
 void share_rows(const Threads& threads, i64 n_rows, i64 width, const Function& function) {
     const i64 size = rows_of_block(width);
@@ -29,7 +29,7 @@ void share_rows(const Threads& threads, i64 n_rows, i64 width, const Function& f
                   [&](i64 k) { function(k, k * size, std::min((k + 1) * size, n_rows)); });
 }
 
-// A lattice around points, as it was built.
+// Arrays of a lattice around points.
 template <class T>
 struct Lattice {
     const i32* vertex_of;  // (n_points, n_corners)
@@ -37,16 +37,16 @@ struct Lattice {
     i64 n_points, n_corners;
     const i32* neighbors;  // (n_axes, n_vertices, 2)
     i64 n_vertices;
-    const i64* axes;  // (n_passes,) in the order of the blur
+    const i64* axes;  // (n_passes,) axes in the order of the blur
     i64 n_passes;
     T center, side;
-    i64 n_parts;  // of the points, if rows are scattered; else 0, and the points of each vertex are listed
+    i64 n_parts;  // number of partial sums if rows are scattered; else 0, and the points of each vertex are listed
     const i64* ptr;  // (n_vertices + 1,)
     const i32* point_of;
     const T* weight_by_vertex;
 };
 
-// A lattice with the memory to filter rows of some width.
+// Lattice with workspace for filtering rows of a given width.
 template <class T>
 class Filter {
 public:
@@ -54,8 +54,8 @@ public:
         : of(lattice), width(width), parts(of.n_parts * of.n_vertices * width), values((of.n_vertices + 1) * width),
           other(values.size()) {}
 
-    // Sums at all vertices, blurred along axis after axis, in the opposite order for the adjoint: values of vertices, of
-    // which the last row, of those that are missing, is 0.
+    // Returns the sums at all vertices, blurred along one axis after another (in reverse order for the adjoint). The
+    // last row, for missing vertices, is 0.
     T* blurred(const T* points, bool is_adjoint, const Threads& threads) {
         T *source = values.data(), *target = other.data();
         if (of.n_parts)
@@ -77,7 +77,7 @@ public:
         return source;
     }
 
-    // The filter's values of all points.
+    // Filters the values of all points.
     void filter(const T* points, bool is_adjoint, T* filtered, const Threads& threads) {
         const T* vertices = blurred(points, is_adjoint, threads);
         share_rows(threads, of.n_points, width, [&](i64, i64 start, i64 stop) {
@@ -85,7 +85,7 @@ public:
         });
     }
 
-    // points[p - start] = base[p - start] + what p reads from its vertices; a null base is 0.
+    // points[p - start] = base[p - start] + the interpolated value of p; a null base is 0.
     void read(const T* vertices, const T* base, i64 start, i64 stop, T* points) const {
         Slice<T> slice;
         slice.vertex_of = of.vertex_of, slice.weight_of = of.weight_of, slice.n_corners = of.n_corners;
@@ -99,7 +99,7 @@ public:
 private:
     Lattice<T> of;
     i64 width;
-    std::vector<double> parts;  // (n_parts, n_vertices, width), 0 before and after
+    std::vector<double> parts;  // (n_parts, n_vertices, width), 0 between calls
     std::vector<T> values, other;  // (n_vertices + 1, width), the last row 0
 
     void scatter(const T* points, T* sums, const Threads& threads) {
@@ -116,7 +116,8 @@ private:
         });
     }
 
-    // Shared by entries, not by vertices: one vertex may have as many points as all others together.
+    // Work is divided by entries, not by vertices, since a single vertex may have as many points as all others
+    // together.
     void gather(const T* points, T* sums, const Threads& threads) const {
         const i64* end = of.ptr + of.n_vertices;
         share_rows(threads, of.n_points * of.n_corners, width, [&](i64, i64 start, i64 stop) {

@@ -1,7 +1,7 @@
 // Parallel mean-field updates of dense fields, and derivatives through them.
 //
-// Points are worked on in blocks that stay in the cache: their messages are read from the lattices of all kernels, then
-// turned into probabilities. Padding has a score of -inf, and so a probability of 0.
+// Points are processed in blocks that stay in the cache: their messages are read from the lattices of all kernels, then
+// converted to probabilities. Padding has score -inf, and so probability 0.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Exponential<double> {
     static constexpr double kHigh = 6.93147180369123816490e-01, kLow = 1.90821492927058770002e-10;
 };
 
-// exp(x) for x <= 0, of which everything below the least normal number is 0; without branches, to be vectorised.
+// exp(x) for x <= 0, with 0 for results below the smallest normal number; without branches, for vectorisation.
 template <class T>
 VECTORS_INLINE T exp_of_negative(T x) {
     using E = Exponential<T>;
@@ -45,7 +45,7 @@ VECTORS_INLINE T exp_of_negative(T x) {
     T sum = 1;
     for (int k = E::kDegree; k > 0; k--)
         sum = 1 + sum * rest * (static_cast<T>(1) / static_cast<T>(k));
-    // The lowest bits of `shifted` hold the whole number.
+    // The lowest bits of `shifted` hold the integer part.
     typename E::Bits bits;
     std::memcpy(&bits, &shifted, sizeof bits);
     bits = (bits + E::kBias) << E::kMantissa;
@@ -68,7 +68,7 @@ struct Softmax {
         }
     }
 
-    // Rows of whole vectors of L values.
+    // Softmax of rows that consist of whole vectors of L values.
     template <int L>
     VECTORS_INLINE void rows() const {
         using Row = Vector<T, L>;
@@ -111,10 +111,10 @@ struct Replacement {
     T* kept;
     const T* fresh;
     i64 n_values;
-    T* change;  // the largest so far
+    T* change;  // largest change so far
 
     VECTORS_INLINE void all() const {
-        // Numbers that are not negative are ordered as their bits are, and compilers vectorise the maximum of integers.
+        // Non-negative numbers have the order of their bits, and compilers vectorise the maximum of integers.
         using Bits = std::make_signed_t<typename Exponential<T>::Bits>;
         Bits most = 0;
         for (i64 k = 0; k < n_values; k++) {
@@ -159,12 +159,12 @@ struct RowProducts {
     }
 };
 
-// total += sum over rows of the products of a state of a and one of b.
+// total[k, l] += sum over rows of a[k] * b[l].
 template <class T>
 struct ProductSums {
     const T *a, *b;  // (n_rows, width)
     i64 n_rows, width;
-    bool of_equal_states;  // alone
+    bool of_equal_states;  // whether to compute only the diagonal
     double* total;  // (width, width)
 
     VECTORS_INLINE void all() const {
@@ -178,13 +178,13 @@ struct ProductSums {
     }
 };
 
-// Symmetric compatibilities of the states of one filter: a factor for each state, (width,), or a table, (width, width).
+// Symmetric compatibility of states for one filter: a factor for each state, (width,), or a table, (width, width).
 template <class T>
 struct Compatibility {
     const T* factor;
     const T* table;
 
-    // Replaces rows by their products with the compatibility.
+    // Multiplies rows by the compatibility, in place.
     void multiply(T* rows, i64 n_rows, i64 width) const {
         if (table) {
             std::vector<T> product(n_rows * width);
@@ -198,32 +198,32 @@ struct Compatibility {
     }
 };
 
-// What updates of several fields have in common.
+// Options of updates that several fields share.
 template <class T>
 struct Updates {
     i64 width;
-    std::vector<Compatibility<T>> compatibilities;  // of each filter
-    i64 most;  // updates
+    std::vector<Compatibility<T>> compatibilities;  // one for each filter
+    i64 most;  // maximum number of updates
     double tol;
-    T inertia;  // part of the former logits that is kept
+    T inertia;  // weight of the former logits
 };
 
-// One field: its points and filters, and where its marginals go.
+// One field, with its points, filters and marginals.
 template <class T>
 class Field {
 public:
     i64 n_points;
     const T* unary;  // (n_points, width) padded with -inf
-    T* logits;  // (n_points, width) or null: of the last update
-    T* marginals;  // (n_points, width) at the start, replaced or followed by those of each update
-    i64 stride;  // numbers from the marginals of one update to those of the next; 0 if they are replaced
+    T* logits;  // (n_points, width), logits of the last update, or null
+    T* marginals;  // (n_points, width) initial marginals, replaced or followed by the marginals of each update
+    i64 stride;  // distance between the marginals of successive updates; 0 if they are replaced
 
     Field(const Updates<T>& updates, const std::vector<Lattice<T>>& lattices) : of(updates) {
         for (const Lattice<T>& lattice : lattices)
             filters.emplace_back(lattice, of.width);
     }
 
-    // Marginals by unary scores alone.
+    // Initialises marginals from unary scores only.
     void start(const Threads& threads) const { update({}, T(0), marginals, threads); }
 
     void start_logits() const {
@@ -231,7 +231,7 @@ public:
             logits[k] = std::log(marginals[k]);
     }
 
-    // The number of updates made, fewer where none changed a marginal by more than the tolerance; the last change.
+    // Makes updates until no marginal changes by more than the tolerance; returns their number and the last change.
     i64 ascend(double* change, const Threads& threads) {
         T* at = marginals;
         std::vector<const T*> values(filters.size());
@@ -254,9 +254,9 @@ public:
         return of.most;
     }
 
-    // Derivatives by unary scores, (n_points, width), and by the tables of all filters, (n_filters, width, width), of
-    // which both are added to; `slope` is the derivative by the last logits, and is replaced. Slopes at the logits of
-    // each update go to `slopes`, if not null, whose stride is that of the marginals.
+    // Adds derivatives by unary scores, (n_points, width), and by the tables of all filters, (n_filters, width, width).
+    // `slope` is the derivative by the last logits, and is overwritten. If `slopes` is not null, it receives the
+    // derivatives by the logits of each update, with the stride of the marginals.
     void pull_back(i64 n_updates, T* slope, T* by_unary, double* by_tables, T* slopes, const Threads& threads) {
         const i64 size = n_points * of.width;
         std::vector<T> adjoint(size), by_marginals(size);
@@ -291,7 +291,7 @@ private:
     const Updates<T>& of;
     std::vector<Filter<T>> filters;
 
-    // Largest change of a probability where marginals are replaced by the softmax of unary scores and messages.
+    // Replaces marginals by the softmax of unary scores plus messages; returns the largest change of a probability.
     T update(const std::vector<const T*>& values, T inertia, T* replaced, const Threads& threads) const {
         std::vector<T> changes(n_row_blocks(n_points, of.width));
         share_rows(threads, n_points, of.width, [&](i64 block, i64 start, i64 stop) {
@@ -324,7 +324,7 @@ private:
             kept[k] = scores[k] = (1 - inertia) * scores[k] + inertia * kept[k];
     }
 
-    // Adds the sums of all blocks in their order, and sets them to 0.
+    // Adds the sums of all blocks in order to a total, and resets them to 0.
     void move_sums(std::vector<double>& sums, double* total) const {
         const i64 size = of.width * of.width;
         for (std::size_t at = 0; at < sums.size(); at++) {
@@ -333,7 +333,7 @@ private:
         }
     }
 
-    // Derivative by logits, given that by their softmax q.
+    // Derivative by logits, given the derivative by their softmax q.
     void through_softmax(const T* q, const T* by_q, i64 start, i64 stop, T* by_logits) const {
         for (i64 point = start; point < stop; point++) {
             const i64 first = point * of.width;
@@ -346,15 +346,15 @@ private:
     }
 };
 
-// Several fields, the points of one after those of another.
+// Several fields with concatenated points.
 template <class T>
 struct Fields {
     Updates<T> updates;
-    std::vector<std::vector<Lattice<T>>> lattices;  // of each field
-    const i64* ptr;  // (n_fields + 1,) first point of each
+    std::vector<std::vector<Lattice<T>>> lattices;  // lattices of each field
+    const i64* ptr;  // (n_fields + 1,) first point of each field
     const T* unary;  // (N, width)
     T* logits;  // or null
-    T* marginals;  // (most + 1, N, width), or (1, N, width) where they are replaced
+    T* marginals;  // (most + 1, N, width), or (1, N, width) if marginals are replaced
     bool keeps_all;
 
     void ascend(bool starts_at_unary, i64* n_updates, double* changes, const Threads& threads) const {
@@ -391,7 +391,7 @@ private:
         return field;
     }
 
-    // Blocks that one thread does one after the other: if each has whole fields, less if all share each field.
+    // Compares the number of successive blocks per thread if threads process whole fields, or share each field.
     bool is_shorter_by_fields(i64 n_threads) const {
         i64 most = 0, total = 0, shared = 0;
         for (i64 i = 0; i < n_fields(); i++) {
@@ -409,7 +409,7 @@ private:
                 function(i, threads);
             return;
         }
-        // Calls of the pool from its own blocks stay in their thread.
+        // Nested calls of the pool run in the calling thread.
         threads.share(n_fields(), [&](i64 i) { function(i, threads); });
     }
 };

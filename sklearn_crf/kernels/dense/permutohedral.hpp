@@ -3,13 +3,14 @@
 // After "Fast high-dimensional filtering using the permutohedral lattice" (Adams, Baek & Davis, 2010). Points with d
 // features are embedded in the hyperplane of R^(d+1) whose coordinates sum to zero. The lattice there consists of the
 // integer points whose coordinates are all congruent modulo d+1; its simplices have d+1 vertices. Values are splat to
-// the vertices of the simplex around each point by barycentric weights, blurred along the d+1 axes of the lattice, and
-// sliced at the points by the same weights.
+// the vertices of the simplex around each point with barycentric weights, blurred along the d+1 axes of the lattice,
+// and sliced at the points with the same weights.
 //
-// A vertex is named by one 64-bit number: its common remainder modulo d+1 is the lowest digit, the quotients of its
-// first d coordinates are the others. A step along an axis then adds a constant, with a carry from the remainder.
+// A 64-bit key identifies a vertex: the lowest digit is the common remainder of its coordinates modulo d+1, the other
+// digits are the quotients of its first d coordinates. A step along an axis adds a constant, with a carry from the
+// remainder.
 //
-// Here the lattice is built; the sums over it are in filters.hpp.
+// This header builds the lattice; filters.hpp computes sums over it.
 #pragma once
 
 #include <cmath>
@@ -26,14 +27,14 @@ constexpr i64 kFree = -1;
 
 struct Digits {
     int n_axes;          // d
-    const double* scale;  // (d,) from features to the hyperplane
-    const i64* low;       // (d,) least quotient, less one
+    const double* scale;  // (d,) scale of features in the hyperplane
+    const i64* low;       // (d,) smallest quotient minus 1
     const i64* stride;    // (d,) weight of each quotient in a key
 };
 
 // Keys and weights of the d+1 vertices around points start to stop, by the remainder of the vertex. D is the number of
-// axes where it is known to the compiler, else 0. Points are embedded in groups of the same size, the last one filled
-// up, so that every point goes through the same vector instructions wherever a range of points begins.
+// axes if known at compile time, else 0. Points are embedded in groups of equal size, of which the last is padded:
+// every point then uses the same vector instructions, wherever a range of points begins.
 template <class T, int D>
 struct Embedding {
     static constexpr int kSize = D ? D + 1 : kMaxAxes + 1;
@@ -52,7 +53,7 @@ struct Embedding {
 
     VECTORS_INLINE void group(i64 first, int n_points) const {
         const int d = D ? D : digits.n_axes;
-        // Integers are kept in double as well: all lanes of a vector then have the same width.
+        // Integers are stored as double too, so that all lanes of a vector have equal width.
         double height[kSize][kGroup], base[kSize][kGroup], rank[kSize][kGroup], above[kGroup] = {}, excess[kGroup] = {};
         for (int lane = 0; lane < kGroup; lane++) {
             const T* f = features + (first + (lane < n_points ? lane : n_points - 1)) * d;
@@ -70,7 +71,7 @@ struct Embedding {
         for (int lane = 0; lane < kGroup; lane++)
             height[0][lane] = above[lane];
 
-        // The nearest point with remainder 0 whose coordinates need not sum to 0 yet.
+        // The nearest point with remainder 0, whose coordinates need not sum to 0 yet.
         const double per = 1.0 / (d + 1);
         for (int i = 0; i <= d; i++)
             for (int lane = 0; lane < kGroup; lane++) {
@@ -87,7 +88,7 @@ struct Embedding {
                     rank[i][lane] += later;
                     rank[j][lane] += 1.0 - later;
                 }
-        // Walk back to the hyperplane: the coordinates that were rounded furthest go first.
+        // Return to the hyperplane by changing the coordinates with the largest rounding first.
         for (int i = 0; i <= d; i++)
             for (int lane = 0; lane < kGroup; lane++) {
                 const double moved = rank[i][lane] + excess[lane];
@@ -105,7 +106,7 @@ struct Embedding {
         const int d = D ? D : digits.n_axes;
         const double per = 1.0 / (d + 1);
         double sorted[kSize] = {};
-        i64 lowered[kSize] = {};  // by rank: what the key loses once the coordinate of that rank has wrapped around
+        i64 lowered[kSize] = {};  // by rank: decrease of the key when the coordinate of this rank wraps around
         i64 key = 0;
         for (int i = 0; i <= d; i++) {
             const int place = static_cast<int>(rank[i][lane]);
@@ -145,7 +146,7 @@ struct TooManyVertices : std::bad_alloc {
     }
 };
 
-// Numbers of vertices by their keys, in the order in which points touch them: open addressing.
+// Hash table with open addressing from keys to indices of vertices, in the order in which points touch them.
 class VertexTable {
 public:
     i64 n_vertices() const { return static_cast<i64>(vertex_key.size()); }
@@ -155,7 +156,7 @@ public:
     void number_corners(const T* features, i64 n_points, const Digits& digits, i32* vertex, T* weight,
                         const Threads& threads) {
         const i64 n_corners = digits.n_axes + 1;
-        // Keys of so many points stay in the cache until their vertices are numbered.
+        // Process points in portions whose keys stay in the cache until their vertices are numbered.
         const i64 at_once = std::min<i64>(n_points, 16384);
         std::vector<i64> keys(at_once * n_corners);
         for (i64 first = 0; first < n_points; first += at_once) {
@@ -167,8 +168,8 @@ public:
         }
     }
 
-    // Both neighbours of all vertices along all axes, (n_axes + 1, n_vertices, 2): the number of vertices stands for one
-    // to which no point was splat.
+    // Both neighbours of all vertices along all axes, (n_axes + 1, n_vertices, 2). The index n_vertices represents a
+    // vertex to which no point was splat.
     void find_neighbors(const Digits& digits, i32* neighbors, const Threads& threads) const {
         const i64 n = n_vertices();
         share_rows(threads, n * (digits.n_axes + 1), 16, [&](i64, i64 start, i64 stop) {
@@ -212,7 +213,7 @@ private:
 
     void number(const i64* keys, i64 n_points, i64 n_corners, i32* vertex) {
         for (i64 at = 0; at < n_points * n_corners; at++) {
-            // Neighbouring points are mostly in the same simplex.
+            // Consecutive points mostly lie in the same simplex.
             if (at >= n_corners && keys[at - n_corners] == keys[at]) {
                 vertex[at] = vertex[at - n_corners];
                 continue;
@@ -246,7 +247,7 @@ inline void count_points(const i32* vertex, i64 n_entries, i64* counts) {
         counts[vertex[at]]++;
 }
 
-// Points of each vertex, in their order, and their weights; `next` holds where each vertex's list begins, then ends.
+// Lists the points of each vertex in order, with their weights; `next` holds the start of each list, and then its end.
 template <class T>
 void list_points(const i32* vertex, const T* weights, i64 n_points, int n_corners, i64* next, i32* point_of,
                  T* weight_of) {

@@ -1,4 +1,4 @@
-// Vectors of numbers for any compiler, and operations at the level of vector units that the process has chosen.
+// Vectors of numbers for any compiler, and operations compiled for the vector units that the process has selected.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,7 @@ void keep_larger(Lanes<T, L>& x, const Lanes<T, L>& y) {
 }
 #endif
 
-// Calls operation.all(), whose inline functions are then compiled for wide vectors where there are some.
+// Calls operation.all(), with its inline functions compiled for wide vectors if the processor has them.
 #ifdef VECTORS_WIDE
 template <class Operation>
 VECTORS_WIDE void apply_wide(const Operation& operation) {

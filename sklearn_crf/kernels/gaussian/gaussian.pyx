@@ -1,4 +1,4 @@
-"""Gaussian fields: products with the precision, conjugate gradients, messages, and sweeps of Gibbs sampling."""
+"""Gaussian fields: products with the precision, conjugate gradients, messages and Gibbs sampling."""
 
 from cython cimport floating
 from libc.math cimport fabs, sqrt
@@ -10,9 +10,9 @@ from sklearn_crf.kernels.gaussian.stencil cimport add_product, stencil_row
 from sklearn_crf.kernels.random_streams cimport normal
 
 
-# Operations on vectors that are mostly short, by which a thread keeps Python's lock ----------------------------------
-# NumPy gives the lock away for arrays of more than 500 numbers. A thread that waits for it takes longer to wake up than
-# it takes to work through some thousands of numbers: these give it away for long vectors alone.
+# Vector operations that keep Python's lock for short vectors ---------------------------------------------------------
+# NumPy releases the lock for arrays of more than 500 numbers. Waking up a thread that waits for it takes longer than
+# processing some thousands of numbers, so these functions only release the lock for long vectors.
 
 cdef enum:
     LONG = 65536
@@ -30,7 +30,7 @@ cdef inline bint are_finite(const floating* values, Py_ssize_t n) noexcept nogil
 def all_finite(
     const floating[::1] values,  # IN (n,)
 ):
-    """Whether no value is infinite or NaN."""
+    """Return whether all values are finite."""
     cdef bint finite = True
     if values.shape[0] > LONG:
         with nogil:
@@ -44,7 +44,7 @@ def copy_values(
     const floating[::1] values,  # IN (n,)
     floating[::1] out,  # OUT (n,)
 ):
-    """Copy values."""
+    """Copy values to another array."""
     if values.shape[0] > LONG:
         with nogil:
             memcpy(&out[0], &values[0], values.shape[0] * sizeof(floating))
@@ -66,7 +66,7 @@ def invert(
     const floating[::1] values,  # IN (n,), not empty
     floating[::1] out,  # OUT (n,)
 ):
-    """Write the inverse of each value; returns the least value."""
+    """Write the inverse of each value; return the smallest value."""
     cdef floating least
     if values.shape[0] > LONG:
         with nogil:
@@ -86,7 +86,7 @@ cdef inline Py_ssize_t invert_all(
         for i in range(D * D):
             a[i] = blocks[s * D * D + i]
         for k in range(D):
-            # The variance of value k given those before it.
+            # The pivot, which is positive for a positive definite matrix.
             if not a[k * D + k] > 0:
                 return s
             pivot = 1 / a[k * D + k]
@@ -109,7 +109,7 @@ def invert_blocks(
     double[:, ::1] workspace,  # OUT (D, D)
     floating[:, :, ::1] out,  # OUT (n, D, D)
 ):
-    """Write the inverse of each symmetric matrix; returns how many come before the first that is not positive definite.
+    """Write the inverse of each symmetric matrix; return the index of the first not positive definite one, or n.
     """
     cdef Py_ssize_t n_sound = 0, n = blocks.shape[0], D = blocks.shape[1]
     if n * D * D * D > LONG:
@@ -121,7 +121,7 @@ def invert_blocks(
 
 
 # Products of the precision matrix of a Gaussian field with vectors, on lattices and on any graph ---------------------
-# A call writes a range of rows or nodes, and each number that it writes is added up in one order, whatever the ranges.
+# A call writes a range of rows or nodes. The order of each sum does not depend on the ranges.
 
 
 def stencil_product(
@@ -177,7 +177,7 @@ def graph_product(
                             half_edge[slot] & 1, &out[s, 0])
 
 
-# Preconditioned conjugate gradients: the operations of one iteration for ranges of nodes, and all on a lattice -------
+# Preconditioned conjugate gradients: operations of one iteration for ranges of nodes, and whole solves on a lattice ---
 
 
 def inner_product(
@@ -188,7 +188,7 @@ def inner_product(
     Py_ssize_t stop,  # ranges start to stop
     double[:, ::1] sums,  # OUT (n_ranges, ...)
 ):
-    """Sums of a * b over the nodes of ranges, in float64."""
+    """Compute the sum of a * b over the nodes of each range, in float64."""
     cdef Py_ssize_t k, D = a.shape[1]
     if a.shape[0] == 0:
         return
@@ -208,9 +208,9 @@ def take_step(
     floating[:, ::1] solution,  # IN OUT (N, D)
     floating[:, ::1] residual,  # IN OUT (N, D)
     floating[:, ::1] scaled,  # OUT (N, D) inverse times residual
-    double[:, ::1] sums,  # OUT (n_ranges, 2) of residual * scaled and of residual ** 2
+    double[:, ::1] sums,  # OUT (n_ranges, 2) sums of residual * scaled and of residual ** 2
 ):
-    """Move the solution along the direction."""
+    """Move the solution along the direction, and update the residual."""
     cdef Py_ssize_t k, first
     if direction.shape[0] == 0:
         return
@@ -229,19 +229,19 @@ def turn(
     Py_ssize_t stop,
     floating[:, ::1] direction,  # IN OUT (N, D)
 ):
-    """direction = scaled + share * direction."""
+    """Compute direction = scaled + share * direction."""
     if start < stop:
         with nogil:
             turned(<floating> share, &scaled[start, 0], (stop - start) * scaled.shape[1], &direction[start, 0])
 
 
 def solve_on_lattice(
-    Py_ssize_t n_iter,  # most iterations
-    double tol,  # norm of the residual, as a share of that of the right-hand side, at which to stop
+    Py_ssize_t n_iter,  # maximum number of iterations
+    double tol,  # norm of the residual, relative to the right-hand side, at which to stop
     bint begins,  # whether this is the first call for the right-hand side
     double weighted,
     double squared,
-    double scale,  # as the last call returned them
+    double scale,  # this and the two above: results of the last call
     const floating[:, ::1] b,  # IN (N, D) right-hand side
     const floating[:, :, ::1] diagonal,  # IN (N, D, D)
     const floating[::1] edge_weight,  # IN (E,) where D is 1, else empty
@@ -259,11 +259,12 @@ def solve_on_lattice(
     floating[:, ::1] product,  # OUT (N, D)
     floating[:, ::1] scaled,  # OUT (N, D)
 ):
-    """Iterations made, the curvature along the last direction, and after them the inner products of the residual with
-    the scaled one and with itself, and the norm of the right-hand side.
+    """Run conjugate gradients on a lattice; return the state after the iterations.
 
-    The same numbers as by the functions above, in one call: those of small lattices are short, and threads would hand
-    the lock of the interpreter to and fro. Iterations end at a direction without curvature.
+    Returns the number of iterations, the curvature along the last direction, the inner products of the residual with
+    the scaled residual and with itself, and the norm of the right-hand side. Results equal those of the functions
+    above. A single call is used since separate calls for small lattices are so short that threads would contend for
+    the interpreter's lock. Iterations stop at a direction without positive curvature.
     """
     cdef:
         Py_ssize_t made = 0
@@ -284,11 +285,11 @@ def solve_on_lattice(
     return made, at.curvature, at.weighted, at.squared, at.scale
 
 
-# One sweep of Gaussian belief propagation: the messages that some nodes send, from those of the last sweep -----------
+# One sweep of Gaussian belief propagation: messages sent by some nodes, given the messages of the last sweep ----------
 
 
 cdef bint factorise(double* matrix, Py_ssize_t D) noexcept nogil:
-    """Lower Cholesky factor in place; False if the matrix is not positive definite."""
+    """Compute the lower Cholesky factor in place; return False if the matrix is not positive definite."""
     cdef Py_ssize_t a, b, c
     for a in range(D):
         for b in range(a + 1):
@@ -320,15 +321,15 @@ def send_gaussians(
     const int32_t[::1] half_edge,  # IN (2E,)
     const int32_t[::1] reverse,  # IN (2E,)
     const double[:, ::1] shift,  # IN (2E, D) linear part of the message received at a slot
-    const double[:, :, ::1] precision,  # IN (2E, D, D) its quadratic part
-    double damping,  # share of the old message that is kept
+    const double[:, :, ::1] precision,  # IN (2E, D, D) quadratic part of the message received at a slot
+    double damping,  # weight of the old message
     Py_ssize_t start,
     Py_ssize_t stop,  # nodes start to stop send
     double[:, ::1] new_shift,  # OUT (2E, D)
     double[:, :, ::1] new_precision,  # OUT (2E, D, D)
     double[::1] work,  # workspace (D + 1 + 2 D D,)
 ):
-    """Largest change of a message, or -1 - s if node s without one of its messages has no precision left."""
+    """Send messages; return the largest change, or -1 - s if a cavity precision of node s is not positive definite."""
     cdef:
         Py_ssize_t D = h.shape[1], s, slot, other, target, a, b, c, kind
         double* vector = &work[0]
@@ -383,12 +384,12 @@ def send_gaussians(
 
 
 def gaussian_gibbs_update(
-    const int32_t[::1] nodes,  # IN no two of them joined
+    const int32_t[::1] nodes,  # IN nodes without edges among them
     Py_ssize_t start,
     Py_ssize_t stop,
     const double[:, ::1] h,  # IN (N, D)
-    const double[:, :, ::1] covariance,  # IN (N, D, D) of a node given its neighbours
-    const double[:, :, ::1] root,  # IN (N, D, D) its lower Cholesky factor
+    const double[:, :, ::1] covariance,  # IN (N, D, D) covariance of a node given its neighbours
+    const double[:, :, ::1] root,  # IN (N, D, D) lower Cholesky factor of the covariance
     const int32_t[::1] edge_type,  # IN (E,)
     const double[:, :, ::1] blocks,  # IN (T, D, D)
     const int64_t[::1] ptr,  # IN (N + 1,)

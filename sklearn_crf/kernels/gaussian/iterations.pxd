@@ -1,6 +1,6 @@
-"""Iterations of preconditioned conjugate gradients, for kernels that solve systems.
+"""Iterations of preconditioned conjugate gradients, for kernels that solve linear systems.
 
-Nodes are in ranges whose sums are kept apart, so that a total does not depend on which thread added what.
+Ranges of nodes have separate sums, so that totals do not depend on the distribution of work over threads.
 """
 
 from cython cimport floating
@@ -12,9 +12,9 @@ from sklearn_crf.kernels.gaussian.stencil cimport multiply_blocks, stencil_row
 
 
 cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexcept nogil:
-    """Sum of a * b in float64, in an order that depends on n alone.
+    """Return the sum of a * b in float64, in an order that only depends on n.
 
-    Eight sums run side by side, as one would wait for each addition.
+    Eight independent sums are used, since a single sum would wait for each addition.
     """
     cdef:
         double[8] lane
@@ -33,7 +33,7 @@ cdef inline double dot(const floating* a, const floating* b, Py_ssize_t n) noexc
 
 
 cdef inline void add_multiple(floating factor, const floating* a, Py_ssize_t n, floating* out) noexcept nogil:
-    """out += factor * a."""
+    """Compute out += factor * a."""
     cdef Py_ssize_t i
     for i in range(n):
         out[i] += factor * a[i]
@@ -43,7 +43,7 @@ cdef inline void step_along(
     floating length, Py_ssize_t n, Py_ssize_t D, const floating* direction, const floating* product,
     const floating* inverse, floating* solution, floating* residual, floating* scaled, double* sums,
 ) noexcept nogil:
-    """Move the solution of n nodes along the direction; sums of residual * scaled and of residual ** 2."""
+    """Move the solution of n nodes along the direction; write sums of residual * scaled and of residual ** 2."""
     add_multiple(length, direction, n * D, solution)
     add_multiple(-length, product, n * D, residual)
     multiply_blocks(inverse, residual, n, D, scaled)
@@ -52,24 +52,24 @@ cdef inline void step_along(
 
 
 cdef inline void turned(floating share, const floating* scaled, Py_ssize_t n, floating* direction) noexcept nogil:
-    """direction = scaled + share * direction."""
+    """Compute direction = scaled + share * direction."""
     cdef Py_ssize_t i
     for i in range(n):
         direction[i] = scaled[i] + share * direction[i]
 
 
-# A precision matrix on a lattice of three axes.
+# Precision matrix on a lattice of three axes.
 cdef struct Lattice:
     const void* diagonal  # (N, D, D)
-    const void* edge_weight  # (E,) where D is 1
+    const void* edge_weight  # (E,) if D is 1
     const int32_t* edge_type  # (E,)
     const void* blocks  # (T, D, D)
     const int64_t* offsets  # (n_offsets, 3) slices, rows and columns; edges are grouped by offset
     Py_ssize_t n_offsets, depth, height, width, D
 
 
-# Where iterations stand: inner products of the residual with the scaled one and with itself, the norm of the right-hand
-# side, and the curvature along the last direction.
+# State of the iterations: inner products of the residual with the scaled residual and with itself, norm of the
+# right-hand side, and curvature along the last direction.
 cdef struct Progress:
     double weighted, squared, scale, curvature
     bint begins
@@ -80,9 +80,9 @@ cdef inline Py_ssize_t iterate(
     Py_ssize_t n_ranges, Py_ssize_t n_iter, double tol, Progress* at, floating* solution, floating* residual,
     floating* direction, floating* product, floating* scaled,
 ) noexcept nogil:
-    """Iterations made, at most n_iter, until the residual is tol times the right-hand side.
+    """Iterate until the residual is at most tol times the right-hand side; return the number of iterations.
 
-    They end at a direction without curvature.
+    Iterations stop at n_iter, or at a direction without positive curvature.
     """
     cdef:
         Py_ssize_t i, k, made = 0, D = of.D, n = of.depth * of.height * of.width * of.D

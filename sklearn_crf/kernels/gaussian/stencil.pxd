@@ -1,4 +1,4 @@
-"""Products of the precision matrix of a Gaussian field on a lattice with a vector, for kernels that need one."""
+"""Product of the precision matrix of a Gaussian field on a lattice with a vector, for several kernels."""
 
 from cython cimport floating
 from libc.stdint cimport int32_t, int64_t
@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 
 cdef inline void add_product(const floating* block, const floating* vector, Py_ssize_t D, bint transposed,
                              floating* out) noexcept nogil:
-    """out += block @ vector, or block.T @ vector."""
+    """Compute out += block @ vector, or block.T @ vector."""
     cdef Py_ssize_t a, b
     if transposed:
         for a in range(D):
@@ -20,13 +20,13 @@ cdef inline void add_product(const floating* block, const floating* vector, Py_s
 
 cdef inline void multiply_blocks(const floating* blocks, const floating* a, Py_ssize_t n, Py_ssize_t D,
                                  floating* out) noexcept nogil:
-    """out = blocks times a, node by node."""
+    """Multiply the block of each node by its vector."""
     cdef Py_ssize_t s, i, j
     if D == 1:
         for s in range(n):
             out[s] = blocks[s] * a[s]
     elif D == 2:
-        # Loops of two cost as much as what they do.
+        # Unrolled, since the overhead of loops of length two equals their work.
         for s in range(n):
             out[2 * s] = blocks[4 * s] * a[2 * s] + blocks[4 * s + 1] * a[2 * s + 1]
             out[2 * s + 1] = blocks[4 * s + 2] * a[2 * s] + blocks[4 * s + 3] * a[2 * s + 1]
@@ -46,7 +46,7 @@ cdef inline void add_row(const floating* weight, const floating* vector, Py_ssiz
 
 cdef inline void add_row_of_pairs(const int32_t* edge_type, const floating* blocks, const floating* vector,
                                   Py_ssize_t n, bint transposed, floating* out) noexcept nogil:
-    """The same for two values a node."""
+    """Add products with the blocks of a row of edges, for two values per node."""
     cdef:
         Py_ssize_t j, second = 1 if transposed else 2
         const floating* block
@@ -67,7 +67,7 @@ cdef inline void add_row_of_blocks(const int32_t* edge_type, const floating* blo
 
 
 cdef inline void stencil_row(
-    Py_ssize_t i,  # row of the lattice, slice by slice
+    Py_ssize_t i,  # row of the lattice, counted slice by slice
     const floating* diagonal,  # (N, D, D)
     const floating* weight,  # (E,) where D is 1
     const int32_t* kind,  # (E,) type of each edge
@@ -79,9 +79,9 @@ cdef inline void stencil_row(
     Py_ssize_t width,
     Py_ssize_t D,
     const floating* p,  # (N, D) vector
-    floating* q,  # (N, D) of which the row is written
+    floating* q,  # (N, D) result, of which this row is written
 ) noexcept nogil:
-    """q[row] = (J p)[row] on a lattice of three axes."""
+    """Compute q[row] = (J p)[row] on a lattice of three axes."""
     cdef Py_ssize_t j, k, below, down, right, front, top, left, slices, rows, columns, z, y, edge, step, origin = 0
     j = i * width * D
     multiply_blocks(diagonal + j * D, p + j, width, D, q + j)

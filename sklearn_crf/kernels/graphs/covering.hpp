@@ -1,5 +1,5 @@
-// Cheapest spanning forests; and trees that cover all edges of connected graphs: each further one has the edges that the
-// fewest had so far.
+// Minimum spanning forests, and covers of all edges of connected graphs by trees. Each further tree prefers edges that
+// are in few trees so far.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace sklearn_crf {
 
-// An edge in the order of Kruskal's algorithm: the cheap ones first, ties by a second number.
+// Edge in the order of Kruskal's algorithm: by cost, with ties broken by a second number.
 struct RankedEdge {
     double cost, tie;
     int32_t edge;
@@ -22,19 +22,19 @@ struct RankedEdge {
     }
 };
 
-// The cheapest spanning forest of some edges.
+// Minimum spanning forest of some edges.
 class CheapestForest {
 public:
     CheapestForest(const int32_t* edges, int32_t* parent) : edges_(edges), parent_(parent) {}
 
     void add(int32_t edge, double cost, double tie) {
-        // NaN has no place in an order: a sort would go astray.
+        // NaN would violate the order that sorting requires.
         ranked_.push_back({std::isnan(cost) ? std::numeric_limits<double>::infinity() : cost, tie, edge});
         parent_[edges_[2 * edge]] = edges_[2 * edge];
         parent_[edges_[2 * edge + 1]] = edges_[2 * edge + 1];
     }
 
-    // Take all edges that were added, the cheap ones first, and say of each whether the forest has it.
+    // Processes all added edges in ascending order of cost, and calls visit with whether each is in the forest.
     template <class Visit>
     void grow(Visit visit) {
         std::sort(ranked_.begin(), ranked_.end());
@@ -60,7 +60,7 @@ private:
     std::vector<RankedEdge> ranked_;
 };
 
-// ties: a second cost, or null; has: of each edge, whether the forest has it.
+// ties: second cost to break ties, or null; has: whether each edge is in the forest.
 inline void cheapest_forest(const int32_t* edges, int64_t n_edges, const double* cost, const double* ties,
                             int32_t* parent, uint8_t* has) {
     CheapestForest forest(edges, parent);
@@ -75,9 +75,10 @@ inline double uniform(std::mt19937& generator) {
     return (high * 67108864.0 + low) / 9007199254740992.0;
 }
 
-// Number of trees that cover the edges of one component, whose numbers ascend; counts are those of each edge.
+// Covers the edges of one component, in ascending order, by trees; returns their number, and writes the number of
+// trees with each edge to counts.
 inline int64_t cover(CheapestForest& forest, const int32_t* numbers, int64_t n_edges, int64_t* counts) {
-    // The numbers of numpy.random.RandomState(0), in its order.
+    // Reproduces the random numbers of numpy.random.RandomState(0).
     std::mt19937 generator(0);
     for (int64_t i = 0; i < n_edges; ++i) counts[numbers[i]] = 0;
     for (int64_t n_trees = 1;; ++n_trees) {
@@ -92,7 +93,7 @@ inline int64_t cover(CheapestForest& forest, const int32_t* numbers, int64_t n_e
     }
 }
 
-// Cover each component, whose edges are numbers[ptr[c]] to numbers[ptr[c + 1] - 1], as if it were alone.
+// Covers each component separately; its edges are numbers[ptr[c]] to numbers[ptr[c + 1] - 1].
 inline void cover_components(const int32_t* edges, const int32_t* numbers, const int64_t* ptr, int64_t n_components,
                              int32_t* parent, int64_t* counts, int64_t* n_trees) {
     CheapestForest forest(edges, parent);

@@ -1,12 +1,12 @@
 # distutils: language = c++
-"""Edges, orders, trees and colours of graphs, and differences of features along edges."""
+"""Incidence, traversal, trees and colouring of graphs, and differences of features along edges."""
 
 from cython cimport floating
 from libc.math cimport fabs
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 
-# Loops over the topology of a graph: traversal order of forests, greedy colouring ------------------------------------
+# Loops over the topology of a graph: incidence, traversal order, greedy colouring ------------------------------------
 
 
 def list_incidence(
@@ -16,7 +16,7 @@ def list_incidence(
     int32_t[::1] half_edge,  # OUT (2E,)
     int32_t[::1] reverse,  # OUT (2E,)
 ):
-    """The edges of each node in their order, by counting."""
+    """List the edges of each node in order, by counting sort."""
     cdef:
         Py_ssize_t edge, node, n_nodes = ptr.shape[0] - 1
         int64_t slot, other, total = 0, count
@@ -30,7 +30,7 @@ def list_incidence(
             count = ptr[node]
             ptr[node] = total
             total += count
-        # Each start moves on to its end, which is where the next node starts.
+        # This loop advances each start to its end, which is the start of the next node.
         for edge in range(edges.shape[0]):
             i, j = edges[edge, 0], edges[edge, 1]
             slot = ptr[i]
@@ -48,12 +48,12 @@ def list_incidence(
 def forest_order(
     const int64_t[::1] ptr,  # IN (N + 1,) first slot of each node
     const int32_t[::1] neighbor,  # IN (2E,)
-    const int32_t[::1] reverse,  # IN (2E,) the same edge seen from its other end
+    const int32_t[::1] reverse,  # IN (2E,) slot of the same edge at its other end
     int32_t[::1] order,  # OUT (N,) every node after its parent
     int32_t[::1] parent_slot,  # OUT (N,) slot of the node that leads to its parent, -1 at a root
-    int32_t[::1] component,  # OUT (N,) number of the connected component, by its smallest node
+    int32_t[::1] component,  # OUT (N,) index of the connected component, in the order of smallest nodes
 ):
-    """Breadth-first order of every component; (no cycle?, number of components)."""
+    """Order the nodes of every component breadth-first; return (whether acyclic, number of components)."""
     cdef:
         Py_ssize_t n_nodes = order.shape[0]
         Py_ssize_t root, head, tail = 0
@@ -92,10 +92,10 @@ def forest_order(
 def greedy_colouring(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] neighbor,  # IN (2E,)
-    int32_t[::1] colour,  # OUT (N,) no two neighbours alike
+    int32_t[::1] colour,  # OUT (N,) colours, different for neighbours
     int32_t[::1] last_seen,  # workspace (largest degree + 1,), filled with -1
 ):
-    """Give each node, in order, the smallest colour free among its neighbours; number of colours."""
+    """Give each node, in order, the smallest colour not used by neighbours; return the number of colours."""
     cdef:
         Py_ssize_t node
         int64_t slot
@@ -114,7 +114,7 @@ def greedy_colouring(
     return n_colours
 
 
-# The cheapest spanning trees, and trees that cover the edges of many graphs in one call ------------------------------
+# Minimum spanning trees, and trees that cover the edges of many graphs in one call -----------------------------------
 
 cdef extern from "covering.hpp" namespace "sklearn_crf" nogil:
     void cheapest_forest(
@@ -129,11 +129,11 @@ cdef extern from "covering.hpp" namespace "sklearn_crf" nogil:
 def find_cheapest_forest(
     const int32_t[:, ::1] edges,  # IN (E, 2), E > 0
     const double[::1] cost,  # IN (E,)
-    const double[::1] ties,  # IN (E,) a second cost, or empty: the first of equal edges is taken
+    const double[::1] ties,  # IN (E,) second cost to break ties, or empty to prefer earlier edges
     int32_t[::1] parent,  # workspace (N,)
     uint8_t[::1] has,  # OUT (E,)
 ):
-    """Which edges the cheapest spanning forest has."""
+    """Find the edges of the minimum spanning forest."""
     with nogil:
         cheapest_forest(
             &edges[0, 0], edges.shape[0], &cost[0], &ties[0] if ties.shape[0] else NULL, &parent[0], &has[0]
@@ -143,26 +143,26 @@ def find_cheapest_forest(
 def covering_counts(
     const int32_t[:, ::1] edges,  # IN (E, 2), E > 0
     const int32_t[::1] numbers,  # IN (E,) edges by component, ascending in each
-    const int64_t[::1] ptr,  # IN (n_components + 1,) first of each component in numbers
+    const int64_t[::1] ptr,  # IN (n_components + 1,) start of each component in numbers
     int32_t[::1] parent,  # workspace (N,)
-    int64_t[::1] counts,  # OUT (E,) how many trees of its component have each edge
-    int64_t[::1] n_trees,  # OUT (n_components,) trees of each; 0 of those without edges
+    int64_t[::1] counts,  # OUT (E,) number of trees that contain each edge
+    int64_t[::1] n_trees,  # OUT (n_components,) number of trees of each component; 0 without edges
 ):
-    """Cover each component with trees as if it were alone, and count those of every edge."""
+    """Cover each component separately with trees, and count the trees that contain every edge."""
     with nogil:
         cover_components(&edges[0, 0], &numbers[0], &ptr[0], n_trees.shape[0], &parent[0], &counts[0], &n_trees[0])
 
 
-# Is a vector of edge weights in the forest polytope? By orientations of the edges (integers: nothing is rounded) -----
+# Test whether edge weights lie in the forest polytope, by orientations of edges in exact integer arithmetic ----------
 
 
 cdef class _Flow:
-    """Edge weights shared out between the ends of the edges. It lives for one call of find_violation."""
+    """Distribution of edge weights to the ends of edges, for one call of find_violation."""
 
     cdef:
-        int64_t[::1] share  # what the end of each half-edge holds of the edge's weight
-        int64_t[::1] excess  # what a node holds beyond its capacity; negative is room
-        int32_t[::1] level  # steps to the nearest sink along edges that can pass weight on, -1 unknown
+        int64_t[::1] share  # part of the edge's weight that each half-edge's node holds
+        int64_t[::1] excess  # weight that a node holds beyond its capacity; negative for free capacity
+        int32_t[::1] level  # distance to the nearest sink along edges that can pass weight, -1 if unknown
         int64_t[::1] arc  # next slot to try
         int32_t[::1] queue
         int32_t[::1] path  # nodes from the source down
@@ -171,7 +171,7 @@ cdef class _Flow:
         const int32_t[::1] half_edge
 
     cdef Py_ssize_t find_levels(self, Py_ssize_t n_sinks, Py_ssize_t goal) noexcept nogil:
-        """Breadth-first from the sinks in queue[:n_sinks], up to node `goal` if it is one; number of nodes reached."""
+        """Search breadth-first from queue[:n_sinks], up to `goal` if not negative; return the number of nodes."""
         cdef:
             Py_ssize_t head = 0, tail = n_sinks
             int32_t node, other
@@ -192,7 +192,7 @@ cdef class _Flow:
         return tail
 
     cdef bint leads_on(self, int32_t node) noexcept nogil:
-        """Whether the slot that the node tries leads one level down and can pass weight on."""
+        """Return whether the current slot of the node leads one level down and can pass weight."""
         cdef int64_t slot = self.arc[node]
         return (
             self.level[node] > 0
@@ -201,7 +201,7 @@ cdef class _Flow:
         )
 
     cdef void augment(self, int32_t sink, int32_t depth) noexcept nogil:
-        """Pass as much as can go from the start of the path to its end."""
+        """Pass as much excess as possible from the start of the path to its end."""
         cdef:
             int32_t k
             int64_t half, amount = min(self.excess[self.path[0]], -self.excess[sink])
@@ -215,7 +215,7 @@ cdef class _Flow:
         self.excess[sink] += amount
 
     cdef int64_t push(self, int32_t source) noexcept nogil:
-        """Pass the excess of a node on to the sinks, down the levels; what is left of it."""
+        """Pass the excess of a node to sinks, down the levels; return the remaining excess."""
         cdef int32_t node = source, depth = 0
         self.path[0] = source
         while self.excess[source] > 0:
@@ -244,7 +244,7 @@ cdef class _Flow:
             self.level[self.queue[k]] = -1
 
     cdef int32_t settle(self) noexcept nogil:
-        """Pass on excess until no node has any; -1, or a node that cannot get rid of its own."""
+        """Pass excess until no node has any; return -1, or a node whose excess cannot be removed."""
         cdef:
             Py_ssize_t node, n_nodes = self.excess.shape[0], n_sinks, n_reached
             bint is_left = True
@@ -268,7 +268,7 @@ cdef class _Flow:
         return -1
 
     cdef bint move_room(self, int32_t source, int32_t sink) noexcept nogil:
-        """Pass the excess of `source` on, to `sink` if possible; whether all of it went."""
+        """Pass the excess of `source` to `sink` or other nodes; return whether all of it was passed."""
         cdef Py_ssize_t n_reached
         cdef bint is_reached = True
         while is_reached and self.excess[source] > 0:
@@ -285,7 +285,7 @@ cdef class _Flow:
         return True
 
     cdef bint pass_to_nearest(self, int32_t source) noexcept nogil:
-        """Pass excess of `source` on to the nearest node that has room; whether there is one."""
+        """Pass excess of `source` to the nearest node with free capacity; return whether there is such a node."""
         cdef:
             Py_ssize_t head = 0, tail = 1
             int32_t node = source, other
@@ -327,10 +327,10 @@ def find_violation(
     const int64_t[::1] ptr,  # IN (N + 1,)
     const int32_t[::1] neighbor,  # IN (2E,)
     const int32_t[::1] half_edge,  # IN (2E,)
-    const int32_t[::1] order,  # IN (N,) nodes, those of one component together
+    const int32_t[::1] order,  # IN (N,) nodes, grouped by component
     const int32_t[::1] component,  # IN (N,)
     const int64_t[::1] weight,  # IN (E,) edge weights times `unit`
-    int64_t unit,  # one, scaled
+    int64_t unit,  # scaled value of 1
     int64_t[::1] share,  # workspace (2E,)
     int64_t[::1] excess,  # workspace (N,)
     int32_t[::1] level,  # workspace (N,)
@@ -338,11 +338,11 @@ def find_violation(
     int32_t[::1] queue,  # workspace (N,)
     int32_t[::1] path,  # workspace (N,)
 ):
-    """A node of a set S of nodes in which the edges weigh more than |S| - 1, or -1 if there is no such set.
+    """Return a node of a set S whose inner edges weigh more than |S| - 1 in total, or -1 if there is no such set.
 
-    The weights are in the forest polytope if and only if, for every root of a component, each edge can share its
-    weight out between its ends so that no node gets more than one and the root nothing (Hakimi 1965). From one root to
-    the next, one unit of weight has to move.
+    The weights lie in the forest polytope if and only if the following holds for every choice of a component's root:
+    the edges can distribute their weights to their ends so that no node receives more than 1, and the root nothing
+    (Hakimi 1965). From one root to the next, one unit of weight must move.
     """
     cdef:
         _Flow flow = _Flow()
@@ -376,7 +376,7 @@ def find_violation(
     return violated
 
 
-# Entries of the inverse of a sparse matrix where its Cholesky factor has entries -------------------------------------
+# Entries of the inverse of a sparse matrix at the entries of its Cholesky factor -------------------------------------
 
 
 def selected_inverse(
@@ -384,12 +384,12 @@ def selected_inverse(
     const int32_t[::1] indices,  # IN (n_entries,) rows, ascending in a column, the diagonal first
     const double[::1] lower,  # IN (n_entries,)
     const double[::1] diagonal,  # IN (n,) D of A = L D L'
-    double[::1] inverse,  # OUT (n_entries,) the entries of the inverse of A at the places of L
+    double[::1] inverse,  # OUT (n_entries,) entries of the inverse of A at the places of L
     double[::1] total,  # workspace (n,), filled with 0
     int32_t[::1] column_of,  # workspace (n,), filled with -1
     double[::1] entry,  # workspace (n,)
 ):
-    """Takahashi's recurrence, from the last column to the first: Z = D^-1 L^-1 + (I - L') Z."""
+    """Apply Takahashi's recurrence, from the last column to the first: Z = D^-1 L^-1 + (I - L') Z."""
     cdef:
         Py_ssize_t j, k, i, p, q, n = diagonal.shape[0]
         double value, own
@@ -403,7 +403,7 @@ def selected_inverse(
             for p in range(indptr[j] + 1, indptr[j + 1]):
                 k = indices[p]
                 own = entry[k]
-                # the diagonal, then every later row that column j has too, by symmetry for both
+                # the diagonal, then every later row that is also in column j, for both by symmetry
                 total[k] += own * inverse[indptr[k]]
                 for q in range(indptr[k] + 1, indptr[k + 1]):
                     i = indices[q]
@@ -419,17 +419,17 @@ def selected_inverse(
             inverse[indptr[j]] = value
 
 
-# Differences of the features at the two ends of an edge, and sums over them ------------------------------------------
+# Differences of the features at both ends of an edge, and weighted sums of them --------------------------------------
 
 
 def weighted_differences(
     const floating[:, ::1] features,  # IN (N, F)
     const int32_t[:, ::1] edges,  # IN (E, 2)
-    const int32_t[::1] edge_type,  # IN (E,), or empty where there is one type
+    const int32_t[::1] edge_type,  # IN (E,), or empty if there is one type
     const double[:, ::1] weights,  # IN (T, 1 + F)
     floating[::1] sums,  # OUT (E,)
 ):
-    """Weight of 1 and weighted absolute differences of the features of each edge, added up."""
+    """Compute for each edge the weight of 1 plus the weighted absolute differences of its features."""
     cdef:
         Py_ssize_t edge, k, kind = 0
         const floating *tail
@@ -454,7 +454,7 @@ def absolute_differences(
     const int32_t[:, ::1] edges,  # IN (E, 2)
     floating[:, ::1] values,  # OUT (E, 1 + F)
 ):
-    """1 and the absolute differences of the features of each edge; whether all are finite."""
+    """Write 1 and the absolute feature differences of each edge; return whether all are finite."""
     cdef:
         Py_ssize_t edge, k
         const floating *tail
@@ -467,6 +467,6 @@ def absolute_differences(
             values[edge, 0] = 1
             for k in range(features.shape[1]):
                 values[edge, k + 1] = fabs(tail[k] - head[k])
-                # 0, or NaN of what is not finite.
+                # 0, or NaN if a difference is not finite.
                 total += 0 * values[edge, k + 1]
     return total == 0

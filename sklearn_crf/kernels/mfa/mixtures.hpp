@@ -1,8 +1,8 @@
-// Passes of labelled mixtures of factor analysers over samples, tile by tile, so that nothing but sums leaves a cache.
+// Passes of labelled mixtures of factor analysers over samples, in tiles, so that only sums leave the cache.
 //
-// With scores r_s = log P(c, s, x) = (|z_s|^2 - q_s) / 2 + l_s of a sample with class c and weight w, the criterion
-// a log sum_{s in c} exp r_s - b log sum_s exp r_s has the derivative a_s = a P(s | c, x) - b P(s | x). Here z_s and l_s
-// are linear in (x, 1), and q_s = x' D x with the inverse noise of a group of components.
+// A sample with class c and weight w has scores r_s = log P(c, s, x) = (|z_s|^2 - q_s) / 2 + l_s. The criterion
+// a log sum_{s in c} exp r_s - b log sum_s exp r_s has the derivative a_s = a P(s | c, x) - b P(s | x). Here z_s and
+// l_s are linear in (x, 1), and q_s = x' D x with the inverse noise D of a group of components.
 #pragma once
 
 #include <algorithm>
@@ -17,24 +17,25 @@ namespace crf {
 
 using Gemm = void (*)(char*, char*, int*, int*, int*, double*, double*, int*, double*, int*, double*, double*, int*);
 
-// Numbers of a tile, which stay in the second cache, and its most samples: products are long enough to be fast.
+// Maximum number of values of a tile, which stay in the second-level cache, and of its samples, enough for fast
+// products.
 constexpr i64 kMostNumbers = 1 << 16, kMostSamples = 4 * MIXTURE_TILE;
 
-// Parts of the samples whose sums are apart: so many that 16 threads have eight each, if all sums take no more than
-// kNumbersOfSums.
+// Number of parts of the samples with separate sums: eight for each of 16 threads, if all sums have at most
+// kNumbersOfSums values.
 constexpr i64 kMostParts = 128, kFewestParts = 16, kNumbersOfSums = 1 << 23;
 
-// Linear forms of the scores of components.
+// Linear forms that define the scores of components.
 struct Forms {
-    const double* linear;  // (S, p + 1, d + 1) of z and l
+    const double* linear;  // (S, p + 1, d + 1) forms of z and l
     const double* inverse_noise;  // (G, d)
     const i64* group;  // (S,) row of inverse_noise, ascending
     i64 n_components, n_factors, n_features;
     Gemm gemm;
 
-    i64 size() const { return (n_factors + 1) * (n_features + 1); }  // of the forms of a component
+    i64 size() const { return (n_factors + 1) * (n_features + 1); }  // number of values in the forms of a component
 
-    // Those of components first to last, without the groups that these have no part in.
+    // Returns the forms of components first to last, restricted to their groups.
     Forms of(i64 first, i64 last) const {
         Forms some = *this;
         some.linear += first * size(), some.group += first;
@@ -67,21 +68,21 @@ struct Forms {
     }
 };
 
-// Blocks of samples of one class each, classes in their order; a block is (d + 1, n), its last row 1.
+// Blocks of samples, each of a single class, in the order of classes. A block has shape (d + 1, n); its last row is 1.
 struct Blocks {
-    const double* samples;  // blocks one after the other
+    const double* samples;  // concatenated blocks
     const double* weight;  // (N,)
     const i64* ptr;  // (n_blocks + 1,) first sample of each, and N
     const i64* label;  // (n_blocks,) ascending
     i64 n_blocks;
 };
 
-// Some blocks of one class.
+// A range of blocks of one class.
 struct Part {
     i64 first, last, label;
 };
 
-// Parts of all blocks, which depend on shapes alone: their sums are added in this order for any number of threads.
+// Divides the blocks into parts that only depend on shapes. Their sums are added in order, for any number of threads.
 inline std::vector<Part> parts_of(const Blocks& blocks, i64 n_sums) {
     const i64 most = std::clamp(kNumbersOfSums / std::max<i64>(n_sums, 1), kFewestParts, kMostParts);
     std::vector<Part> parts;
@@ -96,11 +97,11 @@ inline std::vector<Part> parts_of(const Blocks& blocks, i64 n_sums) {
     return parts;
 }
 
-// What a thread needs for tiles of samples.
+// Workspace of a thread for tiles of samples.
 class Tiles {
 public:
     const Forms& of;
-    i64 n_samples;  // of a tile
+    i64 n_samples;  // number of samples in a tile
     i64 stride;
     double *projected, *quadratic, *sums, *squares, *rows;  // (S (p + 1), .), (G, .), (G, .), (d, .), (d + 1, .)
 
@@ -109,7 +110,7 @@ public:
         const i64 n_rows = S * (p + 1) + 2 * (G + d) + 1;
         n_samples = std::min({n + MIXTURE_TILE - 1, kMostSamples, kMostNumbers / n_rows}) / MIXTURE_TILE;
         n_samples = std::max<i64>(n_samples, 1) * MIXTURE_TILE;
-        // Rows at multiples of a page would share the same few lines of the first cache.
+        // Padding, since rows at multiples of a page would compete for the same cache lines.
         stride = n_samples + 8;
         numbers.resize(n_rows * stride);
         projected = numbers.data();
@@ -121,7 +122,7 @@ public:
         for (i64 s = 0; s < S; s++) groups[s] = forms.group[s] - forms.first_group();
     }
 
-    // z and l of n samples (d + 1, n), their squares and q.
+    // Computes z and l of n samples (d + 1, n), their squares and q.
     void project(const double* samples, i64 step, i64 n) {
         const i64 d = of.n_features;
         of.multiply(of.linear, of.n_components * (of.n_factors + 1), d + 1, samples, step, n, projected, stride);
@@ -130,7 +131,7 @@ public:
         of.multiply(of.inverse_noise + of.first_group() * d, of.n_groups(), d, squares, stride, n, quadratic, stride);
     }
 
-    // Criterion of a tile; projected has w a_s z and w a_s in the place of z and l, and sums those of w a_s of a group.
+    // Returns the criterion of a tile; replaces z and l by w a_s z and w a_s, and writes sums of w a_s for each group.
     double weigh(const double* samples, i64 step, i64 n, const double* weight, i64 first, i64 last, double joint,
                  double features) {
         double value = 0;
@@ -163,10 +164,10 @@ public:
 
 private:
     std::vector<double> numbers;
-    std::vector<i64> groups;  // (S,) from the first group of these components on
+    std::vector<i64> groups;  // (S,) groups, counted from the first group of these components
 };
 
-// Sums of all parts, (n_parts, n), which may have places of their own.
+// Sums of all parts, (n_parts, n), for different places in a total.
 class PartSums {
 public:
     PartSums(i64 n_parts, i64 n) : n(n), sums(n_parts * n), values(n_parts) {}
@@ -190,12 +191,12 @@ inline void add_to(double* total, const double* part, i64 n) {
 }
 
 struct Criterion {
-    i64 n_own;  // components of a class
+    i64 n_own;  // number of components of a class
     double joint, features;  // a, b
 };
 
-// Sums that gradients need: moments w a_s (z, 1)(x, 1)', (S, p + 1, d + 1), and squares w a_s x^2, (G, d), are added to;
-// returns the sum of w times the criterion.
+// Adds the sums that gradients need: moments w a_s (z, 1)(x, 1)', (S, p + 1, d + 1), and squares w a_s x^2, (G, d).
+// Returns the sum of w times the criterion.
 inline double weighted_moments(const Forms& forms, const Blocks& blocks, const Criterion& criterion, double* moments,
                                double* squares, const Threads& threads) {
     const i64 d = forms.n_features, S = criterion.features ? forms.n_components : criterion.n_own;
@@ -227,7 +228,7 @@ inline double weighted_moments(const Forms& forms, const Blocks& blocks, const C
     return sums.value();
 }
 
-// Moments w P(s | c, x) (x, 1)(x, 1)', (S, d + 1, d + 1), are added to; returns the sum of w log P(c, x).
+// Adds moments w P(s | c, x) (x, 1)(x, 1)', (S, d + 1, d + 1); returns the sum of w log P(c, x).
 inline double second_moments(const Forms& forms, const Blocks& blocks, i64 n_own, double* moments,
                              const Threads& threads) {
     const i64 d = forms.n_features, size = (d + 1) * (d + 1);
@@ -253,7 +254,7 @@ inline double second_moments(const Forms& forms, const Blocks& blocks, i64 n_own
     return sums.value();
 }
 
-// Sums w (x, 1)(x, 1)' of the samples of every class, (C, d + 1, d + 1), are added to.
+// Adds w (x, 1)(x, 1)', summed over the samples of every class, (C, d + 1, d + 1).
 inline void class_moments(const Forms& forms, const Blocks& blocks, double* moments, const Threads& threads) {
     const i64 d = forms.n_features, size = (d + 1) * (d + 1);
     const auto parts = parts_of(blocks, size);
@@ -272,19 +273,20 @@ inline void class_moments(const Forms& forms, const Blocks& blocks, double* mome
     for (std::size_t k = 0; k < parts.size(); k++) add_to(moments + parts[k].label * size, sums.of(k), size);
 }
 
-// Rows of some samples, and the features of these that forms are of.
+// Rows of samples, with the features that the forms use.
 struct Rows {
     const double* X;
     i64 row_step, column_step;
-    const i64* row;  // (n,), or null for all in their order
-    const i64* column;  // (d,), or null
-    const double* shift;  // (d,) taken from X
+    const i64* row;  // (n,), or null for all rows in order
+    const i64* column;  // (d,), or null for all features
+    const double* shift;  // (d,) subtracted from X
     i64 n;
 
     i64 place(i64 i) const { return row ? row[i] : i; }
 };
 
-// Log-densities of rows and classes, (., C), in the place of each row; classes have equal numbers of components.
+// Writes the log-densities of rows for each class, (., C), at the index of each row. Classes have equally many
+// components.
 inline void class_scores(const Forms& forms, const Rows& rows, i64 n_classes, double* out, const Threads& threads) {
     const i64 d = forms.n_features, size = 8 * kMostSamples;
     threads.share((rows.n + size - 1) / size, [&](i64 k) {

@@ -1,5 +1,5 @@
 # distutils: language = c++
-"""Passes of labelled mixtures of factor analysers over samples, and k-means, from which they start."""
+"""Passes of labelled mixtures of factor analysers over samples, and k-means for their initialisation."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -42,13 +42,13 @@ cdef extern from "mixtures.hpp" namespace "crf" nogil:
 
 cdef Gemm gemm = <Gemm> dgemm
 
-# Samples of k-means that are compared with all centres together.
+# Number of samples that k-means compares with all centres at once.
 cdef Py_ssize_t AT_ONCE = 512
 
 
 cdef Forms forms_of(const double[:, :, ::1] linear, const double[:, ::1] inverse_noise, const int64_t[::1] group):
     cdef Forms forms
-    # A sample may have no feature at all.
+    # Samples may have no features.
     forms.inverse_noise = &inverse_noise[0, 0] if inverse_noise.shape[1] else NULL
     forms.linear, forms.group = &linear[0, 0, 0], &group[0]
     forms.n_components, forms.n_factors = linear.shape[0], linear.shape[1] - 1
@@ -69,18 +69,18 @@ cdef Blocks blocks_of(tuple arrays):
 
 
 def weighted_moments(
-    tuple blocks,  # IN samples of blocks (d + 1, n) one after the other, weights w (N,), first samples, classes
+    tuple blocks,  # IN concatenated blocks (d + 1, n), weights w (N,), first sample of each block, class of each block
     const double[:, :, ::1] linear,  # IN (S, p + 1, d + 1) forms of z and l
     const double[:, ::1] inverse_noise,  # IN (G, d)
     const int64_t[::1] group,  # IN (S,) row of inverse_noise, ascending
-    int64_t n_own,  # components of a class
+    int64_t n_own,  # number of components of a class
     double joint,  # a
     double features,  # b
-    double[:, :, ::1] moments,  # IN OUT (S, p + 1, d + 1) w a_s (z, 1)(x, 1)' are added
-    double[:, ::1] squares,  # IN OUT (G, d) w a_s x^2 are added
+    double[:, :, ::1] moments,  # IN OUT (S, p + 1, d + 1) w a_s (z, 1)(x, 1)' is added
+    double[:, ::1] squares,  # IN OUT (G, d) w a_s x^2 is added
     int n_threads,
 ):
-    """Sums over samples that gradients need; returns that of w times the criterion."""
+    """Add the sums over samples that gradients need; return the sum of w times the criterion."""
     cdef:
         Threads threads = threads_of(n_threads)
         Forms forms = forms_of(linear, inverse_noise, group)
@@ -99,11 +99,11 @@ def second_moments(
     const double[:, :, ::1] linear,  # IN (S, p + 1, d + 1) forms of z and l
     const double[:, ::1] inverse_noise,  # IN (G, d)
     const int64_t[::1] group,  # IN (S,) row of inverse_noise, ascending
-    int64_t n_own,  # components of a class
-    double[:, :, ::1] moments,  # IN OUT (S, d + 1, d + 1) w P(s | c, x) (x, 1)(x, 1)' are added
+    int64_t n_own,  # number of components of a class
+    double[:, :, ::1] moments,  # IN OUT (S, d + 1, d + 1) w P(s | c, x) (x, 1)(x, 1)' is added
     int n_threads,
 ):
-    """Sums over samples; returns that of w log P(c, x)."""
+    """Add second moments of samples; return the sum of w log P(c, x)."""
     cdef:
         Threads threads = threads_of(n_threads)
         Forms forms = forms_of(linear, inverse_noise, group)
@@ -116,10 +116,10 @@ def second_moments(
 
 def class_moments(
     tuple blocks,  # IN as above
-    double[:, :, ::1] moments,  # IN OUT (C, d + 1, d + 1) w (x, 1)(x, 1)' are added
+    double[:, :, ::1] moments,  # IN OUT (C, d + 1, d + 1) w (x, 1)(x, 1)' is added
     int n_threads,
 ):
-    """Sums over the samples of each class."""
+    """Add second moments of the samples of each class."""
     cdef:
         Threads threads = threads_of(n_threads)
         Forms forms
@@ -131,16 +131,16 @@ def class_moments(
 
 def class_scores(
     const double[:, :] X,  # IN (N, d of all features)
-    const int64_t[::1] rows,  # IN (n,) rows that are scored, or None for all
-    const int64_t[::1] features,  # IN (d,) features that forms are of, or None for all
-    const double[::1] shift,  # IN (d,) taken from them
+    const int64_t[::1] rows,  # IN (n,) rows to score, or None for all
+    const int64_t[::1] features,  # IN (d,) features that the forms use, or None for all
+    const double[::1] shift,  # IN (d,) subtracted from the features
     const double[:, :, ::1] linear,  # IN (S, p + 1, d + 1) forms of z and l
     const double[:, ::1] inverse_noise,  # IN (G, d)
     const int64_t[::1] group,  # IN (S,) row of inverse_noise, ascending
     double[:, ::1] out,  # OUT (N, C) log sum of exp r_s over the components of a class
     int n_threads,
 ):
-    """Log-densities of samples and classes, which have equal numbers of components."""
+    """Compute the log-density of each sample and class. Classes have equally many components."""
     cdef:
         Threads threads = threads_of(n_threads)
         Forms forms = forms_of(linear, inverse_noise, group)
@@ -165,16 +165,16 @@ cdef struct Clusters:
     double* centres  # (K, d)
     double* squares  # (K,) |c|^2
     double* sums  # (K, d) weighted sums of the samples of each centre
-    double* totals  # (K,) their weights
-    double* products  # (K, AT_ONCE) of centres and the samples of a tile
+    double* totals  # (K,) total weight of the samples of each centre
+    double* products  # (K, AT_ONCE) inner products of centres and the samples of a tile
     double inertia  # weighted sum of squared distances
-    Py_ssize_t farthest  # sample from its centre
+    Py_ssize_t farthest  # index of the sample farthest from its centre
 
 
 cdef bint assign_to_nearest(
     Clusters* found, const double[:, ::1] X, const double[::1] weight, int64_t[::1] labels
 ) noexcept nogil:
-    """Labels and sums for given centres; whether a label has changed."""
+    """Compute labels and sums for given centres; return whether any label has changed."""
     cdef:
         Py_ssize_t tile, start, i, j, k, own
         int n, stride = <int> AT_ONCE
@@ -214,7 +214,7 @@ cdef bint assign_to_nearest(
 cdef double move_centres(
     Clusters* found, const double[:, ::1] X, const double[::1] weight, const int64_t[::1] labels
 ) noexcept nogil:
-    """Centres to the means of their samples, an empty one to the farthest sample; sum of the squares of their steps."""
+    """Move centres to the means of their samples, an empty one to the farthest sample; return the squared steps."""
     cdef:
         Py_ssize_t j, k, other = labels[found.farthest]
         double w = weight[found.farthest], length = 0, mean
@@ -241,9 +241,9 @@ def k_means(
     double[:, ::1] centres,  # IN OUT (K, d)
     int64_t[::1] labels,  # OUT (n,) the nearest centre of each sample
     Py_ssize_t max_iter,
-    double tol,  # sum of the squares of the steps of centres from which on they stand still
+    double tol,  # sum of squared steps of centres at which to stop
 ):
-    """Lloyd's iterations; returns the weighted sum of squared distances."""
+    """Run Lloyd's iterations; return the weighted sum of squared distances."""
     cdef:
         Clusters found
         Py_ssize_t i, _, n_clusters = centres.shape[0], size = centres.shape[0] * centres.shape[1]

@@ -1,11 +1,11 @@
-"""Filters of rows and of patches of images."""
+"""Separable filters, filter masks, and denoising by patches, for images."""
 
 import numpy as np
 
 from libc.stdint cimport int64_t
 
 
-# Responses of the pixels of an image to kernels that are products of a column and a row ------------------------------
+# Responses of the pixels of an image to separable kernels, products of a column and a row ----------------------------
 
 cdef extern from "filter_rows.h" nogil:
     const Py_ssize_t FILTER_BLOCK
@@ -32,7 +32,7 @@ cdef extern from "filter_rows.h" nogil:
 
 
 def filter_stride(Py_ssize_t width, Py_ssize_t margin):
-    """Length of the rows of an image of this width that is continued by a margin, as its kernel wants them."""
+    """Return the row length of a padded image that separable_responses requires."""
     return (whole_blocks(width) + 2 * margin + FILTER_BLOCK - 1) // FILTER_BLOCK * FILTER_BLOCK
 
 
@@ -41,17 +41,17 @@ cdef inline Py_ssize_t whole_blocks(Py_ssize_t width) noexcept nogil:
 
 
 def separable_responses(
-    const float[:, ::1] image,  # IN (H + 2 m, S) continued by m pixels on every side, anything behind that
+    const float[:, ::1] image,  # IN (H + 2 m, S) padded by m pixels on every side; other values are ignored
     Py_ssize_t margin,  # m
-    const float[::1] taps,  # IN of all profiles
+    const float[::1] taps,  # IN taps of all profiles
     const int64_t[::1] first,  # IN (P + 1,) first tap of each profile
-    const int64_t[::1] before,  # IN (P,) its taps before the origin
-    const int64_t[::1] column,  # IN (K,) profile of each filter down, those of one next to each other
-    const int64_t[::1] row,  # IN (K,) and across
-    const int64_t[::1] channel,  # IN (K,) channel of out
+    const int64_t[::1] before,  # IN (P,) number of taps before the origin
+    const int64_t[::1] column,  # IN (K,) vertical profile of each filter; filters with equal profiles are consecutive
+    const int64_t[::1] row,  # IN (K,) horizontal profile of each filter
+    const int64_t[::1] channel,  # IN (K,) channel of out for each filter
     const float[::1] constant,  # IN (K,) added to the response
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the image without its continuation are written
+    Py_ssize_t stop,  # rows start to stop of the image, without padding, are written
     float[:, :, :] out,  # OUT (H, W, channels)
 ):
     """Correlate rows of an image with every filter."""
@@ -73,19 +73,20 @@ def separable_responses(
         filter_rows(&task, start, stop)
 
 
-# Products of an image's overlaid masks, whose entries are never stored, with weights and with numbers of pixels ------
-# Rows of a mask are runs of equal entries, so that all is done at the steps between runs: a mask is the sum of its
-# steps along a row, and what is under it a sum of differences of sums along rows.
+# Products of overlapping masks in an image with weights, and with values of pixels, without storing the masks ---------
+# Rows of a mask consist of runs of equal entries, so only the steps between runs are processed. A mask is the
+# cumulative sum of its steps along rows. The sum of the values under a mask consists of cumulative sums along rows at
+# the steps.
 
 
 def add_steps(
-    const int[:, ::1] steps,  # IN (n_steps, 3) row and column in the mask, change of the entry there, mask by mask
+    const int[:, ::1] steps,  # IN (n_steps, 3) row, column and change of the entry, mask by mask
     const int[::1] starts,  # IN (P + 1,) first step of each mask
     const int[:, ::1] corners,  # IN (P, 2) upper left corner of each mask in the image
-    const double[:, ::1] values,  # IN (n, P) factor of each mask; those of 0 are skipped
-    double[:, :, ::1] planes,  # OUT (n, H, W + 1) added to; sums along rows are the sums of masks
+    const double[:, ::1] values,  # IN (n, P) factor of each mask; masks with factor 0 are skipped
+    double[:, :, ::1] planes,  # OUT (n, H, W + 1) added to; cumulative sums along rows are the sums of masks
 ):
-    """Steps of masks at their places, each times the factor of its mask."""
+    """Add the steps of masks at their positions, times the factor of each mask."""
     cdef:
         Py_ssize_t k, p, t
         double value
@@ -103,11 +104,11 @@ def sum_under_masks(
     const int[:, ::1] steps,  # IN (n_steps, 3)
     const int[::1] starts,  # IN (P + 1,)
     const int[:, ::1] corners,  # IN (P, 2)
-    const double[::1] strengths,  # IN (P,) factor of each mask; those of 0 are skipped
-    const double[:, :, ::1] sums_before,  # IN (n, H, W + 1) sums of the numbers of each row before each column
+    const double[::1] strengths,  # IN (P,) factor of each mask; masks with factor 0 are skipped
+    const double[:, :, ::1] sums_before,  # IN (n, H, W + 1) sum of the values before each column, for each row
     double[:, ::1] sums,  # OUT (P, n)
 ):
-    """Sum of the numbers under each mask, times its entries and its factor."""
+    """Compute the sum of values weighted by each mask, times its factor."""
     cdef:
         Py_ssize_t k, p, t
         double total
@@ -121,7 +122,7 @@ def sum_under_masks(
                 sums[p, k] = strengths[p] * total
 
 
-# Means over the pixels of a window, weighted by how much their surroundings look alike -------------------------------
+# Means over the pixels of a window, weighted by the similarity of their surroundings (non-local means) ---------------
 
 cdef extern from "patch_averages.h" nogil:
     const Py_ssize_t ROWS "AVERAGE_ROWS"
@@ -148,22 +149,22 @@ cdef extern from "patch_averages.h" nogil:
 
 
 def average_stride(Py_ssize_t width, Py_ssize_t search, Py_ssize_t patch):
-    """Length of the rows of an image of this width that is continued, as its kernel wants them."""
+    """Return the row length of a padded image that average_patches requires."""
     return (width + COLUMNS - 1) // COLUMNS * COLUMNS + 2 * search + across(patch) - COLUMNS
 
 
 def average_patches(
-    const float[:, ::1] image,  # IN (H + 2 m, S) continued by m = search + patch pixels on every side
-    const float[:, ::1] guide,  # IN the same, in which patches are compared
+    const float[:, ::1] image,  # IN (H + 2 m, S) padded by m = search + patch pixels on every side
+    const float[:, ::1] guide,  # IN image of equal shape, in which patches are compared
     Py_ssize_t search,  # pixels from the centre of the window to its border
-    Py_ssize_t patch,  # the same of patches
-    const float[::1] inverse,  # IN (T,) 1 / (sum of squared differences from which on a weight is 0)
+    Py_ssize_t patch,  # pixels from the centre of a patch to its border
+    const float[::1] inverse,  # IN (T,) 1 / (sum of squared differences above which a weight is 0)
     float level,  # added to the means
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the image without its continuation are written
-    float[:, :, :] out,  # OUT (H, W, 2 T) means, and sums of squared weights that add up to one
+    Py_ssize_t stop,  # rows start to stop of the image, without padding, are written
+    float[:, :, :] out,  # OUT (H, W, 2 T) means, and sums of squared normalised weights
 ):
-    """Means over windows around each pixel of some rows, and how much of the variance of noise is left in them."""
+    """Compute weighted means over windows around the pixels of some rows, and the fraction of noise variance left."""
     cdef:
         average_task task
         Py_ssize_t T = inverse.shape[0]
@@ -180,7 +181,7 @@ def average_patches(
         average_rows(&task, start, stop)
 
 
-# Images whose similar 8 x 8 patches are shrunk together --------------------------------------------------------------
+# Denoising by jointly shrinking groups of similar 8 x 8 patches ------------------------------------------------------
 
 cdef extern from "patch_groups.h" nogil:
     const Py_ssize_t SIDE "GROUP_SIDE"
@@ -209,27 +210,27 @@ cdef extern from "patch_groups.h" nogil:
 
 PATCH_SIDE = SIDE
 
-# Columns that are read behind the pixels by which an image is continued, but do not count.
+# Number of columns behind the padding that are read but have no effect.
 BEHIND = GROUP_BLOCK
 
 
 def shrink_groups(
-    const float[:, ::1] image,  # IN (H + 2 m, W + 2 m + BEHIND) continued by m = search + 7 pixels on every side
-    const float[:, ::1] pilot,  # IN the same, less noisy
-    Py_ssize_t search,  # rows and columns from a patch to the farthest of its group
-    Py_ssize_t step,  # rows and columns from one group to the next
+    const float[:, ::1] image,  # IN (H + 2 m, W + 2 m + BEHIND) padded by m = search + 7 pixels on every side
+    const float[:, ::1] pilot,  # IN less noisy image of equal shape
+    Py_ssize_t search,  # largest distance, in rows and columns, of patches in a group
+    Py_ssize_t step,  # distance between groups, in rows and columns
     const float[:, ::1] basis,  # IN (8, 8) rows of an orthonormal transform
     const float[:, ::1] turned,  # IN (8, 8) its transpose
     float noise,
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the image without its continuation are written
+    Py_ssize_t stop,  # rows start to stop of the image, without padding, are written
     float[:, :] out,  # OUT (H, W)
 ):
-    """Weighted mean over the patches around a pixel of what is left of each."""
+    """Compute the weighted mean of all shrunk patches that contain a pixel."""
     cdef:
         group_task task
         Py_ssize_t i, j, margin = search + SIDE - 1, stride = image.shape[1]
-        # First rows of patches of groups that have a pixel in the rows.
+        # Range of the first rows of patches in groups that have a pixel in the rows.
         Py_ssize_t first_row = max(start - search, 0)
         Py_ssize_t last_row = min(stop + margin + 2 * search, image.shape[0] - SIDE + 1)
         float[:, ::1] numerator = np.zeros((max(stop - start, 0), stride), dtype=np.float32)
@@ -253,7 +254,7 @@ def shrink_groups(
                 out[start + i, j] = numerator[i, j + margin] / denominator[i, j + margin]
 
 
-# Images whose 8 x 8 patches are shrunk in the domain of the cosine transform -----------------------------------------
+# Denoising by shrinking 8 x 8 patches in the cosine transform domain -------------------------------------------------
 
 cdef extern from "patch_shrinkage.h" nogil:
     Py_ssize_t PATCH_STRIDE(Py_ssize_t)
@@ -263,19 +264,19 @@ cdef extern from "patch_shrinkage.h" nogil:
 
 
 def patch_stride(Py_ssize_t width):
-    """Length of the rows of an image of this width, as its kernel wants them."""
+    """Return the row length of a padded image that shrink_patches requires."""
     return PATCH_STRIDE(width + 2 * (SIDE - 1))
 
 
 def shrink_patches(
-    const float[:, ::1] image,  # IN (H + 14, S) continued by 7 pixels on every side, anything behind that
-    const float[:, :, ::1] thresholds,  # IN (T, 8, 8) of each coefficient
+    const float[:, ::1] image,  # IN (H + 14, S) padded by 7 pixels on every side; values behind the padding are ignored
+    const float[:, :, ::1] thresholds,  # IN (T, 8, 8) threshold of each coefficient
     float level,  # added to the result
     Py_ssize_t start,
-    Py_ssize_t stop,  # rows start to stop of the image without its continuation are written
+    Py_ssize_t stop,  # rows start to stop of the image, without padding, are written
     float[:, :, :] out,  # OUT (H, W, T)
 ):
-    """Weighted mean over the patches around a pixel of what is left of each, for every threshold."""
+    """Compute the weighted mean of all shrunk patches that contain a pixel, for every set of thresholds."""
     cdef:
         Py_ssize_t j, T = thresholds.shape[0], stride = image.shape[1], width = out.shape[1] + 2 * (SIDE - 1)
         float[:, ::1] columns = np.zeros((SIDE, stride), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Projection of small symmetric matrices, thousands of which are projected in every step of training."""
+"""Projection of small symmetric matrices, of which every training step projects thousands."""
 
 from libc.math cimport hypot
 from libc.stdint cimport int64_t
@@ -9,13 +9,13 @@ cdef inline double clipped(double value, double low, double high) noexcept nogil
 
 
 def clip_eigenvalues_in_place(
-    double[::1] values,  # IN OUT (n,) that hold matrices row by row
-    const int64_t[::1] starts,  # IN (n_matrices,) where each begins
+    double[::1] values,  # IN OUT (n,) matrices, row by row
+    const int64_t[::1] starts,  # IN (n_matrices,) start of each matrix in values
     Py_ssize_t size,  # 1 or 2
     double low,
     double high,
 ):
-    """Make matrices symmetric, and their eigenvalues lie between bounds; those that do already keep all bits."""
+    """Make matrices symmetric and clip their eigenvalues, in place. Matrices within the bounds are unchanged."""
     cdef:
         Py_ssize_t k
         double centre, half, cross, radius, upper, lower, scale
@@ -31,7 +31,7 @@ def clip_eigenvalues_in_place(
         if centre - radius >= low and centre + radius <= high:
             continue
         upper, lower = clipped(centre + radius, low, high), clipped(centre - radius, low, high)
-        # The traceless part keeps its direction; it is 0 for a multiple of the identity.
+        # Scale the traceless part, which is 0 for a multiple of the identity.
         scale = (upper - lower) / 2 / radius if radius > 0 else 0.0
         own[0], own[3] = (upper + lower) / 2 + scale * half, (upper + lower) / 2 - scale * half
         own[1] = own[2] = scale * cross

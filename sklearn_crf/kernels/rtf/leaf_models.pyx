@@ -1,8 +1,8 @@
-"""The linear models at the leaves of the factors of a plane, and their adjoint.
+"""Linear models at the leaves of the factors of a plane, and their adjoint.
 
-A factor sits at a pixel, or at a pixel and the one at an offset from it; the first pixels of the factors of one type
-are a rectangle. A volume is a plane of its slices one below the other: the first pixels are then a rectangle in each of
-some slices.
+A factor belongs to one pixel, or to a pixel and its neighbour at an offset. The first pixels of the factors of one type
+form a rectangle. The slices of a volume are stacked vertically into a plane; the first pixels then form a rectangle in
+each of some slices.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ cdef extern from "leaf_rows.h" nogil:
         const double*, const double*, Py_ssize_t, Py_ssize_t, const int32_t*, const double*, const double*, Py_ssize_t,
         Py_ssize_t, double*, int32_t*, double*)
 
-# Channels that are multiplied side by side.
+# Number of channels multiplied in one vector operation.
 CHANNEL_BLOCK = BLOCK
 
 cdef inline void values_of_rows(
@@ -53,23 +53,23 @@ def linear_values(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     const int32_t[::1] leaf,  # IN (n_factors,)
     const floating[:, :, ::1] weight,  # IN (L, m, 1 + size) or, for pairs, (L, m, 1 + 2 size), packed
-    Py_ssize_t size,  # F as packed
-    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
+    Py_ssize_t size,  # F, padded as in packed_inputs
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels in each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
-    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
+    Py_ssize_t down,  # rows and (right) columns from the first pixel of a factor to the second
     Py_ssize_t right,
     Py_ssize_t start,
     Py_ssize_t stop,  # rows start to stop of factors
     floating[:, ::1] out,  # OUT (n_factors, m)
 ):
-    """Weights of each factor's leaf times 1, the channels of its first pixel, and those of its second."""
+    """Compute the linear values of factors: weights of the leaf times 1 and the channels of the pixels."""
     with nogil:
         values_of_rows(&x[0, 0, 0], x.shape[1], x.shape[2], &leaf[0], &weight[0, 0, 0], weight.shape[1],
                        weight.shape[2] > 1 + size, size, &row[0], left, columns, down, right, start, stop, &out[0, 0])
 
 
-# Inputs may be written in a higher precision than that of the channels.
+# Inputs may be written with a higher precision than the channels have.
 ctypedef fused writing:
     float
     double
@@ -78,17 +78,17 @@ ctypedef fused writing:
 def factor_inputs(
     const floating[:, :, ::1] x,  # IN (H, W, F)
     bint paired,
-    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels in each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
-    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
+    Py_ssize_t down,  # rows and (right) columns from the first pixel of a factor to the second
     Py_ssize_t right,
-    const int64_t[::1] own,  # IN (n,) numbers of some factors
+    const int64_t[::1] own,  # IN (n,) indices of some factors
     const int64_t[::1] place,  # IN (n,) rows of out
-    const double[::1] scale,  # IN (n,) by which rows are multiplied, or empty for ones
+    const double[::1] scale,  # IN (n,) factor of each row, or empty for 1
     writing[:, ::1] out,  # OUT (..., 1 + F), or (..., 1 + 2 F) for pairs
 ):
-    """1, the channels of the first pixel, and those of the second, for some factors of a type."""
+    """Write the inputs of linear models for some factors: 1 and the channels of their pixels."""
     cdef:
         Py_ssize_t k, f, first, F = x.shape[2], width = x.shape[1]
         double own_scale = 1.0
@@ -115,7 +115,7 @@ def factor_inputs(
 cdef inline void add_row_of_ends(const floating* values, const floating* precision, const int32_t* place,
                                  Py_ssize_t n, Py_ssize_t m, Py_ssize_t D, floating* h,
                                  floating* diagonal) noexcept nogil:
-    """Add n factors' linear values and precisions at one of their ends, which is where the pointers stand."""
+    """Add the linear values and precisions of n factors to a row of pixels; pointers select the end of the factors."""
     cdef Py_ssize_t j, a, b
     if D == 1:
         for j in range(n):
@@ -152,8 +152,8 @@ def add_factors(
     const floating[:, ::1] values,  # IN (n_factors, m) linear values
     const floating[:, :, ::1] precision,  # IN (P, m, m)
     const int32_t[::1] place,  # IN (n_factors,) precision of each factor
-    Py_ssize_t width,  # pixels of a row of the plane
-    const int32_t[:, ::1] of_row,  # IN (2, H) row of factors whose first, and whose second pixels are in a row; or -1
+    Py_ssize_t width,  # number of pixels in a row of the plane
+    const int32_t[:, ::1] of_row,  # IN (2, H) rows of factors with first and with second pixels in a row, or -1
     Py_ssize_t left,
     Py_ssize_t columns,
     Py_ssize_t right,
@@ -162,7 +162,7 @@ def add_factors(
     floating[:, ::1] h,  # IN OUT (N, D)
     floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
 ):
-    """Add the factors of one type to the field of their pixels, but for the blocks of pairs."""
+    """Add the factors of one type to the field, except the blocks of edges."""
     if values.shape[0] == 0:
         return
     with nogil:
@@ -171,8 +171,8 @@ def add_factors(
                             &diagonal[0, 0, 0])
 
 
-# The factors of one type, as kernels take those of all types in one call: calls for some thousands of pixels are short,
-# and threads would hand the lock of the interpreter to and fro between them.
+# Factors of one type. Kernels process all types in one call, since calls for some thousands of pixels are so short that
+# threads would contend for the interpreter's lock.
 cdef struct OfType:
     const void* x
     Py_ssize_t F, size, left, columns, down, right, n_rows, n_leaves, m
@@ -187,17 +187,17 @@ cdef struct OfType:
     const double* cross
     double* of_weight
     double* of_precision
-    # What comes next when all types go down the plane side by side, and where the workspaces of the type begin.
+    # Next row of factors, as all types advance through the plane together, and starts of the type's workspaces.
     Py_ssize_t next_row, of_values, of_leaves
 
 
-# Rows of the plane that all types go over before the next: their channels stay in the cache.
+# Number of rows of the plane that all types process before the next rows, so that channels stay in the cache.
 cdef enum:
     ROWS_AT_ONCE = 4
 
 
 cdef inline Py_ssize_t rows_above(const OfType* own, Py_ssize_t end) noexcept nogil:
-    """The first row of factors that is not above a row of the plane."""
+    """Return the first row of factors at or below a row of the plane."""
     cdef Py_ssize_t i = own.next_row
     while i < own.n_rows and own.row[i] < end:
         i += 1
@@ -205,7 +205,7 @@ cdef inline Py_ssize_t rows_above(const OfType* own, Py_ssize_t end) noexcept no
 
 
 cdef OfType place_of_type(object placed) except *:
-    """Where the factors of a type are, from their leaf, F as packed, and rows of factors."""
+    """Read the location of a type's factors, a tuple (leaf, size, row, left, columns, down, right)."""
     cdef:
         OfType own
         const int32_t[::1] leaf = placed[0], row = placed[2]
@@ -219,14 +219,14 @@ cdef OfType place_of_type(object placed) except *:
 
 
 def add_field(
-    list types,  # of each (x, weight, precision, place, of_row, placed), as of linear_values and add_factors; placed is
+    list types,  # tuples (x, weight, precision, place, of_row, placed) as in linear_values and add_factors; placed is
     # (leaf, size, row, left, columns, down, right)
-    Py_ssize_t width,  # pixels of a row of the plane
+    Py_ssize_t width,  # number of pixels in a row of the plane
     floating[:, ::1] h,  # IN OUT (N, D)
     floating[:, :, ::1] diagonal,  # IN OUT (N, D, D)
-    floating[::1] edge_weight,  # OUT (E,) precision between the pixels of each pair where D is 1, else empty
+    floating[::1] edge_weight,  # OUT (E,) precision between the pixels of each pair if D is 1, else empty
 ):
-    """Add the factors of all types to the field of their pixels, type by type; returns the sum of all squares."""
+    """Add the factors of all types to the field; return the sum of squares of h and diagonal."""
     cdef:
         Py_ssize_t t, i, j, first = 0, n_types = 0, n_values = 0, D = h.shape[1], n_rows = h.shape[0] // max(width, 1)
         double squares = 0.0
@@ -283,7 +283,7 @@ cdef inline void add_linear_gradient(
     const floating* x, Py_ssize_t width, Py_ssize_t D, const double* linear, const OfType* own, Py_ssize_t stop,
     floating* part, int32_t* count,
 ) noexcept nogil:
-    """The adjoint of linear values: derivatives times 1 and the channels, summed by leaf, for some rows of factors."""
+    """Add derivatives by the weights of leaves, the adjoint of linear values, for some rows of factors."""
     cdef:
         Py_ssize_t i, s, step = own.down * width + own.right
         const floating* first
@@ -304,9 +304,9 @@ cdef inline void add_linear_gradient(
 
 cdef inline void add_row_of_scalars(const double* linear, const double* values, const double* square,
                                     const int32_t* leaf, Py_ssize_t n, Py_ssize_t step, double* out) noexcept nogil:
-    """As add_precision_gradient, for a row of factors of one value a pixel.
+    """Add derivatives by the precisions of leaves for a row of factors, if pixels have one value.
 
-    Neighbours are often in one leaf: their sum is kept aside, as sums in memory would wait for each other.
+    Neighbouring factors often have the same leaf, so they are summed in registers first.
     """
     cdef:
         Py_ssize_t j = 0
@@ -335,7 +335,7 @@ cdef inline void add_precision_gradient(
     const double* linear, const double* values, const double* square, Py_ssize_t D, Py_ssize_t width, const OfType* own,
     Py_ssize_t stop,
 ) noexcept nogil:
-    """Derivative by the precision of each leaf, out of those by the field, for some rows of factors."""
+    """Add derivatives by the precision of each leaf, given derivatives by the field, for some rows of factors."""
     cdef:
         Py_ssize_t i, j, k, s, t, a, b, m = own.m, step = own.down * width + own.right
         double product
@@ -362,16 +362,16 @@ cdef inline void add_precision_gradient(
 
 
 def add_gradients(
-    list types,  # of each (x, of_weight, of_precision, cross, placed): x and placed as of add_field; derivatives by its
-    # weights (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by its precisions (L, m, m), both IN OUT; what the
-    # derivative by an edge has more (n_factors, D, D), or none
-    Py_ssize_t width,  # pixels of a row of the plane
-    const floating[:, :, ::1] any_x,  # of the type of numbers of all x
+    list types,  # tuples (x, of_weight, of_precision, cross, placed), with x and placed as in add_field; derivatives by
+    # weights (L, m, 1 + size) or (L, m, 1 + 2 size), packed, and by precisions (L, m, m), both IN OUT; additional
+    # derivative by each edge (n_factors, D, D), or empty
+    Py_ssize_t width,  # number of pixels in a row of the plane
+    const floating[:, :, ::1] any_x,  # any array with the data type of all x
     const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     const double[:, ::1] values,  # IN (N, D)
     const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
 ):
-    """The adjoint of add_field and of the blocks of edges, type by type."""
+    """Add derivatives by the parameters of all types, the adjoint of add_field and of the blocks of edges."""
     cdef:
         Py_ssize_t t, i, j, k, n_types = 0, n_values = 0, n_leaves = 0, D = linear.shape[1]
         Py_ssize_t n_rows = linear.shape[0] // max(width, 1)
@@ -422,7 +422,7 @@ cdef inline void terms_of_factor(
     const double* linear, const double* values, const double* square, const double* cross, Py_ssize_t D, Py_ssize_t s,
     Py_ssize_t t, Py_ssize_t m, double* slope, double* whole,
 ) noexcept nogil:
-    """Derivatives by the linear values and by the precision of one factor, of pixels s and t where it has two."""
+    """Compute derivatives by the linear values and the precision of one factor, with pixels s and (for pairs) t."""
     cdef:
         Py_ssize_t a, b
         double product
@@ -446,23 +446,23 @@ def split_terms(
     const double[:, ::1] linear,  # IN (N, D) derivative by the linear values of each pixel
     const double[:, ::1] values,  # IN (N, D)
     const double[:, :, ::1] square,  # IN (N, D, D) derivative by the diagonal
-    const double[:, :, ::1] cross,  # IN (n_factors, D, D) what the derivative by an edge has more, or none
-    Py_ssize_t width,  # pixels of a row of the plane
+    const double[:, :, ::1] cross,  # IN (n_factors, D, D) additional derivative by each edge, or empty
+    Py_ssize_t width,  # number of pixels in a row of the plane
     bint paired,
-    const int32_t[::1] row,  # IN (rows,) row of the first pixels of each row of factors
+    const int32_t[::1] row,  # IN (rows,) row of the first pixels in each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
-    Py_ssize_t down,  # rows and columns from the first pixel of a factor to the second
+    Py_ssize_t down,  # rows and (right) columns from the first pixel of a factor to the second
     Py_ssize_t right,
-    const int64_t[::1] own,  # IN (n,) numbers of some factors
+    const int64_t[::1] own,  # IN (n,) indices of some factors
     const double[::1] weight,  # IN (n,)
-    double share,  # by which derivatives are divided
+    double share,  # divisor of derivatives
     const floating[:, ::1] inputs,  # IN (n, B) whitened
     const floating[:, ::1] multipliers,  # IN (n, I)
     const int64_t[::1] place,  # IN (n,) rows of out
     floating[:, ::1] out,  # OUT (..., 1 + m m (1 + I) + m B) weight, derivatives by precision, slopes, linear model
 ):
-    """Terms of some factors of a type in the sums by which splits are compared."""
+    """Write the terms of some factors in the sums that the split criterion uses."""
     cdef:
         Py_ssize_t k, a, b, i, s, n = own.shape[0], D = linear.shape[1], m = 2 * D if paired else D
         double[::1] workspace = np.empty(m + m * m)

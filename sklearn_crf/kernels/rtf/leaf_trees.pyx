@@ -1,8 +1,9 @@
-"""Trees over the pixels of a plane: leaves of factors, responses to tests, and sums by which splits are compared.
+"""Trees over the pixels of a plane: leaves of factors, responses to tests, and sums for the split criterion.
 
-A factor sits at a pixel, or at a pixel and the one at an offset from it; the first pixels of the factors of one type
-are a rectangle. Channels are looked up at offsets from the first pixel, beyond the border at the border. A volume is a
-plane of its slices one below the other: the first pixels are then a rectangle in each of some slices.
+A factor belongs to one pixel, or to a pixel and its neighbour at an offset. The first pixels of the factors of one type
+form a rectangle. Tests read channels at offsets from the first pixel; positions beyond the border are moved to the
+border. The slices of a volume are stacked vertically into a plane; the first pixels then form a rectangle in each of
+some slices.
 """
 
 import numpy as np
@@ -30,8 +31,8 @@ cdef extern from "leaf_rows.h" nogil:
     void leaf_walk_double(
         const double*, Py_ssize_t, const leaf_test_double*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*)
 
-# What a test compares: x[channel] at an offset, less another channel (if not negative) at another offset; or the
-# magnitude of that. Offsets between slices are only in tests of volumes.
+# Columns of a test. Its response is x[channel] at an offset, minus another channel (if not negative) at another offset,
+# or the magnitude of this. Only tests of volumes have offsets between slices.
 cdef enum:
     CHANNEL = 0
     DOWN = 1
@@ -50,7 +51,7 @@ cdef inline Py_ssize_t within(Py_ssize_t position, Py_ssize_t length) noexcept n
 
 cdef inline Py_ssize_t row_at(Py_ssize_t row, Py_ssize_t down, Py_ssize_t slices, Py_ssize_t height,
                               Py_ssize_t n_rows) noexcept nogil:
-    """The row at an offset, within the slice and the volume."""
+    """Return the row at an offset, moved to the border of the slice and the volume if beyond."""
     cdef Py_ssize_t own
     if height == n_rows:
         return within(row + down, n_rows)
@@ -71,7 +72,7 @@ cdef inline floating response(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssiz
 cdef inline Py_ssize_t leaf_of(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssize_t j,
                                const int32_t[:, ::1] children, const int32_t[:, ::1] test,
                                const double[::1] threshold, Py_ssize_t height) noexcept nogil:
-    """The node that one pixel ends at."""
+    """Return the leaf node that a pixel reaches."""
     cdef:
         Py_ssize_t node = 0
         bint deep = test.shape[1] > SLICES
@@ -82,7 +83,7 @@ cdef inline Py_ssize_t leaf_of(const floating[:, :, ::1] x, Py_ssize_t i, Py_ssi
 
 cdef inline Py_ssize_t place_of(const int32_t* test, bint other, Py_ssize_t row, bint deep, Py_ssize_t height,
                                 Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t F) noexcept nogil:
-    """Numbers from the first channel of a pixel of a row to what is compared, or subtracted from that."""
+    """Return the distance in memory from the first channel of a pixel to the value compared, or subtracted."""
     cdef:
         Py_ssize_t channel = test[OTHER_CHANNEL] if other else test[CHANNEL]
         Py_ssize_t down = test[OTHER_DOWN] if other else test[DOWN]
@@ -103,7 +104,7 @@ cdef fused walking:
 cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_t[:, ::1] test,
                     const double[::1] threshold, Py_ssize_t row, Py_ssize_t height, Py_ssize_t n_rows,
                     Py_ssize_t width, Py_ssize_t F) noexcept nogil:
-    """Tests of the pixels of a row that are away from the borders of columns."""
+    """Prepare tests for the pixels of a row that are away from the left and right borders."""
     cdef:
         Py_ssize_t node
         bint deep = test.shape[1] > SLICES
@@ -129,23 +130,23 @@ cdef void set_tests(walking* tests, const int32_t[:, ::1] children, const int32_
 
 def find_leaves(
     const floating[:, :, ::1] x,  # IN (H, W, F)
-    Py_ssize_t height,  # rows of a slice
-    const int32_t[::1] first,  # IN (rows,) row of the first pixels of each row of factors
+    Py_ssize_t height,  # number of rows of a slice
+    const int32_t[::1] first,  # IN (rows,) row of the first pixels in each row of factors
     Py_ssize_t left,
     Py_ssize_t columns,
     const int32_t[:, ::1] children,  # IN (n_nodes, 2) for responses up to the threshold and above; -1 at a leaf
     const int32_t[:, ::1] test,  # IN (n_nodes, 7), or (n_nodes, 9) for volumes
     const double[::1] threshold,  # IN (n_nodes,)
-    const int32_t[::1] leaf,  # IN (n_nodes,) number of the leaf, -1 at inner nodes
+    const int32_t[::1] leaf,  # IN (n_nodes,) index of the leaf, -1 at inner nodes
     Py_ssize_t start,
     Py_ssize_t stop,  # rows start to stop of factors
     int32_t[::1] out,  # OUT (n_factors,)
 ):
-    """The leaf of each factor."""
+    """Find the leaf of each factor."""
     cdef:
         Py_ssize_t i, j, k, node, slice_of, depth = 0, n_nodes = children.shape[0], n_slices = x.shape[0] // height
         Py_ssize_t width = x.shape[1], F = x.shape[2]
-        # Rows, columns and slices from where, and until where, offsets lead beyond no border.
+        # Margins of rows, columns and slices inside which no offset leads beyond a border.
         Py_ssize_t above = 0, below = 0, before = 0, behind = 0, outer = 0, inner = 0
         bint deep = test.shape[1] > SLICES, is_inside, are_inside = False
         int64_t[::1] level = np.zeros(n_nodes, dtype=np.int64)
@@ -158,7 +159,7 @@ def find_leaves(
             if children[node, 0] < 0:
                 continue
             own = &test[node, 0]
-            # Parents come before their children.
+            # Parents precede their children.
             for k in range(2):
                 level[children[node, k]] = level[node] + 1
             depth = max(depth, level[node] + 1)
@@ -175,7 +176,7 @@ def find_leaves(
                 above <= first[i] - slice_of * height < height - below and outer <= slice_of < n_slices - inner
             )
             j = 0
-            # Where rows are few and short it takes longer to prepare tests than to do them one by one.
+            # For few short rows, preparing the tests takes longer than evaluating them one by one.
             if (is_inside and are_inside) or n_nodes <= columns:
                 while j < before:
                     out[i * columns + j] = leaf[leaf_of(x, first[i], left + j, children, test, threshold, height)]
@@ -203,18 +204,18 @@ def find_leaves(
 
 def find_responses(
     const floating[:, :, ::1] x,  # IN (H, W, F)
-    Py_ssize_t height,  # rows of a slice
+    Py_ssize_t height,  # number of rows of a slice
     const int32_t[:, ::1] pixels,  # IN (n, 2)
     const int32_t[:, ::1] tests,  # IN (T, 7), or (T, 9) for volumes
     const int64_t[::1] place,  # IN (n,)
-    floating[:, ::1] out,  # OUT (T, ...) column place[k] has the responses at pixel k
+    floating[:, ::1] out,  # OUT (T, ...) column place[k] holds the responses at pixel k
 ):
-    """The response to each test at some pixels."""
+    """Compute the response to each test at some pixels."""
     cdef:
         Py_ssize_t first, k, t, block = 64
         bint deep = tests.shape[1] > SLICES
     with nogil:
-        # Some pixels at a time, which are close together: their channels stay in the cache from test to test.
+        # Process blocks of neighbouring pixels, whose channels stay in the cache from test to test.
         for first in range(0, pixels.shape[0], 64):
             for t in range(tests.shape[0]):
                 for k in range(first, min(first + block, pixels.shape[0])):
@@ -227,7 +228,7 @@ cdef inline void add_multiple(double factor, const floating* a, Py_ssize_t n, do
         out[i] += factor * a[i]
 
 
-# Responses may be of another precision than what is summed.
+# Responses and terms may have different precisions.
 ctypedef fused responding:
     float
     double
@@ -239,7 +240,7 @@ def add_to_bins(
     const responding[:, ::1] thresholds,  # IN (T, n_bins - 1), ascending
     double[:, :, ::1] out,  # IN OUT (T, n_bins, q)
 ):
-    """Sum the rows of terms by the number of thresholds that the response to each test is above."""
+    """Add each row of terms to the bin of its response, the number of thresholds below it, for every test."""
     cdef:
         Py_ssize_t first, k, t, n_here, own, n = terms.shape[0], q = terms.shape[1]
         responding above
@@ -248,7 +249,7 @@ def add_to_bins(
     if responses.strides[1] != sizeof(responding):
         raise ValueError("responses must have contiguous rows.")
     with nogil:
-        # Some rows at a time, so that they stay in the cache from test to test.
+        # Process blocks of rows, which stay in the cache from test to test.
         for first in range(0, n, 64):
             n_here = min(64, n - first)
             for t in range(responses.shape[0]):

@@ -1,4 +1,4 @@
-"""Squared errors of the means of Gaussian fields, and what a function of a mean says about its field."""
+"""Losses of the means of Gaussian fields, and derivatives by a field of a function of its mean."""
 
 from cython cimport floating
 from libc.math cimport exp, fabs, log
@@ -15,11 +15,11 @@ cdef inline double differences(
     const floating* mean, const floating* target, const double* scale, Py_ssize_t n, Py_ssize_t D, floating* out,
     double* largest,
 ) noexcept nogil:
-    """The sum of squared differences; half of its derivative by the mean, divided by the largest magnitude in it."""
+    """Return the sum of squared differences; write half of its derivative, divided by the largest magnitude."""
     cdef:
         Py_ssize_t s, i, k
         double difference, total = 0.0, inverse
-        # Eight side by side, as one would wait for each addition.
+        # Eight independent sums, since a single sum would wait for each addition.
         double[8] sums, most
     for k in range(8):
         sums[k] = most[k] = 0.0
@@ -45,11 +45,11 @@ cdef inline double differences(
 
 def squared_differences(
     const floating[:, ::1] mean,  # IN (N, D)
-    const floating[:, ::1] target,  # IN (N, D), NaN where it is not known, which counts as no difference
-    const double[::1] scale,  # IN (D,) of the units in which squares are taken
-    floating[:, ::1] out,  # OUT (N, D) half of the derivative of their sum by the mean, divided by the largest
+    const floating[:, ::1] target,  # IN (N, D), NaN where unknown, which counts as no difference
+    const double[::1] scale,  # IN (D,) factor of differences before squaring
+    floating[:, ::1] out,  # OUT (N, D) half of the derivative of the sum by the mean, divided by its largest magnitude
 ):
-    """The sum of squares, and the largest magnitude of half of its derivative."""
+    """Return the sum of squared differences, and the largest magnitude of half of its derivative."""
     cdef double total = 0.0, largest = 0.0
     if mean.shape[0]:
         with nogil:
@@ -81,9 +81,9 @@ def field_statistics(
     double[:, ::1] values,  # OUT (N, D) the mean
     double[:, :, ::1] square,  # OUT (N, D, D) minus the symmetric part of their outer product
 ):
-    """Derivatives by a field of a function of its mean, from the solution of the adjoint system.
+    """Compute derivatives by a field of a function of its mean, given the solution of the adjoint system.
 
-    A short array is done before a thread that waits for Python's lock would be awake.
+    For short arrays the lock is kept: the work takes less time than waking up a thread that waits for it.
     """
     cdef Py_ssize_t n = mean.shape[0], D = mean.shape[1]
     if n * D > SHORT:
@@ -96,7 +96,7 @@ def field_statistics(
 cdef inline double softmax_terms(
     const double* scores, Py_ssize_t K, Py_ssize_t label, double weight, double* gradient
 ) noexcept nogil:
-    """Weighted logarithm of the sum of the exponentials of scores, less that of the label, and its derivative."""
+    """Return the weighted log-sum-exp of scores minus the score of the label; write its derivative."""
     cdef:
         Py_ssize_t k
         double top = scores[0], total = 0.0, value
@@ -118,7 +118,7 @@ def multinomial_sum(
     const double[::1] weight,  # IN (N,)
     double[:, ::1] gradient,  # OUT (N, K) by the scores
 ):
-    """Weighted sum of the logarithms of the sums of the exponentials of scores, less the scores of the labels."""
+    """Return the weighted sum over rows of log-sum-exp of scores minus the score of the label."""
     cdef:
         Py_ssize_t s, K = scores.shape[1]
         double value = 0.0
@@ -130,18 +130,18 @@ def multinomial_sum(
 
 def multinomial_of_mean(
     const floating[:, ::1] mean,  # IN (N, K)
-    const floating[:, ::1] target,  # IN (N, K) codes, largest at the label; NaN where it is not known
-    const double[::1] offset,  # IN (K,) what scores are at 0
-    const double[::1] scale,  # IN (K,) of the units of scores
-    const double[::1] weight,  # IN (N,) of each pixel, or (1,) of all
-    double ridge,  # weight of half the squares of scores
+    const floating[:, ::1] target,  # IN (N, K) codes, largest at the label; NaN where unknown
+    const double[::1] offset,  # IN (K,) scores for a mean of 0
+    const double[::1] scale,  # IN (K,) factor of the mean in scores
+    const double[::1] weight,  # IN (N,) weight of each pixel, or (1,) for all pixels
+    double ridge,  # strength of the penalty on half the squared scores
     double[::1] scores,  # OUT (K,) workspace
     double[:, ::1] gradient,  # OUT (N, K) workspace
     floating[:, ::1] slope,  # OUT (N, K) derivative by the mean, divided by the largest magnitude
 ):
-    """Mean multinomial loss of the scores that a mean stands for, and the largest magnitude of its derivative.
+    """Return the mean multinomial loss for the scores of a mean, and the largest magnitude of its derivative.
 
-    What is not known counts as the score itself, and has no derivative.
+    Unknown codes are replaced by the scores, and have derivative 0.
     """
     cdef:
         Py_ssize_t s, k, label, n = mean.shape[0], K = mean.shape[1], step = weight.shape[0] > 1
@@ -171,9 +171,9 @@ def multinomial_of_mean(
 
 def squared_error_of_mean(
     double tol,
-    Py_ssize_t n_iter,  # most iterations of a solve
-    double scale,  # of the units in which squares are taken
-    double share,  # by which the loss is multiplied
+    Py_ssize_t n_iter,  # maximum number of iterations of a solve
+    double scale,  # factor of differences before squaring
+    double share,  # factor of the loss
     bint in_decibels,  # whether the loss is 10 log10 of the mean squared error
     const floating[:, ::1] h,  # IN (N, 1)
     const floating[:, :, ::1] diagonal,  # IN (N, 1, 1)
@@ -182,20 +182,20 @@ def squared_error_of_mean(
     Py_ssize_t depth,
     Py_ssize_t height,
     Py_ssize_t width,
-    const int64_t[::1] bounds,  # IN (n_ranges + 1,) nodes whose sums are kept apart
-    const floating[:, ::1] target,  # IN (N, 1), NaN where it is not known
-    floating[:, ::1] mean,  # IN OUT (N, 1) where iterations start, and the mean
-    floating[:, ::1] adjoint,  # IN OUT (N, 1) the same of the adjoint system
+    const int64_t[::1] bounds,  # IN (n_ranges + 1,) bounds of ranges of nodes with separate sums
+    const floating[:, ::1] target,  # IN (N, 1), NaN where unknown
+    floating[:, ::1] mean,  # IN OUT (N, 1) first iterate, then the mean
+    floating[:, ::1] adjoint,  # IN OUT (N, 1) first iterate, then the solution of the adjoint system
     floating[:, ::1] workspace,  # OUT (6, N)
-    double[:, ::1] linear,  # OUT (N, 1) as of field_statistics
+    double[:, ::1] linear,  # OUT (N, 1) this and the next two as in field_statistics
     double[:, ::1] values,  # OUT (N, 1)
     double[:, :, ::1] square,  # OUT (N, 1, 1)
 ):
-    """The squared error of the mean of a field of one value a node on a lattice, and derivatives by the field.
+    """Compute the squared error of the mean of a field on a lattice with one value per node, and its derivatives.
 
-    Returns the sum of squares, the least of the diagonal, the least curvature met, and the larger residual as a share
-    of the right-hand side, which is divided by its largest magnitude in the adjoint system. The same numbers as one
-    call after the other, none of which would be long enough to give Python's lock away.
+    Returns the sum of squares, the smallest entry of the diagonal, the smallest curvature, and the larger of the
+    squared relative residuals. The right-hand side of the adjoint system is divided by its largest magnitude. Results
+    equal those of separate calls for each step, which would be too short to release Python's lock.
     """
     cdef:
         Py_ssize_t i, k, n = h.shape[0]
