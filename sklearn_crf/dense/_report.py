@@ -50,7 +50,7 @@ class GridField(HoldsOptions):
         field = DRFClassifier(inference=LoopyBP(max_iter=20), max_iter=30, tol=1e-3)
         field = field if self.field is None else clone(self.field)
         steps = [np.abs(np.diff(image_of(x), axis=axis)).sum(axis=-1) for x in X for axis in range(len(x.shape))]
-        # For constant images, any positive scale will do.
+        # Constant images have no contrasts, so any positive scale can be used.
         contrast = Contrast(X[0].scores.shape[-1], float(np.mean([step.mean() for step in steps if step.size])) or 1.0)
         field = field.set_params(edge_features=contrast, missing_label=self.missing_label, n_jobs=self.n_jobs)
         with self._default_field_is_silent():

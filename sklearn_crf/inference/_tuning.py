@@ -15,8 +15,8 @@ LARGEST_CACHED = 2**19
 # without equal weights.
 TRIED_EDGES = 16
 
-# Minimum score in messages of a warm start. A state that was impossible may have become possible, which exp(-20)
-# allows.
+# Minimum score in messages of a warm start. A state that was impossible may be possible now, so its probability starts
+# at exp(-20).
 LEAST_INITIAL_SCORE = -20.0
 
 # Maximum number of values in all partial sums of pairwise beliefs (16 MB), and minimum number of nodes per partial sum.

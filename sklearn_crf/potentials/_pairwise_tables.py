@@ -210,9 +210,9 @@ class PairwiseTables(HoldsOptions):
         single node is both. Images and volumes have no first node: these parameters are then an error, and a scheme
         only forbids pairs.
     boundary_weights : bool, default=False
-        Whether each label has a score of its own at the first node of a sequence, and one at the last. They are weights
-        of two more features of nodes, which are 1 there and 0 elsewhere, with the penalty of all other features.
-        Attribute ``boundary_coef_`` of the classifier has them. First and last nodes are those of ``forbidden_first``.
+        Whether to learn an additional score of each label for the first node of a sequence, and for the last node.
+        These scores are weights of two indicator features, penalised like all node weights, and stored as
+        ``boundary_coef_`` of the classifier. First and last nodes are defined as for ``forbidden_first``.
 
     Examples
     --------

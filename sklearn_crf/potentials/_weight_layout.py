@@ -22,11 +22,11 @@ class WeightLayout(NamedTuple):
     forbidden: np.ndarray | None = None  # (K, K) bool, forbidden pairs of classes on edges
     forbidden_ends: np.ndarray | None = None  # (2, K) bool, forbidden classes of first and of last nodes
     forbidden_by: str = ""  # name of the parameter that forbids them, for errors
-    seen_only: bool | None = False  # whether only pairs that occur in training have node weights; None if many
-    seen_tables: bool = False  # whether only pairs of labels that occur in training have table weights
+    seen_only: bool | None = False  # whether only pairs seen in training have node weights; None: depends on number
+    seen_tables: bool = False  # whether only pairs of labels seen in training have table weights
     seen_only_on_edges: bool = True  # like seen_only, for sparse edge features
     takes_factors: bool = False
-    has_boundaries: bool = False  # whether the last two features of nodes say which are first and last of sequences
+    has_boundaries: bool = False  # whether the last two node features mark the first and last nodes of sequences
 
     # Attributes ----------------------------------------------------------------------------------------------------
 
@@ -55,7 +55,7 @@ class WeightLayout(NamedTuple):
         return {**attributes, "edge_coef_": self.form.contract(potentials.form.expand(edge_coef))}
 
     def _without_boundaries(self, coef, potentials):
-        """Return the weights of the features of X, and those of first and last nodes, or None."""
+        """Split node weights into weights of the features of X, and weights of first and last nodes (or None)."""
         if not self.has_boundaries:
             return coef, None
         if not sp.issparse(coef):
@@ -65,7 +65,7 @@ class WeightLayout(NamedTuple):
         return coef[:, places[:, :-2].ravel()], np.array(apart[:, 0] if potentials.n_node_types == 1 else apart)
 
     def _coef_of(self, field):
-        """Return the weights of the features of nodes of a fitted field, those of first and last nodes among them."""
+        """Return the node weights of a fitted field, including the weights of first and last nodes."""
         coef = field.coef_
         if not self.has_boundaries:
             return coef

@@ -320,7 +320,7 @@ class JointTraining:
         self.n_jobs = stages[-1].n_jobs
 
     def run(self, n_rounds):
-        """Train; return the loss before training and after each round, on held-out images if there are any."""
+        """Run joint training; return the loss before it and after each round, on held-out images if there are any."""
         best, curve = self.fitted, []
         with single_threaded_blas(), kept_threads(self.n_jobs):
             for number in range(n_rounds + 1):

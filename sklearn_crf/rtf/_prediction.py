@@ -322,7 +322,7 @@ def scored_pixels(y, predicted, sample_weight, is_missing):
     """Return true values, predicted values and weights of the pixels with a target, as flat arrays."""
     if number_of_examples(y, "y") != len(predicted):
         raise ValueError(f"y has {len(y)} examples, but X has {len(predicted)}.")
-    # A data frame is iterated by its columns.
+    # Iterating over a data frame yields its columns, so convert it to an array.
     parts = [label_array(part) for part in (np.asarray(y) if hasattr(y, "columns") else y)]
     for i, (part, found) in enumerate(zip(parts, predicted, strict=True)):
         if part.size != np.size(found):
