@@ -1,12 +1,12 @@
-/* What mixtures of Gaussians do to each sample between two matrix products. Samples lie along rows, so that loops over
-   them are vectors; the work goes tile by tile, which stay in the first cache. */
+/* Operations of Gaussian mixtures on each sample between two matrix products. Samples lie along rows, so that loops
+   over samples are vectorised. Work is done in tiles that stay in the first-level cache. */
 
 #ifndef SKLEARN_CRF_MIXTURES_H
 #define SKLEARN_CRF_MIXTURES_H
 
 #include "rows.h"
 
-/* A multiple of the longest vector. */
+/* Number of samples in a tile, a multiple of the longest vector. */
 #define MIXTURE_TILE 128
 
 #define VECTOR vector_double

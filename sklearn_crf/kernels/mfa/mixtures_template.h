@@ -1,8 +1,8 @@
-/* Included by mixtures.h once for each length of vectors. */
+/* Included by mixtures.h once for each vector length. */
 
 #define STEP ((ptrdiff_t)(sizeof(VECTOR) / sizeof(double)))
 
-/* x = exp(x) or log(x) of n numbers; there is room to fill the last vector up */
+/* x = exp(x) or log(x) of n numbers, in place; x has space for padding the last vector. */
 FUNCTION void NAME(exponentials)(double *x, ptrdiff_t n)
 {
     for (ptrdiff_t j = n; j % STEP; j++)
@@ -27,7 +27,7 @@ FUNCTION void NAME(logarithms)(double *x, ptrdiff_t n)
     }
 }
 
-/* Scores of one component, (|z|^2 - quadratic) / 2 + linear, over its linear parts; top = the larger of top and these */
+/* Replace linear by the scores of one component, (|z|^2 - quadratic) / 2 + linear; top = max(top, scores). */
 FUNCTION void NAME(score)(const double *z, ptrdiff_t n_factors, ptrdiff_t stride, const double *restrict quadratic,
                           ptrdiff_t n, double *restrict linear, double *restrict top)
 {
@@ -43,7 +43,7 @@ FUNCTION void NAME(score)(const double *z, ptrdiff_t n_factors, ptrdiff_t stride
     }
 }
 
-/* scores = exp(scores - top), added to total */
+/* scores = exp(scores - top); total += scores. */
 FUNCTION void NAME(exponentiate_below)(const double *restrict top, ptrdiff_t n, double *restrict scores,
                                        double *restrict total)
 {
@@ -57,7 +57,7 @@ FUNCTION void NAME(exponentiate_below)(const double *restrict top, ptrdiff_t n, 
     }
 }
 
-/* weights = factor * weights, and z times these */
+/* weights *= factor; z *= weights; sums += weights. */
 FUNCTION void NAME(weigh)(const double *restrict factor, ptrdiff_t n_factors, ptrdiff_t stride, ptrdiff_t n,
                           double *restrict weights, double *restrict z, double *restrict sums)
 {
@@ -70,13 +70,13 @@ FUNCTION void NAME(weigh)(const double *restrict factor, ptrdiff_t n_factors, pt
             z[k * stride + j] *= weights[j];
 }
 
-/* One tile; see mixtures.pyx for the arguments, of which rows begin at the first sample of the tile. */
+/* Process one tile; arguments are described in mixtures.pyx, and their rows begin at the first sample of the tile. */
 SPECIFIER double NAME(weigh_tile)(double *projected, ptrdiff_t n_components, ptrdiff_t n_factors, ptrdiff_t stride,
                                   const double *quadratic, const int64_t *group, const double *weight,
                                   ptrdiff_t first, ptrdiff_t last, double joint, double features, ptrdiff_t n,
                                   double *sums)
 {
-    /* Own components and others are exponentiated below their own largest score: none can underflow as a whole. */
+    /* Components of the class and others are exponentiated relative to their own maximum, so no sum can underflow. */
     double top[2][MIXTURE_TILE], total[2][MIXTURE_TILE], factor[2][MIXTURE_TILE];
     double log_own[MIXTURE_TILE], log_all[MIXTURE_TILE], value = 0;
     const ptrdiff_t size = (n_factors + 1) * stride;
@@ -126,8 +126,8 @@ SPECIFIER double NAME(weigh_tile)(double *projected, ptrdiff_t n_components, ptr
     return value;
 }
 
-/* log sum of exp of the scores of each class over its components, (n, n_classes), NaN where one is NaN or all are -inf;
-   one tile, as above */
+/* Log-sum-exp of the scores of each class over its components, (n, n_classes), for one tile; NaN if any score is NaN or
+   all are -inf. */
 SPECIFIER void NAME(class_scores_tile)(double *projected, ptrdiff_t n_classes, ptrdiff_t n_own, ptrdiff_t n_factors,
                                        ptrdiff_t stride, const double *quadratic, const int64_t *group, ptrdiff_t n,
                                        double *out)

@@ -1,4 +1,4 @@
-/* The cosine transform of eight numbers, of eight such side by side. */
+/* Cosine transform of eight numbers, for eight transforms at once. */
 
 #ifndef SKLEARN_CRF_COSINE_LANES_H
 #define SKLEARN_CRF_COSINE_LANES_H
@@ -16,13 +16,13 @@
 #define COSINE_C6 0.19134172f
 #define COSINE_C7 0.09754516f
 
-/* a * c + b * d + e * f + g * h, of four numbers of lanes and four constants. */
+/* a * c + b * d + e * f + g * h, for four vectors and four constants. */
 #define COSINE_SUM(a, c, b, d, e, f, g, h) \
     LANES_ADD_PRODUCT( \
         LANES_ADD_PRODUCT(LANES_ADD_PRODUCT(LANES_MUL(a, LANES_ALL(c)), b, LANES_ALL(d)), e, LANES_ALL(f)), g, \
         LANES_ALL(h))
 
-/* The orthonormal cosine transform of eight numbers, in place: sums and differences of those as far from the middle. */
+/* Orthonormal cosine transform of eight numbers, in place, by sums and differences of symmetric pairs. */
 LANES_INLINE void cosine_transform(lanes *x)
 {
     lanes s[4], d[4], outer, inner;
@@ -44,7 +44,7 @@ LANES_INLINE void cosine_transform(lanes *x)
     x[7] = COSINE_SUM(d[0], COSINE_C7, d[1], -COSINE_C5, d[2], COSINE_C3, d[3], -COSINE_C1);
 }
 
-/* Its inverse. */
+/* Inverse of cosine_transform, in place. */
 LANES_INLINE void cosine_inverse(lanes *x)
 {
     lanes s[4], d[4], outer, inner, more, less;

@@ -1,7 +1,7 @@
-/* Responses of rows of an image to kernels that are products of a column and a row.
+/* Responses of rows of an image to separable kernels, products of a column and a row.
 
-   A row of the image is first correlated with every column, then each of the results with its rows. Both are sums over
-   the taps of a profile, kept in registers for several vectors of pixels. */
+   A row of the image is first correlated with every column profile, then each result with its row profiles. Sums over
+   the taps of a profile stay in registers for several vectors of pixels. */
 
 #ifndef SKLEARN_CRF_FILTER_ROWS_H
 #define SKLEARN_CRF_FILTER_ROWS_H
@@ -12,23 +12,23 @@
 #define FILTER_BLOCK (FILTER_VECTORS * LANES)
 
 typedef struct {
-    /* Continued by margin pixels on every side, rows then to stride, a multiple of FILTER_BLOCK. */
+    /* Padded by margin pixels on every side; rows are further padded to stride, a multiple of FILTER_BLOCK. */
     const float *image;
     ptrdiff_t stride, margin, width;
-    /* Profile p has taps first[p] to first[p + 1], of which before[p] come before its origin. */
+    /* Profile p has taps first[p] to first[p + 1], of which before[p] precede its origin. */
     const float *taps;
     const int64_t *first, *before;
-    /* Profiles of each filter, those of one column next to each other; its channel, and what is added to it. */
+    /* Profiles of each filter, with equal columns consecutive; its output channel, and a constant added to it. */
     const int64_t *column, *row, *channel;
     const float *constant;
     ptrdiff_t n_filters;
-    /* Of stride, and of n_filters times the width in whole blocks. */
+    /* Workspaces of length stride, and of n_filters times the width in whole blocks. */
     float *line, *responses;
     float *out;
     ptrdiff_t row_step, pixel_step, channel_step;
 } filter_task;
 
-/* out[j] = sum over t of taps[t] * in[j + t * step] for n numbers, a multiple of FILTER_BLOCK. */
+/* out[j] = sum over t of taps[t] * in[j + t * step] for j < n, a multiple of FILTER_BLOCK. */
 LANES_INLINE void filter_line(const float *in, ptrdiff_t step, const float *taps, ptrdiff_t n_taps, ptrdiff_t n,
                               float *out)
 {
@@ -76,7 +76,7 @@ LANES_WIDE static void filter_wide(const filter_task *task, ptrdiff_t start, ptr
 }
 #endif
 
-/* Rows start to stop of the image without its continuation. */
+/* Filter rows start to stop of the image, without padding. */
 static void filter_rows(const filter_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
 #if VECTOR_LEVEL_DISPATCH

@@ -1,5 +1,5 @@
-/* Eight numbers of float32 side by side. Compilers with vector extensions get one vector of 32 bytes, or two of 16 where
-   the processor has no larger ones; others get loops. No operation mixes lanes. */
+/* Vectors of eight float32 numbers. Compilers with vector extensions use one vector of 32 bytes, or two of 16 bytes on
+   processors without larger ones; other compilers use loops. No operation mixes lanes. */
 
 #ifndef SKLEARN_CRF_LANES_H
 #define SKLEARN_CRF_LANES_H
@@ -22,14 +22,14 @@
 typedef float lanes __attribute__((vector_size(32)));
 typedef int32_t lane_bits __attribute__((vector_size(32)));
 
-/* Macros, as functions may not pass vectors that the processor does not have. */
-/* x - 0 is x, also where it is -0, so that nothing is computed. */
+/* Macros, since functions must not pass vectors that the processor does not support. */
+/* x - 0 is x, even for -0, so this needs no computation. */
 #define LANES_ALL(number) ((number) - (lanes){0})
 #define LANES_ADD(a, b) ((a) + (b))
 #define LANES_SUB(a, b) ((a) - (b))
 #define LANES_MUL(a, b) ((a) * (b))
 #define LANES_DIV(a, b) ((a) / (b))
-/* c + a * b and c - a * b, fused where the processor can. */
+/* c + a * b and c - a * b, fused if the processor supports it. */
 #define LANES_ADD_PRODUCT(c, a, b) ((c) + (a) * (b))
 #define LANES_SUB_PRODUCT(c, a, b) ((c) - (a) * (b))
 /* a where the magnitude of b is above c, else 0. */

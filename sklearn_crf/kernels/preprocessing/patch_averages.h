@@ -1,24 +1,24 @@
-/* Means over the pixels of a window whose surroundings look alike.
+/* Means over the pixels of a window, weighted by the similarity of their surroundings (non-local means).
 
-   Blocks of some rows and columns are handled as a whole for each offset of the window, so that their sums stay in the
-   fastest cache and all loops run along rows. Sums over patches are made anew for every row, so that they do not depend
-   on where blocks begin. */
+   Blocks of some rows and columns are processed for each offset of the window, so that their sums stay in the
+   first-level cache and all loops run along rows. Sums over patches are recomputed for every row, so that they do not
+   depend on where blocks begin. */
 
 #ifndef SKLEARN_CRF_PATCH_AVERAGES_H
 #define SKLEARN_CRF_PATCH_AVERAGES_H
 
 #include "lanes.h"
 
-/* Rows and columns of a block, the latter whole vectors; the longest rows of what patches reach beyond. */
+/* Rows and columns of a block, the latter in whole vectors, and columns of a block with margins for patches. */
 #define AVERAGE_ROWS 16
 #define AVERAGE_COLUMNS 64
 #define AVERAGE_ACROSS(patch) (AVERAGE_COLUMNS + ((2 * (patch) + LANES - 1) / LANES) * LANES)
 
 typedef struct {
-    /* Rows of length stride, continued by search + patch pixels on every side, in rows to whole blocks before that. */
+    /* Rows of length stride, padded to whole blocks, and then by search + patch pixels on every side. */
     const float *image, *guide;
     ptrdiff_t stride, width, search, patch;
-    /* 1 / (sum of squared differences from which on a weight is 0), of each bandwidth. */
+    /* 1 / (sum of squared differences above which a weight is 0), for each bandwidth. */
     const float *inverse;
     ptrdiff_t n_widths;
     float level;
@@ -28,7 +28,7 @@ typedef struct {
     ptrdiff_t row_step, pixel_step, channel_step;
 } average_task;
 
-/* The squared differences of a block from the one at an offset, and beyond it as far as patches reach. */
+/* Squared differences of a block, with margins for patches, from the block at an offset. */
 LANES_INLINE void average_squares(const float *own, const float *other, ptrdiff_t stride, ptrdiff_t n_rows,
                                   ptrdiff_t across, float *squares)
 {
@@ -43,7 +43,7 @@ LANES_INLINE void average_squares(const float *own, const float *other, ptrdiff_
         }
 }
 
-/* Adds the pixels at an offset to the sums of a row of a block, as much as their patches are like its own. */
+/* Add the pixels at an offset to the sums of a row of a block, weighted by the similarity of patches. */
 LANES_INLINE void average_row(const float *squares, ptrdiff_t patch, ptrdiff_t across, const float *seen,
                               const float *inverse, ptrdiff_t n_widths, float *column, float *sums)
 {
@@ -115,7 +115,7 @@ LANES_INLINE void average_body(const average_task *task, ptrdiff_t start, ptrdif
                     const float *total = task->sums + 3 * t * size + i * AVERAGE_COLUMNS, *weight = total + size;
                     float *to = task->out + (top + i) * task->row_step + left * task->pixel_step;
                     for (ptrdiff_t j = 0; j < n; j++, to += task->pixel_step) {
-                        /* The pixel itself always has a weight of one. */
+                        /* The divisor is not 0, as the pixel itself has weight 1. */
                         to[t * task->channel_step] = total[j] / weight[j] + task->level;
                         to[(T + t) * task->channel_step] = total[2 * size + j] / (weight[j] * weight[j]);
                     }
@@ -130,7 +130,7 @@ LANES_WIDE static void average_wide(const average_task *task, ptrdiff_t start, p
 }
 #endif
 
-/* Rows start to stop of the image without its continuation. */
+/* Process rows start to stop of the image, without padding. */
 static void average_rows(const average_task *task, ptrdiff_t start, ptrdiff_t stop)
 {
 #if VECTOR_LEVEL_DISPATCH

@@ -1,11 +1,11 @@
-/* Groups of similar 8 x 8 patches, shrunk together: the cosine transform of each patch, then the Hadamard transform over
-   the patches of a group, each coefficient in proportion to what a pilot image says of signal and noise, and back.
+/* Joint shrinkage of groups of similar 8 x 8 patches: a cosine transform of each patch, a Hadamard transform over the
+   patches of a group, Wiener shrinkage of each coefficient by the signal of a pilot image, and the inverse transforms.
 
-   With s_b the sum of a patch b and v_b its squared norm without its mean, patches are as far from each other as
+   With the sum s_b of a patch b and its squared norm v_b after subtracting the mean, the distance of patches is
 
-       |a - b|^2 = v_a + v_b + (s_a - s_b)^2 / 64 - 2 sum (a - s_a / 64) b,
+       |a - b|^2 = v_a + v_b + (s_a - s_b)^2 / 64 - 2 sum (a - s_a / 64) b.
 
-   where sums and norms are made once for all groups, and the last sum for many b side by side. */
+   Sums and norms are computed once for all groups, and the last sum for many patches b at once. */
 
 #ifndef SKLEARN_CRF_PATCH_GROUPS_H
 #define SKLEARN_CRF_PATCH_GROUPS_H
@@ -16,26 +16,26 @@
 #define GROUP_PIXELS 64
 #define GROUP_SIZE 16
 
-/* Vectors of patches that are compared at once. */
+/* Number of vectors of patches that are compared at once. */
 #define GROUP_VECTORS 4
 #define GROUP_BLOCK (GROUP_VECTORS * LANES)
 
-/* So that groups without any signal do not count for all. */
+/* Added to the noise left in a group, so that groups without signal do not get all the weight. */
 #define GROUP_LEAST 0.1f
 
 typedef struct {
-    /* Rows of length stride, continued by margin = search + 7 pixels on every side and GROUP_BLOCK more behind. */
+    /* Rows of length stride, padded by margin = search + 7 pixels on every side, and GROUP_BLOCK more on the right. */
     const float *image, *pilot;
     ptrdiff_t stride, height, width, search, step;
     /* Rows of the transform, and its transpose. */
     const float *basis, *turned;
     float noise;
-    /* Of all patches whose first row is one of some of the pilot, from the first on: s_b / 8 and v_b. */
+    /* s_b / 8 and v_b of all patches of the pilot with first rows first_row to first_row + n_rows. */
     ptrdiff_t first_row, n_rows;
     float *eighth, *norm;
     /* (2, stride) */
     double *column;
-    /* Rows start to stop of the image, continued in width. */
+    /* Rows start to stop of the image, padded in width. */
     ptrdiff_t start, stop;
     float *numerator, *denominator;
 } group_task;
@@ -69,11 +69,11 @@ LANES_INLINE void group_norms(const group_task *task)
     }
 }
 
-/* How far those patches are from one, up to a constant, that begin at some neighbouring pixels. */
+/* Distances, up to a constant, from a patch to the patches that begin at some neighbouring pixels. */
 LANES_INLINE void group_distances(const float *twice, float own, const float *from, const float *eighth,
                                   const float *norm, ptrdiff_t stride, const int n_vectors, float *out)
 {
-    /* Two sums for each, as one would wait for each of its additions. */
+    /* Two sums for each patch, since a single sum would wait for each addition. */
     lanes even[GROUP_VECTORS], odd[GROUP_VECTORS], seen, tap;
     for (int v = 0; v < n_vectors; v++)
         even[v] = odd[v] = LANES_ALL(0.0f);
@@ -101,8 +101,8 @@ LANES_INLINE void group_distances(const float *twice, float own, const float *fr
     }
 }
 
-/* Places, relative to a patch, of the patch itself and those that are most like it, the nearest first. Where many are
-   equal the patch is still among them, so that every pixel has a group. */
+/* Positions, relative to a patch, of the patch itself and the most similar patches, nearest first. The patch is always
+   included, even if many patches are equal, so that every pixel has a group. */
 LANES_INLINE void group_matches(const group_task *task, ptrdiff_t own, ptrdiff_t *place)
 {
     const ptrdiff_t stride = task->stride, search = task->search, n_across = 2 * search + 1;
@@ -140,12 +140,12 @@ LANES_INLINE void group_matches(const group_task *task, ptrdiff_t own, ptrdiff_t
                 place[rank] = first + j;
             }
         }
-    /* A window of few pixels: the nearest is there more than once. */
+    /* If the window has too few pixels, repeat the patch itself. */
     for (ptrdiff_t k = n; k < GROUP_SIZE; k++)
         place[k] = place[0];
 }
 
-/* out = in times right, matrices of 8 x 8. */
+/* out = in times right, for 8 x 8 matrices. */
 LANES_INLINE void group_times(const float *in, const float *right, lanes *out)
 {
     lanes rows[GROUP_SIDE];
@@ -157,7 +157,7 @@ LANES_INLINE void group_times(const float *in, const float *right, lanes *out)
     }
 }
 
-/* The transform of a patch, down its columns and along its rows. */
+/* Transform a patch along its columns and its rows. */
 LANES_INLINE void group_transform(const float *in, ptrdiff_t stride, const float *turned, float *out)
 {
     float half[GROUP_PIXELS];
@@ -190,7 +190,7 @@ LANES_INLINE void group_hadamard(float *group)
     }
 }
 
-/* Add what a group says of the pixels of one of its patches. */
+/* Add the shrunk pixels of one patch of a group, and their weight. */
 LANES_INLINE void group_add(const group_task *task, const float *shrunk, ptrdiff_t corner, float weight)
 {
     const ptrdiff_t stride = task->stride, margin = task->search + GROUP_SIDE - 1, row = corner / stride - margin;
@@ -215,7 +215,7 @@ LANES_INLINE void group_body(const group_task *task)
 {
     const ptrdiff_t stride = task->stride, search = task->search, step = task->step;
     const ptrdiff_t beyond = GROUP_SIDE - 1, margin = search + beyond, first = -(beyond / step) * step;
-    /* The transform over the group is four times an orthonormal one. */
+    /* The transform over the group is four times an orthonormal transform. */
     const lanes variance = LANES_ALL(GROUP_SIZE * task->noise * task->noise);
     float group[GROUP_SIZE * GROUP_PIXELS], signal[GROUP_SIZE * GROUP_PIXELS];
     ptrdiff_t place[GROUP_SIZE];
@@ -234,7 +234,7 @@ LANES_INLINE void group_body(const group_task *task)
             }
             group_hadamard(group);
             group_hadamard(signal);
-            /* The mean of the group is kept as it is. */
+            /* The mean of the group is not shrunk. */
             float mean = group[0];
             for (int k = 0; k < GROUP_SIZE * GROUP_PIXELS; k += LANES) {
                 LANES_LOAD(gain, signal + k);
@@ -251,7 +251,7 @@ LANES_INLINE void group_body(const group_task *task)
             for (int b = 0; b < LANES; b++)
                 total += spread[b];
             group_hadamard(group);
-            /* Groups that keep little of the noise count most. */
+            /* Groups that keep little of the noise have the largest weight. */
             for (int k = 0; k < GROUP_SIZE; k++)
                 group_add(task, group + k * GROUP_PIXELS, own + place[k], 1.0f / (total + GROUP_LEAST));
         }

@@ -1,8 +1,8 @@
-/* Hard thresholding of the cosine transform of every 8 x 8 patch, and the weighted mean of what patches say of a pixel.
+/* Hard thresholding of the cosine transform of every 8 x 8 patch, and the weighted mean of all patches at a pixel.
 
-   Patches of one row are transformed side by side, eight at a time. The transform down the columns is shared by all
-   patches that have the column, both ways: so a patch takes one transform along its rows, and one back for each
-   threshold. */
+   Patches of one row are transformed together, eight at a time. The vertical transform of a column, and its inverse,
+   are shared by all patches that contain the column. A patch therefore needs one horizontal transform, and one inverse
+   for each set of thresholds. */
 
 #ifndef SKLEARN_CRF_PATCH_SHRINKAGE_H
 #define SKLEARN_CRF_PATCH_SHRINKAGE_H
@@ -11,18 +11,18 @@
 
 #define PATCH_SIDE COSINE_SIDE
 
-/* Patches whose coefficients are kept in the fastest cache. */
+/* Number of patches whose coefficients stay in the first-level cache. */
 #define PATCH_BLOCK 64
 
-/* Numbers of a row of one of the arrays below that all have the length of a padded row of the image. */
+/* Row length of the arrays below, which is the length of a padded row of the image. */
 #define PATCH_STRIDE(width) (((width) + PATCH_BLOCK - 1) / PATCH_BLOCK * PATCH_BLOCK + 2 * LANES)
 
-/* Patches of a block: adds what they say, still transformed down the columns, and writes their weights. */
+/* Add the shrunk patches of a block, still transformed along columns, to sums, and write their weights. */
 LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const float *thresholds, ptrdiff_t n_thresholds,
                               const float *is_patch, float *sums, float *weights)
 {
     float coefficient[PATCH_SIDE][PATCH_SIDE][PATCH_BLOCK];
-    /* What each column of patches says, between zeros. */
+    /* Contribution of each column of patches, with zeros on both sides. */
     float said[PATCH_SIDE][PATCH_BLOCK + 2 * LANES];
     lanes x[PATCH_SIDE], total, one = LANES_ALL(1.0f), seen;
     for (int b = 0; b < PATCH_SIDE; b++)
@@ -81,9 +81,9 @@ LANES_INLINE void patch_block(const float *columns, ptrdiff_t stride, const floa
     }
 }
 
-/* Rows start to stop of an image of rows of length stride, continued by 7 pixels on every side to height and width.
+/* Process rows start to stop of an image with rows of length stride, padded by 7 pixels on every side.
    columns: (8, stride); sums, ring: (T, 8, stride); weights: (T, stride), is_patch and line: (stride,); of_ring:
-   (T, 8, stride). The last rows of the weighted sums are kept in a ring, as every row of patches adds to eight. */
+   (T, 8, stride). A ring buffer holds the last rows of the weighted sums, since a row of patches adds to eight rows. */
 LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t width, const float *thresholds,
                              ptrdiff_t n_thresholds, const float *is_patch, float level, ptrdiff_t start,
                              ptrdiff_t stop, float *columns, float *sums, float *weights, float *ring, float *of_ring,
@@ -104,7 +104,7 @@ LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t wid
         for (ptrdiff_t t = 0; t < n_thresholds; t++) {
             const float *weight = weights + t * stride + LANES;
             float *own = of_ring + (t * PATCH_SIDE + first % PATCH_SIDE) * stride;
-            /* The weight of a patch counts for each of its columns. */
+            /* Add the weight of a patch to each of its columns. */
             for (ptrdiff_t j = 0; j < width; j += LANES) {
                 LANES_LOAD(total, weight + j);
                 for (int b = 1; b < PATCH_SIDE; b++) {
@@ -118,7 +118,7 @@ LANES_INLINE void patch_rows(const float *image, ptrdiff_t stride, ptrdiff_t wid
                 cosine_inverse(x);
                 for (int a = 0; a < PATCH_SIDE; a++) {
                     float *to = ring + (t * PATCH_SIDE + (first + a + 1) % PATCH_SIDE) * stride + j;
-                    /* The last row of these patches is one to which none was added yet. */
+                    /* The last row of these patches has no contributions yet. */
                     if (a < margin) {
                         LANES_LOAD(seen, to);
                         x[a] = LANES_ADD(seen, x[a]);

@@ -1,9 +1,9 @@
-/* Leaves of rows of factors, their linear models, and the adjoint: nearly all the arithmetic of a regression tree field.
+/* Leaves of rows of factors, their linear models, and the adjoint: most of the arithmetic of a regression tree field.
 
-   The channels of a pixel are read in blocks of eight. Where eight does not divide their number, the last block begins
-   so that it ends with the pixel, and what it has in common with the block before is weighted by zero: so no loop has a
-   remainder, and nothing is read that is not there. Weights are packed in this way beforehand (packed_inputs).
-   From four to seven channels blocks are of four, and a pixel has two of them; below four there are only numbers. */
+   The channels of a pixel are read in blocks of eight. If their number is not a multiple of eight, the last block ends
+   with the pixel and overlaps the block before it; overlapping channels have weight zero. Loops then have no remainder,
+   and no memory beyond the pixel is read. Weights are packed accordingly in advance (packed_inputs). For four to seven
+   channels, a pixel has two blocks of four; for fewer than four, channels are read one by one. */
 
 #ifndef SKLEARN_CRF_LEAF_ROWS_H
 #define SKLEARN_CRF_LEAF_ROWS_H
@@ -16,7 +16,7 @@
 
 #define LEAF_BLOCK 8
 
-/* Factors that a leaf adds up in float32 before their sum goes to float64: it is then as exact as its terms. */
+/* Number of factors that a leaf sums in float32 before adding to float64, small enough not to lose accuracy. */
 #define LEAF_GATHERED 64
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -27,12 +27,12 @@
 #define LEAF_VECTORS 0
 #endif
 
-/* Pixels that go down a tree side by side. */
+/* Number of pixels that descend a tree together. */
 #define LEAF_WALKERS 64
 
 #define LEAF_HALF 4
 
-/* Where the last block of a pixel of F channels begins; the others begin at multiples of LEAF_BLOCK. */
+/* Start of the last block of a pixel with F channels; other blocks start at multiples of LEAF_BLOCK. */
 #define LEAF_LAST(F) ((F) - LEAF_BLOCK)
 
 #if VECTOR_LEVEL_DISPATCH

@@ -1,6 +1,6 @@
-/* Included by leaf_rows.h, once for each precision. */
+/* Included by leaf_rows.h once for each precision. */
 
-/* Compilers that do not know vectors get arrays of the same length, and loops over them. */
+/* Compilers without vector extensions use arrays of equal length, and loops over them. */
 #if LEAF_VECTORS
 typedef REAL NAME(block) __attribute__((vector_size(LEAF_BLOCK * sizeof(REAL))));
 typedef REAL NAME(half) __attribute__((vector_size(LEAF_HALF * sizeof(REAL))));
@@ -40,7 +40,7 @@ LEAF_INLINE void NAME(add_half)(REAL factor, const REAL *x, REAL *total)
     memcpy(total, &sum, sizeof(sum));
 }
 
-/* In pairs, as one sum after the other would wait for each addition. */
+/* Sums in pairs, since a sequential sum would wait for each addition. */
 LEAF_INLINE REAL NAME(lane_total)(const NAME(block) *lane)
 {
     NAME(half) low, high;
@@ -99,13 +99,13 @@ LEAF_INLINE REAL NAME(lane_total)(const NAME(block) *lane)
 }
 #endif
 
-/* A test of pixels away from borders: numbers from the first channel of a pixel to what it compares. Leaves follow
-   themselves. */
+/* Test for pixels away from borders: distances in memory from the first channel of a pixel to the compared values. A
+   leaf is its own successor. */
 typedef struct {
     double threshold;
     ptrdiff_t first, other;
     int32_t next[2];
-    /* Bits that are kept of what is subtracted, and of the difference: all, none, or all but the sign. */
+    /* Masks of the subtracted value and of the difference: all bits, no bits, or all except the sign. */
     BITS of_other, of_difference;
 } NAME(leaf_test);
 
@@ -118,7 +118,7 @@ LEAF_INLINE REAL NAME(kept_bits)(REAL x, BITS kept)
     return x;
 }
 
-/* Without branches, as nobody knows which way a pixel goes; several pixels, so that none waits for another. */
+/* Without branches, which would be unpredictable; several pixels advance together, so that latencies overlap. */
 static inline void NAME(leaf_walk)(const REAL *x, ptrdiff_t F, const NAME(leaf_test) *tests, ptrdiff_t depth,
                                    const int32_t *leaf, ptrdiff_t n, int32_t *out)
 {
@@ -137,7 +137,7 @@ static inline void NAME(leaf_walk)(const REAL *x, ptrdiff_t F, const NAME(leaf_t
     }
 }
 
-/* lane += w times the channels of one pixel, product i of each block going to lane i. */
+/* lane += w times the channels of one pixel; product i of each block is added to lane i. */
 LEAF_INLINE void NAME(add_products)(const REAL *w, const REAL *x, ptrdiff_t F, NAME(block) *lane)
 {
     ptrdiff_t k = 0;
@@ -165,7 +165,7 @@ LEAF_INLINE void NAME(add_channels)(REAL d, const REAL *x, ptrdiff_t F, REAL *to
     NAME(add_block)(d, x + LEAF_LAST(F), total + k);
 }
 
-/* One linear value of a factor of few channels. */
+/* One linear value of a factor with few channels. */
 LEAF_INLINE REAL NAME(short_value)(const REAL *w, const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size)
 {
     if (F < LEAF_HALF) {
@@ -186,7 +186,7 @@ LEAF_INLINE REAL NAME(short_value)(const REAL *w, const REAL *first, const REAL 
     return w[0] + NAME(half_total)(&lane);
 }
 
-/* second is NULL for factors of one pixel. A leaf has m rows of weights, each of 1 + (one or two times) size numbers. */
+/* second is NULL for factors of one pixel. A leaf has m rows of 1 + size weights, or 1 + 2 size for pairs. */
 LEAF_INLINE void NAME(values_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
                                    const int32_t *leaf, const REAL *weight, ptrdiff_t m, ptrdiff_t n, REAL *out)
 {
@@ -209,7 +209,7 @@ LEAF_INLINE void NAME(values_body)(const REAL *first, const REAL *second, ptrdif
         }
 }
 
-/* Move what a leaf has gathered in its own precision to its total in float64. */
+/* Add the partial sums of a leaf, in the precision of the channels, to its total in float64, and reset them. */
 LEAF_INLINE void NAME(flush_leaf)(REAL *part, ptrdiff_t n, double *total)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -218,8 +218,8 @@ LEAF_INLINE void NAME(flush_leaf)(REAL *part, ptrdiff_t n, double *total)
     }
 }
 
-/* Derivatives by the linear values of first pixels are in d, those of second pixels in e; D for each. Leaves add up to
-   LEAF_GATHERED factors in the precision of the channels, in part, and count them. */
+/* d and e hold the D derivatives by the linear values of each first and second pixel. A leaf sums up to LEAF_GATHERED
+   factors in part, in the precision of the channels, and counts them. */
 LEAF_INLINE void NAME(gradient_body)(const REAL *first, const REAL *second, ptrdiff_t F, ptrdiff_t size,
                                      const int32_t *leaf, const double *d, const double *e, ptrdiff_t D, ptrdiff_t n,
                                      REAL *part, int32_t *count, double *out)
