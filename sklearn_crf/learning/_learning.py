@@ -1,4 +1,4 @@
-"""The base of all ways to find the weights of a field: what each declares, gives and does."""
+"""Base classes of the learning methods of a field."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -22,33 +22,34 @@ from sklearn_crf.objectives import EmpiricalRisk, Objective, SoftmaxMargin
 
 
 class Learning(ChecksOwnMethods, HoldsOptions):
-    """Base of the ways to find the weights of a field: an objective, coupled to an inference, and how it is minimised.
+    """Base of the learning methods of a field: an objective, its inference and the way it is minimised.
 
-    A subclass of your own writes ``objective``; it may choose the inference, the sizes of batches and the training
-    too. An :class:`~sklearn_crf.objectives.Objective` alone can stand in its place.
+    Your own subclass has to define ``objective``. It may also choose the inference, the sizes of batches and the
+    training. An :class:`~sklearn_crf.objectives.Objective` can be used in place of a learning method.
 
     Attributes
     ----------
     name : str
-        By which the parameter ``learning`` knows it.
+        Name for the parameter ``learning`` of estimators.
     needs_labels : bool
-        Whether every node needs a label; otherwise those without one are summed out, or completed.
+        Whether every node needs a label. If not, missing labels are summed out or completed.
     takes_factors : bool
         Whether examples may have factors besides nodes and edges.
     why_not : dict of str to str
-        Why every node needs a label ("missing labels"), and why there may be no factors ("factors"), where that is so.
+        Reasons for error messages: why every node needs a label ("missing labels"), why factors are not supported
+        ("factors").
     takes_bounds : bool
-        Whether weights may be kept from being negative.
+        Whether weights can be constrained to be non-negative.
     has_distribution : bool
-        Whether the weights are those of a distribution over labelings.
+        Whether the weights define a distribution over labelings.
     has_penalty : bool or None
-        Whether weights have a penalty; None where the objective is smooth.
+        Whether weights are penalised. None means that they are if the objective is smooth.
     penalises_intercept : bool
-        Whether intercepts have one.
+        Whether intercepts are penalised.
     class_costs : bool
-        Whether ``class_weight`` is in a matrix of costs, and nowhere else.
+        Whether ``class_weight`` is used in the cost matrix and nowhere else.
     of_examples : bool
-        Whether the objective of shards needs their encoded examples besides the batches made of them.
+        Whether the objective of shards needs the encoded examples, besides the batches built from them.
 
     Examples
     --------
@@ -76,9 +77,10 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     penalises_intercept: ClassVar[bool] = False
     class_costs: ClassVar[bool] = False
     of_examples: ClassVar[bool] = False
-    #: What to change where training goes astray, for the warning.
+    #: Advice in the warning of failed training.
     remedy: ClassVar[str] = REMEDY
-    #: Where training starts on examples with cycles if ``init`` is "auto": "independent" are the weights of the nodes.
+    #: Start on examples with cycles if ``init`` is "auto". "independent" stands for the weights of the field without
+    #: edges.
     start_with_cycles: ClassVar[str] = "independent"
     init: Any = "auto"
     early_stopping: Any = "auto"
@@ -86,28 +88,27 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     n_iter_no_change: int = 10
     fixed_nodes: bool = False
     cost: Any = None
-    #: By which scores are divided in the distribution that was learned.
+    #: Temperature of the learned distribution, by which scores are divided.
     learned_temperature: float = 1.0
-    # Nodes up to which training examples with cycles are worked on together. Larger batches pay only for
-    # tree-reweighted messages, which skip examples that have converged; if one example of a batch does not converge,
-    # all of the batch are solved again. Junction trees of a batch would all be in memory, and so would the tables of
-    # all edges in the joint problem.
+    # Maximum number of nodes of a batch of examples with cycles. Larger batches only pay for tree-reweighted messages,
+    # which skip examples that have converged. If one example of a batch does not converge, the whole batch is solved
+    # again. All junction trees of a batch would be in memory together, as would all edge tables in the joint problem.
     cyclic_nodes = 1
-    # The same of examples with factors. Preparing tables of many listed states takes longer than solving one small
-    # example. Junction trees, however, keep the tables of all examples of a batch in memory, and covering trees are
-    # chosen for each graph separately.
+    # Maximum number of nodes of a batch of examples with factors. Preparing tables of many listed states takes longer
+    # than solving one small example, which favours large batches. But junction trees keep the tables of all examples of
+    # a batch in memory, and covering trees are chosen for each graph separately.
     factor_nodes = 1
 
     # Choices -------------------------------------------------------------------------------------------------------
 
     def for_fit(self, inference: str | Inference, classes: Any, tol: Any) -> "Learning":
-        """Return the way that is meant by the parameters of an estimator, whose own object this copy is.
+        """Adapt this learning method, a copy made by an estimator, to the estimator's parameters, and return it.
 
         Parameters
         ----------
         inference : str or Inference
         classes : array-like or None
-            As the estimator names them, which is the order of the costs.
+            Classes in the order of the estimator's parameter, which is also the order of the costs.
         tol : float or "auto"
 
         Returns
@@ -118,7 +119,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return self
 
     def depends_on_width(self, inference: str | Inference) -> bool:
-        """Whether a choice depends on exact inference being affordable on all examples.
+        """Return whether any automatic choice depends on whether exact inference is affordable on all examples.
 
         Parameters
         ----------
@@ -131,7 +132,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return False
 
     def on(self, facts: Facts) -> "Learning":
-        """Return the way that suits the training examples.
+        """Return the learning method for training examples with the given properties.
 
         Parameters
         ----------
@@ -149,9 +150,9 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         Parameters
         ----------
         facts : Facts
-            Of the training examples.
+            Properties of the training examples.
         in_training : bool, default=False
-            Whether it learns, and does not predict.
+            Whether the inference is for training rather than for prediction.
 
         Returns
         -------
@@ -160,7 +161,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return NamedInference(AutoMarginals(budget="fast"), "mpm")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
-        """Return the inference of an estimator's parameter.
+        """Return the inference that an estimator's parameter ``inference`` stands for.
 
         Parameters
         ----------
@@ -177,7 +178,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return resolve_inference(inference)
 
     def fallback(self, facts: Facts) -> Inference | None:
-        """Return what gives marginals and samples where the automatic inference does not; None leaves it open.
+        """Return an inference for marginals and samples if the automatic one supports neither; None for the default.
 
         Parameters
         ----------
@@ -190,7 +191,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return None
 
     def solver(self, solver: Any, plan: FitPlan, encoded: Any, potentials: Any = None) -> Any:
-        """Return the solver of an estimator's parameter.
+        """Return the solver that an estimator's parameter ``solver`` stands for.
 
         Parameters
         ----------
@@ -198,7 +199,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         plan : FitPlan
         encoded : Encoded or Outline
         potentials : LinearPotentials or FactorPotentials, optional
-            None before there are batches.
+            None if the examples are not in batches yet.
 
         Returns
         -------
@@ -237,7 +238,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
     # Checks --------------------------------------------------------------------------------------------------------
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError where parameters do not go together, before any work is done.
+        """Raise ValueError if parameters are incompatible, before any work is done.
 
         Parameters
         ----------
@@ -250,7 +251,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
             )
 
     def check_labels(self, labels: Any) -> None:
-        """Raise ValueError where a parameter does not fit the classes.
+        """Raise ValueError if a parameter does not fit the classes.
 
         Parameters
         ----------
@@ -259,16 +260,16 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         self.cost_matrix(None, labels)
 
     def check_shards(self, solver: Any) -> None:
-        """Raise ValueError where training goes through single examples in memory, before any shard is loaded.
+        """Raise ValueError if training needs single examples in memory, before any shard is loaded.
 
         Parameters
         ----------
         solver : str or Solver
-            The parameter of an estimator.
+            Parameter of the estimator.
         """
 
     def check_batches(self, batches: Sequence, plan: FitPlan) -> None:
-        """Raise ValueError where training examples do not suit it.
+        """Raise ValueError if this learning method does not support the training examples.
 
         Parameters
         ----------
@@ -291,15 +292,15 @@ class Learning(ChecksOwnMethods, HoldsOptions):
 
     @property
     def weighs_nodes(self) -> bool:
-        """Whether the loss is a sum over nodes or has costs of nodes, so that ``class_weight`` weighs nodes.
+        """Whether ``class_weight`` weighs nodes, because the loss is a sum over nodes or has node costs.
 
-        A joint likelihood has neither: ``class_weight`` is then a factor of each example, by the mean over its nodes,
-        and of the marginals by which nodes are labelled.
+        A joint likelihood is neither. Its examples are weighted by the mean class weight of their nodes, and the
+        marginals by which nodes are labelled are multiplied by the class weights.
         """
         return False
 
     def cost_matrix(self, class_weight: np.ndarray | None, labels: Any) -> np.ndarray | None:
-        """Return the cost of every state of a node given its true class, (K, K); None without costs.
+        """Return the cost of every state of a node given its true class, (K, K), or None without costs.
 
         Parameters
         ----------
@@ -313,7 +314,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return None if self.cost is None else cost_matrix(self.cost, class_weight, labels)
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        """Return the largest numbers of nodes of a batch: of forests, graphs with cycles, examples with factors.
+        """Return the maximum numbers of nodes of a batch, for forests, graphs with cycles and examples with factors.
 
         Parameters
         ----------
@@ -325,7 +326,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         dict of str to int
         """
         if plan.solver.is_stochastic:
-            # Mini-batches are of examples, so none may be packed with others.
+            # Mini-batches consist of single examples, so examples must not be packed together.
             return {"max_nodes": 1}
         return {
             "max_nodes": 8192 if encoded.is_sparse else 4096,
@@ -334,12 +335,12 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         }
 
     def objective(self, plan: FitPlan, data: Any) -> Objective:
-        """Return the objective that is minimised.
+        """Return the objective to minimise.
 
         Parameters
         ----------
         plan : FitPlan
-            ``plan.training_inference`` is what it may ask for expectations or labelings.
+            ``plan.training_inference`` computes the expectations or labelings that the objective needs.
         data : TrainingExamples or ShardedExamples
 
         Returns
@@ -349,7 +350,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
     def n_iterations(self, plan: FitPlan) -> int:
-        """Return the largest number of iterations, for callbacks.
+        """Return the maximum number of iterations, for callbacks.
 
         Parameters
         ----------
@@ -362,7 +363,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return plan.max_iter
 
     def restricted(self, risk: EmpiricalRisk) -> EmpiricalRisk:
-        """Return the risk of the part of the examples that weights are learned from.
+        """Return the risk of the part of the examples that is used for learning.
 
         Parameters
         ----------
@@ -390,7 +391,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         TrainingRecord
         """
         risk = self.restricted(risk)
-        # Nodes alone are quick to learn, and leave less to the passes that need inference.
+        # Learning without edges is quick, and saves passes that need inference.
         nodes_first = isinstance(self.init, str) and self.init == "auto" and not plan.facts.have_factors
         is_hard = self.fixed_nodes or not (risk.is_forest and risk.objective.smooth)
         start = make_start(self.start_with_cycles if nodes_first and is_hard else self.init)
@@ -399,7 +400,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return self.minimize(problem, start, plan, run)
 
     def before_step(self, risk: EmpiricalRisk, coef: np.ndarray, members: Sequence[int]) -> None:
-        """Prepare the batches of a stochastic step, such as by what is generated under its weights.
+        """Prepare the batches of a stochastic step, for example by generating labelings under its weights.
 
         Parameters
         ----------
@@ -410,7 +411,7 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         """
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
-        """Minimise a penalised risk from a start.
+        """Minimise a penalised risk from the given start.
 
         Parameters
         ----------
@@ -426,31 +427,31 @@ class Learning(ChecksOwnMethods, HoldsOptions):
         return plan.solver.train(problem, start, run, self.remedy)
 
     def warn_of_scale(self) -> None:
-        """Warn of probabilities from weights whose scale says nothing."""
+        """Warn if the weights have an arbitrary scale, so that their probabilities are meaningless."""
 
 
-#: What validation takes for ``init``.
+#: Allowed values of ``init``.
 INIT = [StrOptions({"auto", "zeros", "random", "independent"}), np.ndarray]
 
 
 @options
 class DescentLearning(Learning):
-    """Base of the ways that move weights step by step from a start.
+    """Base of the learning methods that change the weights iteratively from a start.
 
     Parameters
     ----------
     init : {"auto", "zeros", "random", "independent"} or ndarray of shape (n_coef,), default="auto"
-        Where training starts: zero, normal random numbers, or the weights of the field without edges. "auto" is zero
-        on examples without cycles if the loss is smooth, and elsewhere what suits the loss, mostly "independent":
-        training with approximate marginals may go wrong from zero.
+        Start of training: "zeros", normal random numbers ("random"), or the weights of the field without edges
+        ("independent"). "auto" is zero on examples without cycles if the loss is smooth. Otherwise it depends on the
+        loss and mostly is "independent", because training with approximate marginals may fail from zero.
     early_stopping : bool or "auto", default="auto"
-        Whether examples are held out and the iterate is kept that labels most of their nodes right, by the inference
-        that predicts (Kumar et al. 2005, footnote 3), whatever the solver would choose. "auto" is where ``fit`` is
-        given ``X_val``.
+        Whether to hold out examples and keep the iterate that labels most of their nodes correctly (Kumar et al. 2005,
+        footnote 3), by the inference for prediction. This overrides the choice of the solver. "auto" stops early if
+        ``fit`` is given ``X_val``.
     validation_fraction : float, default=0.1
-        Share of the examples that are held out at random, where ``fit`` is given no ``X_val``.
+        Share of the examples to hold out at random if ``fit`` is given no ``X_val``.
     n_iter_no_change : int, default=10
-        Training ends after so many iterations without a better score on the examples held out.
+        Training ends after this number of iterations without a better score on the held-out examples.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -467,24 +468,26 @@ class DescentLearning(Learning):
 
 @options
 class SmoothLearning(DescentLearning):
-    r"""Base of the likelihoods, exact or approximate, with costs and at a temperature.
+    r"""Base of the likelihoods, exact or approximate, with optional costs and a temperature.
 
     Parameters
     ----------
     cost : {"hamming"}, array-like of shape (n_classes, n_classes) or None, default=None
-        Cost of errors in the loss (softmax-margin): the number of wrong nodes, or ``cost[a, b]`` of a node of class b
-        that is labelled a, in the order of ``classes_``. None is the likelihood.
+        Cost of errors in the loss (softmax-margin). "hamming" counts wrong nodes. A matrix has the cost ``cost[a, b]``
+        of labelling a node of class b as a, in the order of ``classes_``. None is the likelihood.
     temperature : float, default=1.0
-        T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z` and of the loss, T times its negative
-        log-likelihood; towards zero, with costs, the loss becomes that of max-margin training.
+        Temperature T of the distribution :math:`\exp(\mathrm{score}(y) / T) / Z`. The loss is T times its negative
+        log-likelihood. As T tends to zero, the loss with costs becomes the loss of max-margin training.
     reach : int or None, default=None
-        Where few nodes are labelled, only those are learned from that are at most this many edges away from one, if
-        that excludes half of them. None takes all that are joined to one, in graphs of more than ``max_nodes`` nodes as
-        far as these. Near strokes alone neighbours have the same label, so that a short reach overrates edges.
+        If few nodes are labelled, learn only from nodes at most this many edges away from a labelled node, provided
+        that this excludes at least half of the nodes. None uses all nodes that are connected to a labelled node, up to
+        about ``max_nodes`` nodes of an example. A short reach overrates edges, because close to strokes all neighbours
+        have equal labels.
     max_nodes : int or None, default=None
-        Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
-        of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
-        counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
+        Images and volumes with more nodes than this, fewer than half of them labelled, are reduced to a coarser scale
+        for training. Each has at most this many blocks of pixels, with the mean features and the most common label of
+        each block. ``reach`` then counts edges between blocks, and the training curves refer to blocks. Prediction is
+        at full size. With None, training is at full size too.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -504,7 +507,7 @@ class SmoothLearning(DescentLearning):
 
     @property
     def learned_temperature(self) -> float:  # type: ignore[override]
-        """By which scores are divided in the distribution that was learned."""
+        """Temperature of the learned distribution, by which scores are divided."""
         return self.temperature
 
     @property
@@ -512,7 +515,7 @@ class SmoothLearning(DescentLearning):
         return self.cost is not None or self.sums_over_nodes
 
     def likelihood(self, plan: FitPlan) -> Objective:
-        """Return the objective without costs at temperature one.
+        """Return the objective without costs and at temperature one.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Likelihoods that training maximises, exact or approximate, and the marginals that go with each at prediction."""
+"""Learning by exact or approximate likelihoods, with the matching marginals for prediction."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -41,22 +41,22 @@ from sklearn_crf.objectives import (
     with_known_surroundings,
 )
 
-# Changes of messages at which tree-reweighted inference stops. A line search needs them small. In prediction a tenth of
-# the accuracy leaves all labels but one in a thousand as they are, on photographs in a third of the sweeps.
+# Changes of messages at which tree-reweighted inference stops. The line search of training needs a small tolerance. In
+# prediction, ten times the tolerance changes one label in a thousand and takes a third of the sweeps on photographs.
 _TRAINING_TOL, _PREDICTION_TOL = 1e-3, 1e-2
 
 
 def trees_of_layout(facts, in_training=False):
-    """Return tree-reweighted messages for examples of a layout."""
+    """Return tree-reweighted message passing with trees that suit the layout of the examples."""
     tol = _TRAINING_TOL if in_training else _PREDICTION_TOL
-    # On lattices the probabilities of uniform trees are nearly those of chains, and slow to work out on large ones.
+    # On lattices, edge probabilities of uniform trees are close to those of chains but slow to compute.
     trees = "auto" if facts.lattice_ndim is None else "chains"
     return NamedInference(TRWMessagePassing(trees, max_iter=500, tol=tol), "mpm")
 
 
 @options
 class Exact(SmoothLearning):
-    """Maximum likelihood by the exact log-partition: on forests by messages, elsewhere by a junction tree.
+    """Maximum likelihood with the exact log-partition, by messages on forests and by a junction tree on other graphs.
 
     Examples
     --------
@@ -84,15 +84,15 @@ class Exact(SmoothLearning):
 
 @options
 class MaximumLikelihood(SmoothLearning):
-    """Maximum likelihood: exact where that is affordable on all examples, by a convex relaxation elsewhere.
+    """Maximum likelihood, exact if affordable on all examples and otherwise by a convex relaxation.
 
     Exact inference is affordable on forests and narrow graphs (:func:`~sklearn_crf.inference.exact_inference` with
-    ``budget="step"``). It is :class:`Exact` there, and :class:`Relaxation` elsewhere.
+    ``budget="step"``). Training is then by :class:`Exact`, and otherwise by :class:`Relaxation`.
 
     Parameters
     ----------
     max_nodes : int or None, default=10000
-        As of :class:`PseudoMarginalTraining`, for the relaxation, whose inner problem takes longer.
+        As in :class:`PseudoMarginalTraining`, but only for the relaxation, whose inner problem takes longer.
 
     Examples
     --------
@@ -124,28 +124,30 @@ class MaximumLikelihood(SmoothLearning):
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
         if facts.exact_is_affordable and not in_training:
-            # Examples to predict may be wider than those of training.
+            # Exact inference may be too expensive on the examples to predict.
             return NamedInference(AutoMarginals(budget="fast"), "mpm")
         return self.on(facts).automatic_inference(facts, in_training)
 
 
 @options
 class PseudoMarginalTraining(SmoothLearning):
-    r"""Pseudo-marginal approximation (PMA): the marginals of the inference that predicts.
+    r"""Pseudo-marginal approximation (PMA): training with the marginals of the inference for prediction.
 
     .. math:: \nabla \ell = \mu(\theta) - \phi(y^*)
 
-    With exact inference it is maximum likelihood. Inference by a convex bound (``"trw"``) makes it a convex problem
-    where all nodes are labelled: messages then go on from step to step, and are as accurate as the gradient is small.
-    Belief propagation starts again at every step, since it may have several fixed points. ``inference="auto"`` is exact
-    where that is affordable on all examples, and such a bound elsewhere. Source: Kumar et al. 2005, section 4.1.
+    With exact inference this is maximum likelihood. With inference by a convex bound (``"trw"``) the problem is convex
+    if all nodes are labelled. Messages then continue from those of the previous step, and become more accurate as the
+    gradient decreases. Belief propagation restarts at every step, because it may have several fixed points.
+    ``inference="auto"`` is exact if this is affordable on all examples, and otherwise such a convex bound. Source:
+    Kumar et al. 2005, section 4.1.
 
     Parameters
     ----------
     max_nodes : int or None, default=10000
-        Images and volumes of more nodes, fewer than half of them labelled, are learned from at a coarser scale: blocks
-        of pixels, at most this many, with the means of their features and their commonest label, among which ``reach``
-        counts; the curves of training are of these. Prediction is at full size. None learns at full size too.
+        Images and volumes with more nodes than this, fewer than half of them labelled, are reduced to a coarser scale
+        for training. Each has at most this many blocks of pixels, with the mean features and the most common label of
+        each block. ``reach`` then counts edges between blocks, and the training curves refer to blocks. Prediction is
+        at full size. With None, training is at full size too.
 
     Examples
     --------
@@ -189,13 +191,13 @@ class PseudoMarginalTraining(SmoothLearning):
         return RelaxedLikelihood(inference, final_tol=final_tol)
 
 
-# Largest change of a message at which the marginals of the first iterates are good enough.
+# Tolerance of the messages in the first iterations, in which rough marginals are sufficient.
 _FIRST_TOL = 3e-2
 
 
 @options
 class PiecewiseTraining(SmoothLearning):
-    """The log-partitions of nodes and edges, each by itself: quick, loose.
+    """Piecewise training: separate log-partitions of all nodes and edges, a quick but loose bound.
 
     Examples
     --------
@@ -221,14 +223,15 @@ class PiecewiseTraining(SmoothLearning):
 
 @options
 class SharedPiecesTraining(PiecewiseTraining):
-    """The log-partitions of edges, each by itself with a share of the scores of its nodes: quick, less loose.
+    """Piecewise training on edges, each with a share of the scores of its nodes: a quick and less loose bound.
 
     Parameters
     ----------
     shares : {"even", "optimized"}, default="even"
-        Whether a node gives all its edges as much, or training goes on from there with the shares that make the bound
-        least at the weights found, computed once: closer to :class:`Relaxation` by the trivial entropy, which computes
-        them at every step, and two to four times as long as "even".
+        Shares of a node's scores. "even" gives equal shares to all its edges. "optimized" first trains with even
+        shares, computes once the shares that minimise the bound at these weights, and continues training with them.
+        The result is closer to :class:`Relaxation` with the trivial entropy, which computes shares at every step.
+        Training takes two to four times as long as with "even".
 
     Examples
     --------
@@ -256,7 +259,7 @@ class SharedPiecesTraining(PiecewiseTraining):
 
     def minimize(self, problem: PenalisedRisk, start: np.ndarray, plan: FitPlan, run: Any) -> TrainingRecord:
         record = super().minimize(problem, start, plan, run)
-        # What was stopped, interrupted or has no iterations left ends here.
+        # Do not continue a training that was stopped or interrupted, or has no iterations left.
         if self.shares == "even" or not record.converged or record.n_iter > run.max_iter:
             return record
         assert record.coef is not None, "training has ended"
@@ -268,17 +271,18 @@ class SharedPiecesTraining(PiecewiseTraining):
 
 @options
 class PseudolikelihoodTraining(PiecewiseTraining):
-    r"""Pseudolikelihood: each node given its true neighbours, without any inference.
+    r"""Pseudolikelihood: the probability of each node given the true labels of its neighbours, without inference.
 
     .. math:: \ell(\theta) = -\sum_s \log p(y_s \mid y_{N(s)}; \theta)
 
-    Given its true neighbours a node hardly needs its own features, so that their weights suffer where neighbours are
-    alike. ``fixed_nodes=True`` learns edges alone.
+    If neighbours mostly have equal labels, the true labels of the neighbours predict a node well without its own
+    features. The weights of the features are then too small. ``fixed_nodes=True`` only learns the weights of edges.
 
     Parameters
     ----------
     fixed_nodes : bool, default=False
-        Whether the weights of nodes stay where training starts, with ``init="auto"`` those of the field without edges.
+        Whether the weights of nodes keep their start values. With ``init="auto"`` these are the weights of the field
+        without edges.
 
     Examples
     --------
@@ -319,10 +323,10 @@ class PseudolikelihoodTraining(PiecewiseTraining):
 
 
 def require_known_surroundings(batches, name):
-    """Raise ValueError if no labelled node has labels all around it."""
+    """Raise ValueError unless some labelled node has only labelled neighbours."""
     if all(np.min(batch.labels, initial=0) >= 0 for batch in batches):
         return
-    # Factors are seen by the objective, which needs their model.
+    # Only edges are checked here. The objective checks factors, which requires their model.
     kept = (with_known_surroundings(batch.example, batch.labels).any() for batch in batches)
     if not any(kept):
         raise ValueError(
@@ -331,12 +335,12 @@ def require_known_surroundings(batches, name):
         )
 
 
-# Up to so many nodes are labelled to see whether weights that were learned without inference can predict by it.
+# Number of nodes that are labelled to check whether weights learned without inference are good for prediction.
 _NODES_TO_CHECK = 10_000
 
 
 def _is_worse_than_constant(risk, coef, decoding):
-    """Whether the first examples have more wrong labels than if all nodes had the commonest one."""
+    """Return whether predictions on the first examples are worse than the most common label for all nodes."""
     wrong, weight_of_label, n_nodes = 0.0, np.zeros(risk.potentials.n_classes), 0
     for batch in risk.batches:
         if n_nodes >= _NODES_TO_CHECK or not len(batch.example.graph.edges):
@@ -349,7 +353,7 @@ def _is_worse_than_constant(risk, coef, decoding):
                 else:
                     predicted = decoding.inference.map(model).labels
         except ValueError:
-            # An inference that refuses the model says so when it is asked to predict.
+            # An inference that does not support the model will raise the error in prediction.
             return False
         weight = np.ones(len(predicted)) if batch.node_weight is None else batch.node_weight
         labelled = batch.labels >= 0
@@ -361,14 +365,14 @@ def _is_worse_than_constant(risk, coef, decoding):
 
 @options
 class LoopyTraining(SmoothLearning):
-    """The Bethe approximation by loopy belief propagation, exact on forests, not convex.
+    """Bethe approximation by loopy belief propagation, which is exact on forests and not convex.
 
     Parameters
     ----------
     max_iter : int, default=500
-        Most iterations of the inference of one example.
+        Maximum number of iterations of the inference of one example.
     tol : float, default=1e-6
-        Its tolerance.
+        Tolerance of the inference.
 
     Examples
     --------
@@ -399,7 +403,7 @@ class LoopyTraining(SmoothLearning):
 
 @options
 class MeanFieldTraining(LoopyTraining):
-    """The lower bound of mean field.
+    """Mean field approximation, which gives a lower bound on the log-partition.
 
     Examples
     --------
@@ -418,9 +422,9 @@ class MeanFieldTraining(LoopyTraining):
 
 
 class OwnLearning(SmoothLearning):
-    """The learning of an objective of the user's own."""
+    """Learning method for a user-defined objective."""
 
-    # own: with ``inference=None`` among its parameters it is given the inference that predicts
+    # own: Objective; if it has the parameter ``inference=None``, it is given the inference for prediction
 
     takes_factors = True
     remedy = REMEDY
@@ -429,7 +433,7 @@ class OwnLearning(SmoothLearning):
         self.own = own
 
     def _validate_params(self):
-        """Accept the options of the objective as they are."""
+        """Accept the options of the objective without validation."""
 
     @property
     def sums_over_nodes(self):  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Training by margins: a risk of structured hinges in, weights with a duality gap out."""
+"""Max-margin training: minimisation of structured hinge losses with a duality gap."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -40,14 +40,14 @@ from sklearn_crf.optimize import (
 
 
 def maximize_dual(risk, value_grad, setting, run, callback):
-    r"""Maximise the relaxed dual by exponentiated gradient, one example after the other.
+    r"""Maximise the relaxed dual by exponentiated gradient steps, one example at a time.
 
     .. math::
         \max_{\tau_i \in L_i} \; C \sum_i \omega_i \langle \Delta_i, \tau_i \rangle - \tfrac12 \lVert w(\tau) \rVert^2,
         \qquad w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
 
-    ``risk`` is of a :class:`SoftmaxMargin` over a relaxed likelihood, whose marginals stay within L; ``value_grad`` are
-    the relaxed hinges without penalty, at x.
+    ``risk`` has a :class:`SoftmaxMargin` objective over a relaxed likelihood, whose marginals stay within L.
+    ``value_grad`` computes the relaxed hinge losses at x, without penalty.
     """
     start = np.zeros(len(setting.scale))
     blocks = DualBlock.of_risk(risk, run.C, start, setting.scale)
@@ -85,16 +85,16 @@ def maximize_dual(risk, value_grad, setting, run, callback):
 
 
 class PlaneSolver(HoldsOptions):
-    """Base of the solvers of maxima of planes.
+    """Base of the solvers for max-margin losses, which are maxima of planes.
 
     Attributes
     ----------
     name : str
-        By which ``solver=`` knows it.
+        Name for the parameter ``solver`` of estimators.
     by_blocks : bool
-        Whether it moves the weights after each mini-batch of examples.
+        Whether the weights change after each mini-batch of examples.
     by_dual : bool
-        Whether it moves dual variables, which the planes may have themselves.
+        Whether the solver changes dual variables, which the oracle of planes may store itself.
 
     Examples
     --------
@@ -113,7 +113,7 @@ class PlaneSolver(HoldsOptions):
     _optimizer: ClassVar[Any] = None
 
     def _solve(self, oracle, start, setting, run, limits):
-        """Return the optimizer's result for a risk whose planes an oracle gives."""
+        """Return the result of the optimizer on a risk whose cutting planes an oracle computes."""
         bounded = setting.lower_bounded[oracle.places]
         if self.by_dual:
             limits = limits | {"dual": oracle.dual(bounded)}
@@ -122,7 +122,7 @@ class PlaneSolver(HoldsOptions):
 
 
 class CuttingPlane(PlaneSolver):
-    """Cutting planes of mini-batches, which keep the worst labelings found of each example (the n-slack method).
+    """Cutting planes by mini-batches, with the worst labelings of each example kept (the n-slack method).
 
     Examples
     --------
@@ -143,9 +143,10 @@ class CuttingPlane(PlaneSolver):
 
 
 class OneSlack(PlaneSolver):
-    """The bundle method, with planes of the last labelings of each example as long as those will do.
+    """Bundle method that reuses the planes of earlier labelings of each example while they make progress.
 
-    On forests and small graphs, where new labelings take less time than that, it is the bundle method itself.
+    On forests and small graphs, computing new labelings is quicker than reusing planes. There it is the plain bundle
+    method.
 
     Examples
     --------
@@ -166,16 +167,16 @@ class OneSlack(PlaneSolver):
     _optimizer = staticmethod(one_slack)
 
     def _solve(self, oracle, start, setting, run, limits):
-        # There new labelings are found in less time than planes of known ones are compared.
+        # On forests, finding new labelings takes less time than comparing the planes of known labelings.
         solve = BundleMethod()._solve if oracle.is_of_forests else super()._solve
         return solve(oracle, start, setting, run, limits)
 
 
 class FrankWolfe(PlaneSolver):
-    """Block-coordinate Frank-Wolfe: one combination of the worst labelings of each example.
+    """Block-coordinate Frank-Wolfe, which keeps one combination of the worst labelings of each example.
 
-    Less memory than cutting planes; quicker to a rough solution and slower to an accurate one. Source: Lacoste-Julien
-    et al. 2013.
+    It needs less memory than cutting planes. It reaches a rough solution sooner and an accurate solution later. Source:
+    Lacoste-Julien et al. 2013.
 
     Examples
     --------
@@ -197,7 +198,7 @@ class FrankWolfe(PlaneSolver):
 
 
 class Subgradient(PlaneSolver):
-    """Subgradient steps, as those of Pegasos.
+    """Subgradient steps, as in Pegasos.
 
     Examples
     --------
@@ -218,7 +219,7 @@ class Subgradient(PlaneSolver):
 
 
 class BundleMethod(PlaneSolver):
-    """The bundle method, one plane for each pass over all examples (1-slack), deterministic.
+    """Bundle method with one plane for each pass over all examples (1-slack), without randomness.
 
     Examples
     --------
@@ -242,47 +243,47 @@ class BundleMethod(PlaneSolver):
         return bmrm(oracle.value_grad, start, floor=0.0, lower_bounded=bounded, **limits)
 
 
-#: Solvers of margins by name; "lbfgs" is for margins at a temperature.
+#: Solvers of max-margin learning by name. "lbfgs" is for smoothed margins.
 MARGIN_SOLVERS: dict[str, type[PlaneSolver] | type[LBFGS]] = {
     kind.name: kind for kind in (CuttingPlane, OneSlack, FrankWolfe, BundleMethod, Subgradient)
 } | {"lbfgs": LBFGS}
 
 
 class MarginSetting(NamedTuple):
-    """The problem of training by margins: its kind, inference, solver and bounds."""
+    """Setting of max-margin training: kind of problem, inference, solver and bounds."""
 
     problem: str
-    entropy: str | CountingNumbers  # Of smooth problems
-    inference: Inference  # That of prediction
-    solver: PlaneSolver | LBFGS | None  # None for "dual", which has steps of its own
-    scale: np.ndarray  # (n_coef,): solvers see weights divided by it, and penalise those
+    entropy: str | CountingNumbers  # For smooth problems
+    inference: Inference  # Inference for training
+    solver: PlaneSolver | LBFGS | None  # None for "dual", which has its own steps
+    scale: np.ndarray  # (n_coef,): solvers see and penalise weights divided by this scale
     lower_bounded: np.ndarray  # (n_coef,) bool: weights that must not be negative
 
 
 @dataclass(eq=False)
 class MarginRecord:
-    """Iterates of training by margins, and its result."""
+    """Iterates and result of max-margin training."""
 
     path: str  # How the risk is evaluated
     loss: list = field(default_factory=list)  # The objective at each iterate
-    calls: list = field(default_factory=list)  # Best labelings of one example asked for until then
+    calls: list = field(default_factory=list)  # Number of single-example inference calls until each iterate
     dual: float = 0.0  # The latest dual value
     coef: np.ndarray | None = None  # (n_coef,) or None
     found: Any = None  # OptimizeResult of the optimizer
-    gap: float = np.inf  # Of the objective at ``coef``, including what inference could not prove
+    gap: float = np.inf  # Duality gap of the objective at ``coef``, including the gaps of inference
     calls_curve: np.ndarray | None = None  # ``calls`` at each point of the optimizer's curves
     n_inference_calls: int = 0
-    n_rounds: int | None = None  # Rounds of completing labels, where some were missing
-    rough_end: str | None = None  # Why training ended, where it did so far from the optimum
+    n_rounds: int | None = None  # Number of rounds of completing labels, if labels were missing
+    rough_end: str | None = None  # Stop reason if training ended far from the optimum
     interrupted: BaseException | None = None
 
     def summary(self) -> str:
-        """The latest entry in words, for a progress bar."""
+        """Return the latest entry as text for a progress bar."""
         return f"loss {self.loss[-1]:.6g}, dual {self.dual:.6g}"
 
     @property
     def is_over(self) -> bool:
-        """Whether training came to its own end."""
+        """Whether training converged, rather than was stopped."""
         return bool(self.found.success and self.found.message.startswith("CONVERGENCE"))
 
     @property
@@ -291,12 +292,12 @@ class MarginRecord:
         return self.found.message == "STOP: by the callback"
 
     def require_gap(self, share: float, rough_end: str) -> None:
-        """Say that training ended early, unless the gap is at most a share of the objective."""
+        """Set the stop reason `rough_end` if training has converged with a gap above a share of the objective."""
         if self.is_over and self.gap > share * abs(np.min(self.found.loss_curve)):
             self.rough_end = rough_end
 
     def fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes that tell of the training."""
+        """Return the fitted attributes that describe the training."""
         found = self.found
         checks = found.get("checks", np.arange(1, found.nit + 1))
         of_rounds = {} if self.n_rounds is None else {"n_rounds_": self.n_rounds}
@@ -315,15 +316,15 @@ class MarginRecord:
         }
 
     def visit(self, point, n_calls):
-        """Enter an iterate with ``fun`` and ``dual``."""
+        """Record an iterate with ``fun`` and ``dual``."""
         self.loss.append(point.fun)
         self.dual = point.dual
         self.calls.append(n_calls)
 
 
 def train_by_margins(risk, start: np.ndarray, setting: MarginSetting, run: TrainingRun) -> MarginRecord:
-    """Minimise half the squared weights plus C times the structured hinges."""
-    # start: (n_coef,), for the bundle method; those that go block by block begin at zero
+    """Minimise half the squared norm of the weights plus C times the sum of the structured hinge losses."""
+    # start: (n_coef,), used by the bundle method; block-wise solvers begin at zero
     train = _train_by_planes if setting.problem in ("planes", "dual") else _train_smoothed
     with progress_reporter(run.verbose, run.max_iter, _name_of(setting)) as show:
         return train(risk, start, setting, run, show)
@@ -334,7 +335,7 @@ def _name_of(setting):
 
 
 def warn_of_margins(record: MarginRecord, setting: MarginSetting) -> None:
-    """Warn of a training that did not come to its end, and of weights that are all zero."""
+    """Warn if training did not converge, or if all weights are zero."""
     if not record.found.success and not _is_all_that_auto_proves(record.found, setting.inference):
         _warn(record.found, _name_of(setting))
     elif not np.any(record.coef) and record.found.fun > 0:
@@ -383,9 +384,9 @@ def _train_by_planes(risk, start, setting, run, show):
 
 
 def _oracle_of(risk, setting, run, map_in_threads):
-    """Return what asks for the planes of the losses."""
+    """Return the oracle that computes the planes of the losses."""
     if setting.problem == "dual":
-        # The relaxed quadratic programme is the dual of the relaxed hinge.
+        # The relaxed quadratic programme is the dual problem of the relaxed hinge loss.
         hinge = risk.having(objective=RelaxedHinge(setting.inference, risk.objective.cost))
         return PlaneOracle(hinge, run.C, setting.scale, make_blocks(hinge.batches))
     if isinstance(risk, ShardedRisk):
@@ -395,11 +396,12 @@ def _oracle_of(risk, setting, run, map_in_threads):
 
 
 def _is_all_that_auto_proves(found, inference):
-    """Whether a small gap is left that the inference chosen here does not prove: nothing that a user did."""
+    """Return whether the remaining gap is small and due to the automatic inference, so that no warning is needed."""
     return found.message == UNPROVEN and isinstance(inference, AutoMap) and _share_of(found) <= _MOST_UNPROVEN
 
 
-# Share of the objective. Images of several classes have 2 to 10 percent; better proofs hardly change their accuracy.
+# Gap as a share of the objective up to which there is no warning. Images of several classes have 2 to 10 percent, and
+# better proofs hardly change their accuracy.
 _MOST_UNPROVEN = 0.25
 
 
@@ -431,18 +433,19 @@ def train_by_turns(
     max_rounds: int,
     tol: float,
 ) -> MarginRecord:
-    r"""Minimise margins of partly labelled examples, whose missing labels h are completed by turns.
+    r"""Minimise max-margin losses of partly labelled examples, alternating with completion of the missing labels h.
 
     .. math::
         \ell_i(w) = \max_{y} \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \max_h \mathrm{score}(y_i, h)
 
-    The cost counts labelled nodes alone. The loss is a difference of convex functions: with h fixed it is a convex
-    bound that touches it at the weights for which h is best. So the objective falls from round to round, to a point
-    that is stationary and may be no global minimum (Yu and Joachims 2009).
+    The cost counts labelled nodes only. The loss is a difference of convex functions. With h fixed, it is bounded from
+    above by a convex function that equals the loss at the weights for which h is the best completion. The objective
+    therefore decreases from round to round, to a stationary point that need not be a global minimum (Yu and Joachims
+    2009).
     """
     # first: (n_coef,), weights that complete the labels of the first round
-    # train(risk, start): learns with complete labels, from the weights of the round before
-    # tol: share of the objective that a round must gain for another one to follow
+    # train(risk, start): trains with complete labels, from the weights of the previous round
+    # tol: relative decrease of the objective that a round must exceed for another round to follow
     risk = risk.derived(of_labelled_components)
 
     def learned(coef, start):
@@ -463,7 +466,7 @@ def train_by_turns(
 
 
 def warn_of_rounds(record: MarginRecord) -> None:
-    """Warn where the last round still gained."""
+    """Warn if the last round still lowered the objective."""
     if record.rough_end == STILL_FALLING:
         warn_caller(
             f"Margins of partly labelled examples stopped after {record.n_rounds} rounds of completing labels, the "
@@ -473,7 +476,7 @@ def warn_of_rounds(record: MarginRecord) -> None:
 
 
 def with_completed_labels(risk: EmpiricalRisk, coef: np.ndarray, inference: Inference) -> EmpiricalRisk:
-    """Return the risk whose missing labels are the best ones under weights, and cost nothing."""
+    """Return the risk with missing labels completed by the best labels under the weights, at no cost of errors."""
 
     def completed(i, n_threads):
         batch = risk.batches[i]

@@ -1,4 +1,4 @@
-"""Max-margin learning: the programmes of likelihoods, with a cost in place of the entropy."""
+"""Max-margin learning methods, which parallel the likelihoods with an error cost in place of the entropy."""
 
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -41,54 +41,58 @@ from sklearn_crf.learning._solvers import LBFGS
 from sklearn_crf.learning._training import penalty_factors, require_associative
 from sklearn_crf.objectives import Objective, RelaxedHinge, SlackRescaledHinge, SoftmaxMargin, StructuredHinge
 
-# Of tree-reweighted max-product for each labeling: more, or smaller steps of the bound, give no better weights.
+# Limits of tree-reweighted max-product in training. More iterations, or a smaller tolerance of the bound, give no
+# better weights.
 _ITERATIONS, _STEP_OF_BOUND = 20, 1e-5
 
-# Duality gaps, as shares of the objective, at which training ends: of Frank-Wolfe, and of others, whose first
-# weights are poor. On training parts of letters, squares and street scenes Frank-Wolfe has 77.1, 98.1 and 81.2 % of
-# nodes right at half, 76.6, 98.2 and 81.9 % at three tenths, in twice the epochs; one slack has 78.5 % of the last.
+# Relative duality gaps at which training ends, of Frank-Wolfe and of the other solvers, whose first weights are poor.
+# On training sets of letters, squares and street scenes Frank-Wolfe labels 77.1, 98.1 and 81.2 % of the nodes correctly
+# at a gap of 0.5, and 76.6, 98.2 and 81.9 % at a gap of 0.3, in twice the epochs. On street scenes the 1-slack method
+# has 78.5 %.
 _ROUGH_TOL, _TOL = 0.5, 1e-2
 
-# Least penalty of a weight per node and C, for a feature whose bulk has a spread of one. Planes of the losses whose
-# penalty is a hundredth of that are no longer told apart by their scalar products.
+# Minimum penalty of a weight per node and C, for a feature whose bulk has a spread of one. At a hundredth of this
+# penalty, rounding errors in the scalar products of planes make the planes indistinguishable.
 _LEAST_PENALTY = 1e-10
 
-# The same per node of an example where a solver goes through these one by one, and its bound falls at the speed of the
-# least penalty; no more than that of a feature with a spread of one. On images of 256 nodes with features in units of
-# 1e6 Frank-Wolfe then takes 1.2 to 1.5 times the epochs that it takes in units of one; at 1e-4 over 6 times.
+# Minimum penalty per node of an example for solvers that process single examples, whose convergence is as slow as the
+# smallest penalty requires. It is at most the penalty of a feature with a spread of one. On images of 256 nodes with
+# features in units of 1e6, Frank-Wolfe takes 1.2 to 1.5 times the epochs that it takes in units of one. With 1e-4 it
+# takes over 6 times the epochs.
 _LEAST_PENALTY_OF_EXAMPLES = 1e-3
 
-# Solvers that move the weights after each mini-batch, and would gain nothing from whole shards.
+# Solvers that change the weights after each mini-batch, which whole shards do not allow.
 _SEQUENTIAL = (CuttingPlane.name, FrankWolfe.name)
 
-# Up to so many weights the planes kept take little time next to inference.
+# Up to this number of weights, the stored planes take little time compared with inference.
 _MOST_WEIGHTS_FOR_PLANES = 1000
 
 
 @options
 class MarginLearning(Learning):
-    """Base of max-margin training: the true labeling is to win by the cost of every other.
+    """Base of max-margin learning: the true labeling should outscore every other labeling by the cost of the errors.
 
     Parameters
     ----------
     cost : {"hamming", "weighted"} or array-like of shape (n_classes, n_classes), default="hamming"
-        Number of wrong nodes; "weighted" by one over the frequency of each true class; or ``cost[a, b]`` of each node
-        of class b that is labelled a, in the order of ``classes_``: not negative, zero on the diagonal. What nodes cost
-        apart, such as the areas of superpixels, is the ``node_weight`` of ``fit``. The ``cost`` of the estimator, if it
-        has one, takes the place of "hamming".
+        Cost of errors. "hamming" counts wrong nodes. "weighted" divides the cost of a wrong node by the frequency of
+        its true class. A matrix has the cost ``cost[a, b]`` of labelling a node of class b as a, in the order of
+        ``classes_``; it is non-negative, and zero on the diagonal. Weights of single nodes, such as the areas of
+        superpixels, are the ``node_weight`` of ``fit``. If the estimator has a ``cost``, it replaces "hamming".
     intercept_scaling : float, default=1.0
-        As in LinearSVC, intercepts are weights of a constant feature of this value and penalised, for the dual of a
-        free one has no block structure; the larger it is the freer they are.
+        Value of a constant feature whose weights are the intercepts, as in LinearSVC. Intercepts are penalised, because
+        the dual has no block structure otherwise. The larger the value, the weaker their penalty.
     max_rounds : int, default=10
-        Most rounds of training where labels are missing. Each learns with the labels that the weights of the round
-        before complete best; training ends when a round lowers the objective by less than ``tol`` of it.
+        Maximum number of rounds of training if labels are missing. Each round learns from the labels completed by the
+        weights of the previous round. Training ends when a round lowers the objective by less than ``tol`` relative to
+        its value.
 
     Attributes
     ----------
     is_smooth : bool
-        Whether training is a smooth problem, at a temperature, for L-BFGS alone.
+        Whether training is a smooth problem with a temperature, which only L-BFGS solves.
     by_planes : bool
-        Whether the loss is a maximum of planes, for any of the solvers of those.
+        Whether the loss is a maximum of planes, which any :class:`PlaneSolver` minimises.
 
     Examples
     --------
@@ -132,13 +136,13 @@ class MarginLearning(Learning):
         return AD3()
 
     def automatic_inference(self, facts: Facts, in_training: bool = False) -> NamedInference:
-        # Training calls for bounds many times on nearly the same models, a prediction once for the best labels.
+        # Training computes bounds many times on nearly identical models. Prediction computes the best labels once.
         return NamedInference(self.own_inference() if in_training else AutoMap(), "map")
 
     def decoding(self, inference: str | Inference, facts: Facts, in_training: bool = False) -> NamedInference:
         if inference == "auto" or not in_training:
             found = super().decoding(inference, facts, in_training)
-            # What finds no best labelings labels by its marginals.
+            # An inference that finds no best labelings predicts by its marginals.
             return found._replace(rule="map") if "map" in found.inference.tasks else found
         found = able_inference(inference, "map", f"learning={self.name!r}")
         if self.needs_fractional and not found.has_fractional:
@@ -165,24 +169,24 @@ class MarginLearning(Learning):
         return found
 
     def _automatic_solver(self, plan, encoded, potentials):
-        """Choose the solver; None for a learning with steps of its own."""
+        """Choose the solver; return None for a learning method with its own steps."""
         if not self.by_planes:
             return LBFGS() if self.is_smooth else None
         if not encoded.n_edges or encoded.has_operators:
             return BundleMethod()
         if potentials is not None and isinstance(encoded, Outline):
-            # Shards are asked for sums over all of their examples.
+            # Shards only return sums over all their examples.
             return BundleMethod()
         by_chains = encoded.lattice_ndim == 1
         if encoded.is_sparse and not (by_chains and self._goes_through_forests(plan, encoded, FrankWolfe())):
             return BundleMethod()
         if potentials is None or potentials.n_coef > _MOST_WEIGHTS_FOR_PLANES:
             return FrankWolfe()
-        # Best labelings of chains take less time than planes of those of the passes before.
+        # On chains, finding best labelings takes less time than comparing the planes of earlier labelings.
         return BundleMethod() if by_chains else OneSlack()
 
     def _goes_through_forests(self, plan, encoded, solver):
-        """Whether a kernel looks for the worst labelings of forests one by one, whatever batch they are in."""
+        """Return whether a kernel finds the worst labeling of each forest separately, however forests are batched."""
         if self.by_slack or encoded.has_operators or encoded.has_sparse_edges:
             return False
         is_read = not encoded.is_sparse or isinstance(solver, FrankWolfe)
@@ -192,20 +196,20 @@ class MarginLearning(Learning):
         return _ROUGH_TOL if isinstance(solver, FrankWolfe) else _TOL
 
     def packing(self, plan: FitPlan, encoded: Any) -> dict[str, int]:
-        # A product with the cost is one of each example, whatever it is joined with.
+        # Slack rescaling multiplies cost and score separately for each example, so examples cannot be packed together.
         if self.by_slack and encoded.layout != "nodes":
             return {"max_nodes": 1}
         by_blocks = self.by_planes and plan.solver.by_blocks
         if not by_blocks or self._goes_through_forests(plan, encoded, plan.solver):
             return {"max_nodes": 4096}
-        # Steps are made for one mini-batch after the other: of small ones there are more.
+        # The weights change after every mini-batch, so smaller batches mean more steps.
         return {"max_nodes": int(np.clip(encoded.n_nodes // 64, 1, 1024))}
 
     # Checks --------------------------------------------------------------------------------------------------------
 
     def check(self, plan: FitPlan) -> None:
         super().check(plan)
-        # A bad parameter is named before any work is done.
+        # Raise errors about the inference before any work is done.
         plan.training_inference  # noqa: B018
 
     def check_shards(self, solver: Any) -> None:
@@ -263,7 +267,7 @@ class MarginLearning(Learning):
             def train(completed, coef):
                 return train_by_margins(completed, start if coef is None else coef, setting, run)
 
-            # Best labels given the known ones need a start that tells labels apart: that of the nodes alone.
+            # Completing labels needs weights that distinguish labels. The weights of the field without edges do.
             first = make_start("independent")
             record = train_by_turns(risk, first, train, plan.decoding.inference, self.max_rounds, tol)
             warn_of_rounds(record)
@@ -271,17 +275,17 @@ class MarginLearning(Learning):
             record = train_by_margins(risk, start, setting, run)
         warn_of_margins(record, setting)
         if isinstance(plan.asked_tol, str):
-            # What is near enough to label well may be far from the optimum.
+            # At the automatic tolerance labels are good, but the weights may be far from the optimum.
             record.require_gap(_TOL, f"STOP: duality gap within {_ROUGH_TOL:.0%} of the objective")
         return record
 
     def _problem(self, encoded):
-        """Name the problem that is not one of planes."""
+        """Return the name of the problem if its loss is not a maximum of planes."""
         return "smoothed"
 
     def _scale(self, risk, run, by_examples):
-        """Factors by which the plain penalty of the solvers becomes that of each weight."""
-        # by_examples: whether the solver goes through examples one by one
+        """Return the scale of each weight with which the solvers' uniform penalty becomes the penalty of the weight."""
+        # by_examples: whether the solver processes examples one by one
         potentials, penalty = risk.potentials, risk.potentials.penalty
         is_penalised = penalty > 0
         factors = np.where(is_penalised, penalty_factors(potentials, run.C, run.edge_C), 1.0)
@@ -290,20 +294,20 @@ class MarginLearning(Learning):
             units = np.where(is_penalised, penalty, 1.0)
             factors *= np.maximum(1.0, least / (units * potentials.tails**2))
         scale = np.where(is_penalised, 1.0 / np.sqrt(factors), self.intercept_scaling)
-        # Weaker penalties would be lost in the rounding of the losses.
+        # Weaker penalties would be lost in rounding errors of the losses.
         return np.minimum(scale, potentials.tails / np.sqrt(_LEAST_PENALTY * run.C * max(risk.n_labelled, 1.0)))
 
 
 @options
 class MaxMargin(MarginLearning):
-    r"""The maximum itself, by any inference of best labelings.
+    r"""Max-margin learning with the exact maximum over labelings, by any inference of best labelings.
 
     .. math:: \max_y \bigl[ \Delta(y, y_i) + \mathrm{score}(y) \bigr] - \mathrm{score}(y_i)
 
     Parameters
     ----------
     rescaling : {"margin", "slack"}, default="margin"
-        "margin" adds the cost to the score; "slack" multiplies it by one plus the difference in score, see
+        "margin" adds the cost to the score. "slack" multiplies the cost by one plus the difference in score. See
         :doc:`/user_guide/m3n`.
 
     Examples
@@ -338,7 +342,7 @@ class MaxMargin(MarginLearning):
 
 @options
 class RelaxedMargin(MarginLearning):
-    """The maximum over the local polytope, whose fractional solutions take part in training.
+    """Max-margin learning with the maximum over the local polytope, including its fractional solutions.
 
     Source: Jancsary 2012, M3N recipe 2.
 
@@ -361,14 +365,14 @@ class RelaxedMargin(MarginLearning):
 
 @options
 class SoftMargin(MarginLearning):
-    """Base of the programmes whose inner problem is that of a relaxed likelihood.
+    """Base of the max-margin methods that share the inner problem of a relaxed likelihood.
 
     Parameters
     ----------
     max_iter : int, default=500
-        Most iterations of its inner problem, for one example.
+        Maximum number of iterations of the inner problem of one example.
     tol : float, default=1e-6
-        Its tolerance.
+        Tolerance of the inner problem.
     """
 
     _parameter_constraints: ClassVar[dict] = {
@@ -388,7 +392,7 @@ class SoftMargin(MarginLearning):
 
 @options
 class DualMargin(SoftMargin):
-    """The relaxed maximum in the dual, by exponentiated gradient steps in the marginals of one example after the other.
+    """Max-margin learning by the relaxed dual, with exponentiated gradient steps on the marginals of each example.
 
     Source: Jancsary 2012, M3N recipe 5.
 
@@ -417,7 +421,7 @@ class DualMargin(SoftMargin):
         return {"max_nodes": 1}
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
-        # The dual has no temperature: its marginals alone are those of a likelihood.
+        # The dual has no temperature. Temperature 1 only serves to compute marginals as in a likelihood.
         return self._softmax_margin(cost, facts, 1.0)
 
     def _problem(self, encoded):
@@ -433,19 +437,20 @@ def _require_whole_examples(name):
 
 @options
 class SmoothedMargin(SoftMargin):
-    r"""The relaxed maximum plus ``temperature`` times a concave entropy, a smooth problem.
+    r"""Smoothed max-margin learning: the relaxed maximum plus ``temperature`` times a concave entropy.
 
     .. math:: \max_{\tau \in L} \langle \theta + \mathrm{cost}, \tau \rangle + T \, \tilde H(\tau)
 
-    Training begins at temperature one and falls to the last. Source: Jancsary 2012, M3N recipe 1.
+    The temperature starts at one and is lowered to its final value during training. Source: Jancsary 2012, M3N recipe
+    1.
 
     Parameters
     ----------
     temperature : float, default=0.1
-        The last temperature, in units of the cost.
+        Final temperature, in units of the cost.
     entropy : {"trw", "trivial", "factors"} or CountingNumbers, default="trw"
-        As of :class:`Relaxation`; the looser it is, the lower the temperature has to be for the same gap. Numbers must
-        not be negative.
+        Entropy, as in :class:`Relaxation`. A looser entropy needs a lower temperature for the same gap. Counting
+        numbers must not be negative.
 
     Examples
     --------
@@ -487,10 +492,11 @@ class SmoothedMargin(SoftMargin):
 
 @options
 class ReparameterizedMargin(SmoothedMargin):
-    """The smoothed maximum as the least bound over all ways to share the scores out among trees.
+    """Smoothed max-margin learning by the least upper bound over all divisions of the scores among trees.
 
-    At ``temperature=0`` it is the linear relaxation, shared among edges by
-    :class:`~sklearn_crf.inference.IncMP`, and takes the solvers of planes. Source: Jancsary 2012, M3N recipe 3.
+    With ``temperature=0`` it is the linear relaxation, whose scores are divided among edges by
+    :class:`~sklearn_crf.inference.IncMP`, and the solver is a :class:`PlaneSolver`. Source: Jancsary 2012, M3N recipe
+    3.
 
     Examples
     --------
@@ -536,7 +542,7 @@ class ReparameterizedMargin(SmoothedMargin):
 
 @options
 class JointMargin(SmoothedMargin):
-    """The smoothed maximum in one problem over weights and shares, without an inner problem.
+    """Smoothed max-margin learning as one problem over weights and shares of scores, without an inner problem.
 
     Source: Jancsary 2012, M3N recipe 4.
 
@@ -566,12 +572,12 @@ class JointMargin(SmoothedMargin):
         _require_whole_examples(self.name)
 
     def _problem(self, encoded):
-        # Without edges there is nothing to share.
+        # Without edges there are no scores to share.
         return "joint" if encoded.n_edges else "smoothed"
 
 
 class OwnMargin(MaxMargin):
-    """The learning of a hinge of the user's own."""
+    """Learning method for a user-defined hinge loss."""
 
     # own: a subclass of :class:`~sklearn_crf.objectives.StructuredHinge`
 
@@ -581,7 +587,7 @@ class OwnMargin(MaxMargin):
         self.own = own
 
     def _validate_params(self):
-        """Accept the options of the objective as they are."""
+        """Accept the options of the objective without validation."""
 
     def hinge(self, inference: Inference, cost: np.ndarray, facts: Any, single_nodes: bool) -> Objective:
         return clone(self.own)

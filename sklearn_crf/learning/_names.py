@@ -1,4 +1,4 @@
-"""The names of all ways to learn, and the parameter ``learning`` as an object."""
+"""Names of all learning methods, and resolution of the parameter ``learning``."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -14,7 +14,7 @@ from sklearn_crf.learning._steps import ContrastiveDivergenceTraining, MaximumMa
 from sklearn_crf.learning._truncated import TruncatedInference
 from sklearn_crf.objectives import Objective, StructuredHinge
 
-#: Ways to learn by name, in the order of the user guide.
+#: Learning methods by name, in the order of the user guide.
 LEARNINGS: dict[str, type[Learning]] = {
     kind.name: kind
     for kind in (
@@ -45,17 +45,17 @@ LEARNINGS: dict[str, type[Learning]] = {
     )
 }
 
-# Acronyms of the papers that are no name of their own.
+# Acronyms from papers that are accepted in place of names.
 _ACRONYMS = {"pl": _likelihood.PseudolikelihoodTraining}
 
-#: What validation takes for ``learning``.
+#: Allowed values of ``learning``.
 LEARNING_CONSTRAINTS = [str, Learning, HasMethods(["loss_statistics", "coupled"])]
 
 
 def resolve_learning(learning: str | Learning | Objective, inference: str | Inference) -> Learning:
-    """Return a new object of the way to learn that a constructor parameter stands for."""
-    # learning: "coupled" matches the inference, saddle point for MAP, pseudo-marginals for MPM
-    # inference: what predicts, as the parameter of an estimator
+    """Return a new object of the learning method that an estimator's parameter stands for."""
+    # learning: "coupled" follows the inference: saddle point for MAP, pseudo-marginals for MPM
+    # inference: the estimator's parameter
     kind: Any = kind_of_learning(learning, inference)
     if isinstance(kind, type):
         return kind()
@@ -66,7 +66,7 @@ def resolve_learning(learning: str | Learning | Objective, inference: str | Infe
 
 
 def kind_of_learning(learning: str | Learning | Objective, inference: str | Inference) -> type[Learning] | Learning:
-    """Return the class that a name stands for, or the object itself, for what it declares."""
+    """Return the class for a name, or the learning method for an object. Both have the same class attributes."""
     if isinstance(learning, Learning):
         return learning
     if isinstance(learning, StructuredHinge):

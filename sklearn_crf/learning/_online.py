@@ -1,4 +1,4 @@
-"""Training by passes of stochastic steps, each over examples that were not seen before."""
+"""Online training: one pass of stochastic steps over each new set of examples."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from sklearn_crf.learning._training import penalty_factors
 from sklearn_crf.objectives import EmpiricalRisk
 from sklearn_crf.optimize import AdaGradState, adagrad_steps
 
-#: Examples of one step.
+#: Number of examples of one step.
 ONLINE_BATCH_SIZE = 8
 
 # Length of the first step of each weight.
@@ -28,22 +28,22 @@ def online_pass(
     rng: RandomState,
     project: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> dict:
-    r"""One stochastic step for each mini-batch of examples, in random order.
+    r"""Make one stochastic step for each mini-batch of examples, in random order.
 
     .. math:: g_t = \frac{1}{N_B} \nabla R_B(w_t) + \frac{1}{C N} \lambda w_t
 
-    with B the mini-batch, :math:`N_B` its labelled nodes and N all those seen so far: the gradient of the objective of
-    training on all examples so far, per node, whose part of the examples the mini-batch stands for.
+    with B the mini-batch, :math:`N_B` its number of labelled nodes and N the number of all labelled nodes seen so far.
+    This estimates the gradient per node of the objective on all examples seen so far.
     """
     # risk: EmpiricalRisk of the new examples
-    # former: result of the previous pass; None before the first
+    # former: result of the previous pass, or None before the first pass
     # start: (n_coef,), weights before the first step
     # before_step: prepares the mini-batch of a step
-    # C: inverse strength of the penalty, None without one; edge_C: that of the weights of edges, None is C
-    # n_together: batches of a mini-batch; rng: RandomState that draws the order
+    # C: inverse penalty strength, None for no penalty; edge_C: inverse penalty strength for edge weights, None to use C
+    # n_together: number of batches in a mini-batch; rng: RandomState that draws the order
     # project: projection of weights onto the allowed set, or None
-    # returns dict of arrays and numbers: ``average``, the weights for prediction; state of the next pass: ``x``,
-    # ``squares``, ``n_steps`` and ``n_nodes``
+    # returns dict of arrays and numbers: ``average``, the weights for prediction; and the state for the next pass:
+    # ``x``, ``squares``, ``n_steps`` and ``n_nodes``
     if former is None:
         former = {**AdaGradState.at(start)._asdict(), "n_nodes": 0.0}
     n_nodes = former["n_nodes"] + risk.n_labelled

@@ -1,4 +1,4 @@
-"""The plan of a fit: every parameter resolved, once, for the examples at hand."""
+"""The plan of a fit: all parameters of an estimator, resolved for its training examples."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,13 +26,13 @@ class Facts(NamedTuple):
 
     have_cycles: bool = True  # Whether some example has a cycle
     have_factors: bool = False  # Whether some example has factors besides nodes and edges
-    exact_is_affordable: bool = False  # On all examples, where a choice depends on it
-    lattice_ndim: int | None = None  # Lattice axes of the examples; None for a list of Example
-    chosen: str | None = None  # Name of the inference that training chose to predict
+    exact_is_affordable: bool = False  # Whether exact inference is, on all examples; False if no choice depends on it
+    lattice_ndim: int | None = None  # Number of lattice axes of the examples; None for a list of Example
+    chosen: str | None = None  # Name of the inference for prediction, if training has chosen one
 
     @classmethod
     def joined(cls, parts: "Iterable[Facts]") -> "Facts":
-        """Return the facts of several sets of examples."""
+        """Return the combined facts of several sets of examples."""
         parts = list(parts)
         return parts[0]._replace(
             have_cycles=any(part.have_cycles for part in parts),
@@ -42,7 +42,7 @@ class Facts(NamedTuple):
 
     @classmethod
     def of_fitted(cls, field: Any) -> "Facts":
-        """Return the facts that the fitted attributes of an estimator tell; those of no examples before a fit."""
+        """Return the facts stored in the fitted attributes of an estimator, or the defaults if it is not fitted."""
         if not hasattr(field, "has_cycles_"):
             return cls()
         return cls(
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
 
     @property
     def attributes(self) -> dict[str, bool]:
-        """Fitted attributes of an estimator that tell the facts, besides ``lattice_ndim_`` and ``inference_``."""
+        """Fitted attributes that store the facts, except ``lattice_ndim_`` and ``inference_``."""
         return {
             "has_cycles_": self.have_cycles,
             "has_factors_": self.have_factors,
@@ -61,27 +61,27 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitPlan(FitLimits):
-    """Every parameter of a fit, resolved; what depends on the training examples once :meth:`on` has seen them."""
+    """All parameters of a fit, resolved. Those that depend on the training examples are resolved by :meth:`on`."""
 
-    asked: Any  # Learning, by the parameters of the estimator
-    asked_solver: Any  # The parameter
-    inference: str | Inference  # The parameter
+    asked: Any  # Learning, resolved from the parameters of the estimator
+    asked_solver: Any  # The estimator's parameter
+    inference: str | Inference  # The estimator's parameter
     layout: WeightLayout
     C: float
-    edge_C: float | None  # That of the penalty on the weights of edges and factors; None is C
+    edge_C: float | None  # Inverse penalty strength for weights of edges and factors; None to use C
     asked_tol: float | str
     rng: RandomState
-    seed: int  # Of the random numbers of the examples
+    seed: int  # Seed of the random numbers of the examples
     keeps_interrupted: bool
     is_associative: bool  # Whether weights of edges must not be negative
-    learning: Any  # Learning that suits the examples
+    learning: Any  # Learning chosen for the examples
     solver: Any
     facts: Facts
     n_classes: int
 
     @classmethod
     def of(cls, learning: Any, solver: Any, encoded: Any, **parameters: Any) -> "FitPlan":
-        """Return the plan as far as it is known before the examples are in batches."""
+        """Return a preliminary plan, before the examples are packed into batches."""
         facts = Facts(lattice_ndim=encoded.lattice_ndim)
         plan = cls(
             asked=learning, asked_solver=solver, learning=learning.on(facts), solver=None, facts=facts, **parameters
@@ -91,23 +91,23 @@ class FitPlan(FitLimits):
         return plan
 
     def on(self, facts: Facts, encoded: Any, potentials: Any) -> "FitPlan":
-        """Return the plan for examples in batches."""
+        """Return the final plan for examples packed into batches."""
         plan = replace(self, learning=self.asked.on(facts), facts=facts)
         return replace(plan, solver=plan.learning.solver(self.asked_solver, plan, encoded, potentials))
 
     @property
     def training_inference(self) -> NamedInference:
-        """A new object of the inference that learns."""
+        """A new object of the inference for training."""
         return self.asked.decoding(self.inference, self.facts, in_training=True)
 
     @property
     def decoding(self) -> NamedInference:
-        """A new object of the inference that predicts."""
+        """A new object of the inference for prediction."""
         return self.asked.decoding(self.inference, self.facts)
 
     @property
     def inference_name(self) -> str:
-        """The name of the inference that predicts, or its class."""
+        """The name of the inference for prediction, or of its class."""
         if not isinstance(self.inference, str):
             return type(self.inference).__name__
         if self.inference != "auto":
@@ -116,7 +116,7 @@ class FitPlan(FitLimits):
         return _NAMES.get(kind, kind.__name__)
 
     def labeler(self, chosen: str | None = None) -> Labeler:
-        """Return what labels training examples as they are predicted, under an inference that training chose."""
+        """Return the labeler for predictions on training examples, with the named inference if training chose one."""
         facts = self.facts if chosen is None else self.facts._replace(chosen=chosen)
         return Labeler(
             self.asked.decoding(self.inference, facts),
@@ -132,7 +132,7 @@ class FitPlan(FitLimits):
         return self.learning.tolerance(self.solver) if isinstance(self.asked_tol, str) else self.asked_tol
 
     def facts_of(self, batches: Sequence, potentials: Any) -> Facts:
-        """Return the facts of examples in batches."""
+        """Return the facts of examples packed into batches."""
         asks = self.asked.depends_on_width(self.inference)
         return self.facts._replace(
             have_cycles=have_cycles(batches),
@@ -141,7 +141,7 @@ class FitPlan(FitLimits):
         )
 
     def bounded(self, potentials: Any) -> np.ndarray:
-        """Return which weights must not be negative, (n_coef,) of bool."""
+        """Return a mask of the weights that must not be negative, (n_coef,) of bool."""
         bounded = np.zeros(potentials.n_coef, dtype=bool)
         if self.is_associative:
             potentials.unpack(bounded).edge_coef[...] = True
@@ -163,12 +163,12 @@ class FitPlan(FitLimits):
         )
 
 
-# Names of what "auto" chooses.
+# Names of the inferences that "auto" may choose.
 _NAMES: dict[type[Inference], str] = {AutoMarginals: "mpm", AutoMap: "map", TRWMessagePassing: "trw"}
 
 
 def exact_is_affordable(batches: Sequence, potentials: Any) -> bool:
-    """Whether exact inference is affordable on all examples, by :func:`~sklearn_crf.inference.exact_inference`."""
+    """Return whether :func:`~sklearn_crf.inference.exact_inference` finds an affordable algorithm for all examples."""
     return all(batch.example.is_forest or _is_affordable(batch.example, potentials) for batch in batches)
 
 
