@@ -45,7 +45,7 @@ __all__ = [
     "solve",
 ]
 
-# Everything together takes half a second to import: names are imported when they are first used.
+# Importing all submodules takes half a second, so each name is imported when it is first used.
 _MODULE_OF = {
     "TRWCRF": "estimators.trw",
     "Bilateral": "dense",

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Restore the image file that is given."""
+    """Restore the image file that is named on the command line."""
     try:
         from skimage import io
     except ImportError:
@@ -42,7 +42,7 @@ def _restore(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
-    """Return the largest colour of each pixel, whatever its alpha."""
+    """Return the largest colour channel of each pixel, without the alpha channel."""
     return image if image.ndim == 2 else image[..., :3].max(axis=2)
 
 

@@ -1,4 +1,4 @@
-"""Inference on scores or costs that are given: no features, no learning, no estimator."""
+"""Inference on given scores or costs, without features, learning or an estimator."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def solve(
     inference: str | Inference = "auto",
     n_jobs: int | None = None,
 ) -> Labeling:
-    r"""Labeling of the highest score, or of the lowest cost, for scores or costs that are given.
+    r"""Return the labeling with the highest score, or with the lowest cost, for given scores or costs.
 
     .. math::
         \max_y \; \sum_s u_{s, y_s} + \sum_{e = (i, j)} w_e \, \theta(y_i, y_j)
@@ -32,28 +32,28 @@ def solve(
     ----------
     unary : array-like of shape (\*lattice, K), or (N, K) with ``edges``
         Score of each of K states at each cell of a lattice: ``(T, K)`` is a chain, ``(H, W, K)`` an image,
-        ``(D, H, W, K)`` a volume. float32 or float64, anything else becomes float64. -inf forbids a state.
+        ``(D, H, W, K)`` a volume. Any type other than float32 and float64 becomes float64. -inf forbids a state.
     pairwise : float or array-like
-        A number is the strength of a Potts term: what is lost where neighbours differ, whether ``unary`` holds scores
-        or costs. A table (K, K) holds the score, or the cost, of each pair of states. Tables (T, K, K) are one for each
-        offset of a lattice, or one for each edge of ``edges``.
+        A number is the strength of a Potts term: each pair of neighbours with unequal labels lowers the score, or
+        raises the cost, by this number. A table (K, K) holds the score, or the cost, of each pair of states. An array
+        (T, K, K) holds one table for each offset of a lattice, or for each edge of ``edges``.
     edges : Graph, array-like of shape (E, 2), sparse adjacency matrix or networkx graph, optional
-        Which nodes are joined, as :class:`~sklearn_crf.Graph` takes them. None joins the neighbours on the lattice.
+        Edges in any form that :class:`~sklearn_crf.Graph` accepts. None connects the neighbours on the lattice.
     edge_weight : array-like, or sequence of array-like, optional
-        Factor of each edge's pairwise term, such as a contrast. With ``edges`` an array of shape (E,). On a lattice one
-        array for each offset of :func:`~sklearn_crf.graphs.lattice_offsets`: of an image ``(H, W)`` with
-        ``connectivity=1`` an array (H, W - 1) for neighbours in a row, then one (H - 1, W) for neighbours in a column.
-        An array of shape (E,) holds them one after the other.
+        Factor by which each edge's pairwise term is multiplied, such as a contrast. With ``edges``, an array of shape
+        (E,). On a lattice, one array for each offset of :func:`~sklearn_crf.graphs.lattice_offsets`. For an image
+        ``(H, W)`` with ``connectivity=1`` these are an array (H, W - 1) for neighbours in a row, then an array
+        (H - 1, W) for neighbours in a column. A single array of shape (E,) holds their entries one after the other.
     connectivity : int or array-like of shape (n_offsets, ndim), default=1
-        Neighbours on the lattice: 1 joins 4 in 2-D, 2 joins 8. Not used with ``edges``.
+        Neighbours on the lattice: in 2-D, 1 means 4 neighbours and 2 means 8. Not used with ``edges``.
     costs : bool, default=False
-        Whether ``unary`` and the tables of ``pairwise`` hold costs, which are to be small, and +inf forbids. The score
-        of the result is the negative cost.
+        Whether ``unary`` and the tables of ``pairwise`` hold costs, which are minimised. A cost of +inf then forbids a
+        state or a pair. The score of the result is the negative cost.
     inference : str or Inference, default="auto"
-        Name of an inference, such as "alpha_expansion", "trws" or "icm", or one with options of its own.
+        Name of an inference, such as "alpha_expansion", "trws" or "icm", or an inference object with options.
         "auto" is :class:`~sklearn_crf.inference.AutoMap`.
     n_jobs : int, optional
-        Threads; the result does not depend on it.
+        Number of threads; the result does not depend on it.
 
     Returns
     -------
@@ -63,8 +63,8 @@ def solve(
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is NaN or infinite where it must not be, or the inference finds no labelings
-        or does not take the tables.
+        If shapes do not fit, a number is NaN or infinite but must not be, or the inference does not find labelings or
+        does not support the tables.
 
     See Also
     --------
@@ -103,7 +103,7 @@ def marginals(
     inference: str | Inference = "auto",
     n_jobs: int | None = None,
 ) -> Marginals:
-    r"""Probability of each state of each node, for scores or costs that are given.
+    r"""Return the probability of each state of each node, for given scores or costs.
 
     .. math::
         p(y) \propto \exp\Bigl(\sum_s u_{s, y_s} + \sum_{e = (i, j)} w_e \, \theta(y_i, y_j)\Bigr)
@@ -113,10 +113,10 @@ def marginals(
     unary, pairwise, edges, edge_weight, connectivity, costs : object
         As in :func:`solve`. Class log-probabilities of a classifier are scores.
     inference : str or Inference, default="auto"
-        Name of an inference with marginals, such as "bp", "trw", "mean_field" or "junction_tree", or one with options
-        of its own. "auto" is :class:`~sklearn_crf.inference.AutoMarginals`.
+        Name of an inference that computes marginals, such as "bp", "trw", "mean_field" or "junction_tree", or an
+        inference object with options. "auto" is :class:`~sklearn_crf.inference.AutoMarginals`.
     n_jobs : int, optional
-        Threads; the result does not depend on it.
+        Number of threads; the result does not depend on it.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def marginals(
     Raises
     ------
     ValueError
-        If shapes do not fit, a number is NaN or infinite where it must not be, or the inference has no marginals.
+        If shapes do not fit, a number is NaN or infinite but must not be, or the inference does not compute marginals.
 
     See Also
     --------
@@ -150,7 +150,7 @@ def marginals(
 
 
 def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
-    """Pairwise model of the arguments, and the shape of its labels."""
+    """Return a pairwise model that is built from the arguments, and the shape of its labels."""
     if not isinstance(costs, bool | np.bool_):
         raise TypeError(f"costs must be True or False, got {costs!r}.")
     unary = _as_numbers(unary, "unary", costs)
@@ -171,7 +171,7 @@ def _as_model(unary, pairwise, edges, edge_weight, connectivity, costs):
 
 
 def _as_numbers(values, name, costs):
-    """Scores, float32 or float64, of scores or costs."""
+    """Convert scores or costs to scores in float32 or float64."""
     values = as_reals(values, name)
     forbids, other = ("+inf", -np.inf) if costs else ("-inf", np.inf)
     if np.isnan(values).any() or (values == other).any():
@@ -181,7 +181,7 @@ def _as_numbers(values, name, costs):
 
 
 def _as_tables(pairwise, graph, n_states, costs, on_lattice):
-    """Tables (T, K, K) and the table of each edge, None for the first."""
+    """Return tables (T, K, K) and the index of each edge's table, or None if all edges use the first table."""
     if not isinstance(pairwise, list | tuple) and np.ndim(pairwise) == 0:
         strength = np.asarray(pairwise)
         if strength.dtype.kind not in "fiub" or not np.isfinite(strength):
@@ -205,7 +205,7 @@ def _is_sequence_of_arrays(values):
 
 
 def _as_weights(edge_weight, graph, on_lattice):
-    """Weights (E,) of an array, or of one array for each offset of a lattice."""
+    """Return edge weights (E,) from a single array, or from one array for each offset of a lattice."""
     if not on_lattice or not _is_sequence_of_arrays(edge_weight):
         weight = as_reals(edge_weight, "edge_weight")
         if not weight.ndim:

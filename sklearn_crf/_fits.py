@@ -1,4 +1,4 @@
-"""Fits that happen as a whole or not at all."""
+"""Decorator of fit methods that restores the estimator if a fit fails."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -21,12 +21,12 @@ def fits(*, has_estimators: bool) -> Callable[[Fit], Fit]: ...
 
 
 def fits(method: Any = None, *, has_estimators: bool = False) -> Any:
-    """Check the parameters before a method that fits, and give the estimator its former state back if it fails.
+    """Make a fit method check the parameters first, and restore the estimator's former state if the fit fails.
 
-    An interrupt may come between any two statements, also between two assignments of fitted attributes. A method that
-    cannot do without y takes no Shards, which hold theirs.
+    An interrupt may come between any two statements, even between two assignments of fitted attributes. A method that
+    requires y refuses Shards, which hold their own labels.
     """
-    # has_estimators: whether parameters hold estimators of the user, which check their own parameters then
+    # has_estimators: whether parameters hold estimators of the user, which must check their own parameters
     if method is None:
         return partial(fits, has_estimators=has_estimators)
     checked = _fit_context(prefer_skip_nested_validation=not has_estimators)(method)

@@ -1,4 +1,4 @@
-"""Numbers that users pass: integers narrowed without wrapping, real arrays, scores within one limit; float64 sums."""
+"""Checks and conversions of numbers that users pass (integers, real arrays, scores), and sums in float64."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -16,28 +16,28 @@ MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class _WideInterval(Interval):
-    """Interval whose ends a number of single precision cannot hold."""
+    """Interval with bounds beyond single precision: a NumPy number is converted to Python's before it is compared."""
 
     def is_satisfied_by(self, val):
         return super().is_satisfied_by(val.item() if isinstance(val, np.generic) else val)
 
 
-# Strengths of a penalty, C, whose products with losses and whose inverse are finite.
+# Values of C, the inverse penalty strength, for which 1 / C and products of C with losses are finite.
 C_INTERVAL = _WideInterval(Real, 1e-100, 1e100, closed="both")
 
-# Squares of scores stay far from the largest number of their type, and so do sums over nodes and edges.
+# Largest magnitude of scores. Squares of scores, and sums over nodes and edges, are then far from overflow.
 SCORE_LIMITS = {np.dtype(np.float32): 1e18, np.dtype(np.float64): 1e100}
 
 
 def n_joint_states(n_states: ArrayLike, axis: int | None = None) -> Any:
-    """Product of numbers of states in float64, inf where it is too large."""
+    """Return the product of numbers of states in float64, or inf if it overflows."""
     with np.errstate(over="ignore"):
         return np.prod(np.asarray(n_states), axis=axis, dtype=np.float64)
 
 
 def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT32) -> int:
-    """A number as int, if it is an integer within the two bounds."""
-    # name: what errors call it
+    """Convert an integer to int, or raise ValueError if it is not an integer within the bounds."""
+    # name: name of the argument in error messages
     try:
         number = index(value)
     except TypeError:
@@ -51,7 +51,8 @@ def as_integer(value: Any, name: str, *, lowest: int = 0, highest: int = MAX_INT
 
 def check_option(value: Any, name: str, holds: Callable[[Any], bool], needed: str, *, kind: type = Real) -> None:
     """Raise ValueError unless an option is a number for which a condition holds."""
-    # name: what errors call it; needed: the condition, after "must"; kind: Real, or Integral for whole numbers
+    # name: name of the argument in error messages; needed: the condition in words, after "must"
+    # kind: Real, or Integral for integers
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {'an integer' if kind is Integral else 'a number'}, got {value!r}.")
     if not holds(value):
@@ -59,7 +60,7 @@ def check_option(value: Any, name: str, holds: Callable[[Any], bool], needed: st
 
 
 def check_choice(value: Any, name: str, choices: Iterable[str]) -> None:
-    """Raise ValueError unless an option is one of these names."""
+    """Raise ValueError unless an option is one of the given names."""
     choices = tuple(choices)
     if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
@@ -75,10 +76,10 @@ def as_integers(
     dtype: DTypeLike = np.int32,
     kinds: str = "iu",
 ) -> np.ndarray:
-    """Contiguous integers in a type into which all of them fit."""
-    # name: what errors call it
-    # lowest, highest: bounds; None is what the type holds
-    # kinds: kinds of NumPy types that are taken as integers
+    """Convert values to a contiguous array of integers, or raise ValueError if one is outside of the bounds."""
+    # name: name of the argument in error messages
+    # lowest, highest: bounds; None for the limits of dtype
+    # kinds: kinds of NumPy types that are accepted as integers
     values = as_array(values, name)
     if shape is not None and values.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {values.shape}.")
@@ -91,7 +92,7 @@ def as_integers(
     limits = np.iinfo(dtype)  # type: ignore[type-var]
     lowest = limits.min if lowest is None else lowest
     highest = limits.max if highest is None else min(highest, limits.max)
-    # Python's integers compare exactly, where int64 and uint64 would be compared as floats.
+    # Python integers compare exactly, but NumPy compares int64 with uint64 as floats.
     smallest, largest = int(values.min()), int(values.max())
     if smallest < lowest or largest > highest:
         raise ValueError(f"{name} must lie in {lowest} to {highest}, found {smallest} to {largest}.")
@@ -99,11 +100,11 @@ def as_integers(
 
 
 def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
-    """An array or CSR matrix in ``dtype``, or in float32 or float64 as it is; anything else becomes float64.
+    """Convert values to an array or CSR matrix of ``dtype``.
 
-    Values are not checked: NaN and infinity pass.
+    By default float32 and float64 are kept, and any other type becomes float64. NaN and infinity are allowed.
     """
-    # name: what errors call it
+    # name: name of the argument in error messages
     values = sound_csr(values, name) if is_sparse_matrix(values) else as_array(values, name)
     require_numbers(values, name)
     if dtype is None:
@@ -111,7 +112,7 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
     if values.dtype == dtype:
         return values
     try:
-        # A number beyond the smaller type becomes infinite, which whoever needs finite numbers refuses.
+        # A number that is too large for the type becomes infinite. Callers that need finite numbers reject it.
         with np.errstate(over="ignore"):
             return values.astype(dtype, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
@@ -119,8 +120,8 @@ def as_reals(values: Any, name: str, dtype: DTypeLike | None = None) -> Any:
 
 
 def require_numbers(values: Any, name: str) -> None:
-    """Raise ValueError for arrays of what NumPy would turn into numbers without a word: dates, strings, records."""
-    # values: array or sparse matrix; name: what errors call it
+    """Raise ValueError for complex numbers, and for entries that NumPy silently converts, such as dates and strings."""
+    # values: array or sparse matrix; name: name of the argument in error messages
     kind = values.dtype.kind
     if kind in "biuf":
         return
@@ -132,7 +133,7 @@ def require_numbers(values: Any, name: str) -> None:
             raise ValueError(f"{name} must hold numbers, got {found} ({values.dtype}): {needed}.")
 
 
-# What an array may hold that looks like numbers: how to make numbers of it, and its types.
+# Entries that NumPy would silently convert to numbers: advice on how to convert them, and their types.
 _NO_NUMBERS: dict[str, Any] = {
     "strings": ("convert digits by astype(float), categories by OneHotEncoder", str, bytes),
     "durations": ("divide them by a unit, as in X / np.timedelta64(1, 's')", np.timedelta64, timedelta),
@@ -146,8 +147,8 @@ _NO_NUMBERS: dict[str, Any] = {
 
 
 def as_pixels(values: Any, name: str) -> np.ndarray:
-    """An array of numbers, whose type may say what range they have; objects become float64."""
-    # name: what errors call it
+    """Convert values to an array of numbers; keep a numeric type, because it may tell the range of pixel values."""
+    # name: name of the argument in error messages
     values = as_array(values, name)
     if values.dtype.kind not in "biuf":
         return as_reals(values, name)
@@ -155,16 +156,16 @@ def as_pixels(values: Any, name: str) -> np.ndarray:
 
 
 def is_sparse_matrix(values: Any) -> bool:
-    """As ``scipy.sparse.issparse``, which takes a microsecond for its answer: too long for thousands of arrays."""
+    """Return ``scipy.sparse.issparse(values)``, without its cost of a microsecond for each NumPy array."""
     return values is not None and type(values) is not np.ndarray and bool(sp.issparse(values))
 
 
 def sound_csr(matrix: Any, name: str) -> Any:
-    """A sparse matrix in CSR format, all of whose indices lie inside of its shape.
+    """Convert a sparse matrix to CSR format, or raise ValueError if an index lies outside of its shape.
 
-    SciPy and compiled code read at these indices without looking.
+    SciPy and compiled code read at the indices without checking them.
     """
-    # name: what errors call it
+    # name: name of the argument in error messages
     if matrix.format in ("csr", "csc", "bsr"):
         n_major, n_minor = matrix.shape[:: -1 if matrix.format == "csc" else 1]
         if matrix.format == "bsr":
@@ -181,7 +182,8 @@ def sound_csr(matrix: Any, name: str) -> Any:
 
 
 def _check_indices(indices, length, name):
-    # As unsigned numbers, negative ones are too large as well: one pass tells, which counts for thousands of sequences.
+    # Viewed as unsigned, negative indices are too large as well. One pass then suffices, which matters for thousands
+    # of sequences.
     if indices.size and int(indices.view(f"u{indices.itemsize}").max()) >= length:
         raise ValueError(
             f"{name} is a damaged sparse matrix: it has indices {indices.min()} to {indices.max()} along an axis of "
@@ -190,8 +192,8 @@ def _check_indices(indices, length, name):
 
 
 def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, may_forbid: bool = True) -> np.ndarray:
-    """Scores in ``dtype``, or in float32 or float64 as they are; anything else becomes float64."""
-    # name: what errors call them; may_forbid: whether -inf is allowed
+    """Convert scores to ``dtype``; by default float32 and float64 are kept, and any other type becomes float64."""
+    # name: name of the argument in error messages; may_forbid: whether -inf is allowed
     given = as_reals(values, name)
     if not isinstance(given, np.ndarray):
         raise TypeError(f"{name} must be dense, got a sparse matrix: use its toarray().")
@@ -199,7 +201,7 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
     limit = SCORE_LIMITS[dtype]
     if given.dtype == dtype and sum_of_squares(given) <= limit**2:
         return given
-    # Two passes without a temporary; NaN comes out of both.
+    # These two passes need no temporary array. If a score is NaN, both results are NaN.
     smallest, largest = float(given.min(initial=0.0)), float(given.max(initial=0.0))
     if smallest == -np.inf and may_forbid:
         smallest = float(given.min(initial=0.0, where=given > -np.inf))
@@ -211,7 +213,10 @@ def as_scores(values: ArrayLike, name: str, dtype: DTypeLike | None = None, *, m
 
 
 def sum_of_squares(values: np.ndarray) -> float:
-    """In the type of contiguous values, in less time than their maximum takes; NaN of others, and of -inf infinity."""
+    """Return the sum of squares of contiguous values, or NaN if values are not contiguous.
+
+    The sum is computed in the type of the values, faster than their maximum. It is infinity if a value is -inf.
+    """
     if not values.flags.c_contiguous:
         return np.nan
     flat = values.reshape(-1)
@@ -219,12 +224,12 @@ def sum_of_squares(values: np.ndarray) -> float:
         return float(flat.dot(flat) if len(flat) <= _MOST_BY_BLAS else np.einsum("i,i->", flat, flat))
 
 
-# Longer products wake the threads of BLAS, which wait for more at the processor's expense for milliseconds.
+# Longer products start the threads of BLAS, which then occupy processors for milliseconds while they wait for work.
 _MOST_BY_BLAS = 8192
 
 
 def highest_of_rows(scores: np.ndarray) -> np.ndarray:
-    """``scores.max(axis=1, keepdims=True)``, in a tenth of the time where rows are short."""
+    """Return ``scores.max(axis=1, keepdims=True)``, ten times faster if rows are short."""
     # scores: (N, K), K > 0; returns (N, 1)
     if scores.shape[1] > _LONG_ROW:
         return scores.max(axis=1, keepdims=True)
@@ -234,23 +239,23 @@ def highest_of_rows(scores: np.ndarray) -> np.ndarray:
     return highest[:, np.newaxis]
 
 
-# Columns from which on NumPy's maxima of rows take less time than those of columns.
+# Number of columns above which NumPy's maximum of each row is faster than a loop over columns.
 _LONG_ROW = 16
 
 
 def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: float | None = None) -> None:
     """Raise ValueError if products of weights and scores, summed over features, may pass the limit on scores."""
-    # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: what the error calls the product
-    # squares: the sum of the squared weights, where that is known
+    # weight: (E, R), finite; values: (T, R, ...), finite or -inf; name: name of the product in the error message
+    # squares: the sum of the squared weights, if it is known
     limit = SCORE_LIMITS[values.dtype]
     squares = sum_of_squares(weight) if squares is None else squares
-    # By the inequality of Cauchy and Schwarz.
+    # By the Cauchy-Schwarz inequality, no product then passes the limit.
     if squares * sum_of_squares(values) <= limit**2:
         return
     size = np.where(np.isneginf(values), 0.0, np.abs(values)).astype(np.float64)
     largest = size.max(axis=(0, *range(2, values.ndim)), initial=0.0)
     with np.errstate(over="ignore"):
-        # NumPy's maxima over all entries take a fraction of the time of maxima of columns, and mostly they suffice.
+        # The maximum over all entries is much faster than the maximum of each column, and usually suffices.
         if float(max(weight.max(initial=0.0), -weight.min(initial=0.0))) * float(largest.sum()) <= limit:
             return
         largest_weight = np.abs(weight).max(axis=0, initial=0.0).astype(np.float64)
@@ -262,8 +267,8 @@ def check_product(weight: np.ndarray, values: np.ndarray, name: str, squares: fl
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
-    """An array of values that may be masked or in lists; those that no array can hold are an error."""
-    # name: what errors call it
+    """Convert lists or a masked array to an array, or raise ValueError if the values are not rectangular."""
+    # name: name of the argument in error messages
     try:
         array = np.asarray(without_mask(values))
     except (ValueError, TypeError) as error:
@@ -272,7 +277,7 @@ def as_array(values: Any, name: str) -> np.ndarray:
 
 
 def without_mask(values: Any) -> Any:
-    """Values as they are, but those of a masked array with NaN where they are masked."""
+    """Return values unchanged, or the values of a masked array with NaN for masked entries."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
     if not np.ma.is_masked(values):
@@ -281,12 +286,12 @@ def without_mask(values: Any) -> Any:
 
 
 def pandas_na() -> Any:
-    """The missing value of pandas, None as long as nobody has imported pandas."""
+    """Return the missing value of pandas, or None if pandas is not imported."""
     return getattr(sys.modules.get("pandas"), "NA", None)
 
 
 def with_nan(array: np.ndarray) -> np.ndarray:
-    """An array of objects with NaN in the place of the missing value of pandas."""
+    """Replace the missing value of pandas by NaN in an array of objects, and return the array."""
     missing = pandas_na()
     if missing is None:
         return array
@@ -296,12 +301,12 @@ def with_nan(array: np.ndarray) -> np.ndarray:
     return found.reshape(array.shape)
 
 
-# Rows per step when float32 features meet float64 statistics: the temporary stays in the cache.
+# Rows that are converted to float64 at a time: few enough that the temporary array stays in the cache.
 _ROWS = 8192
 
 
 def gram(features, columns):
-    """columns' features in float64, without a float64 copy of all features."""
+    """Return ``columns.T @ features`` in float64, without a float64 copy of all features."""
     if not isinstance(features, np.ndarray):
         return np.asarray((features.T @ columns.astype(np.float64)).T)
     if features.dtype == np.float64:
@@ -314,21 +319,21 @@ def gram(features, columns):
 
 
 def column_sums(columns):
-    """Sums in float64: a product with ones takes a tenth of the time of NumPy's sum over the first axis."""
+    """Return the sum of each column in float64, ten times faster than NumPy's sum over the first axis."""
     total = np.zeros(columns.shape[1])
     for start in range(0, len(columns), _ROWS):
         rows = columns[start : start + _ROWS]
-        # Unlike ``@``, this gives the lock of the interpreter away where one factor is a row.
+        # Unlike ``@``, ``dot`` releases the interpreter's lock if one factor is a vector.
         total += np.ones(len(rows)).dot(rows.astype(np.float64, copy=False))
     return total
 
 
-# Integers from which counting small ones is quicker than sorting, and the largest range that is counted.
+# Number of labels above which counting is faster than sorting, and the widest range of labels that is counted.
 _MANY, _SMALL_RANGE = 1024, 64
 
 
 def different(labels):
-    """As ``np.unique``."""
+    """Return the sorted distinct labels, as ``np.unique`` does."""
     if labels.dtype.kind == "i" and len(labels) >= _MANY:
         lowest, highest = int(labels.min()), int(labels.max())
         if highest - lowest < _SMALL_RANGE:

@@ -1,4 +1,4 @@
-"""Classes of options: a constructor from annotated fields, and one description of each field for all subclasses."""
+"""Decorator that gives a class a constructor of its annotated fields, and inherits the descriptions of fields."""
 
 import re
 from dataclasses import dataclass, fields
@@ -13,11 +13,11 @@ _INHERITED = ("Parameters", "Attributes")
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
-    """Give a class a constructor of its annotated fields.
+    """Add a constructor to a class, with its annotated fields as parameters.
 
-    A subclass may add fields. Its docstring describes these alone: the descriptions of the others are those of its
-    base, with its own defaults. With ``kw_only=False`` the fields of the class itself come first, and may be passed by
-    position. ``defaults`` are those of inherited fields that differ from the defaults of the base.
+    A subclass may add fields, and its docstring describes only the added fields. Descriptions of inherited fields are
+    copied from the base class, with the subclass's defaults. With ``kw_only=False`` the class's own fields come first
+    and may be passed by position. ``defaults`` replaces the defaults of inherited fields.
     """
     if cls is None:
         return partial(options, kw_only=kw_only, **defaults)
@@ -31,7 +31,7 @@ def options(cls: Any = None, *, kw_only: bool = True, **defaults: Any) -> Any:
 
 
 def _with_inherited_entries(cls) -> str:
-    """Return the docstring of a class with the entries of its bases that it does not have itself."""
+    """Return the docstring of a class, with parameters and attributes that only its bases describe."""
     own = _sections(cls.__doc__)
     bases = [_sections(base.__doc__) for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)]
     by_position = [field.name for field in sorted(fields(cls), key=lambda field: bool(field.kw_only))]
@@ -47,7 +47,7 @@ def _with_inherited_entries(cls) -> str:
 
 
 def _sections(text):
-    """Return the lines of each section of a docstring by its title, those before the first section by ""."""
+    """Return the lines of each section of a docstring by its title; lines before the first title have the title ""."""
     lines = cleandoc(text or "").splitlines()
     found: dict[str, list[str]] = {"": []}
     title = ""
@@ -61,7 +61,7 @@ def _sections(text):
 
 
 def _entries(lines):
-    """Return the lines of each entry of a section by its name."""
+    """Return the lines of each entry of a section by the entry's name."""
     found: dict[str | None, list[str]] = {}
     name = None
     for line in lines:
@@ -74,7 +74,7 @@ def _entries(lines):
 
 
 def _with_default(entry, default):
-    """Return an entry with the default that a class has."""
+    """Return an entry with its default value replaced by another."""
     shown = f'"{default}"' if isinstance(default, str) else repr(default)
     return [re.sub(r"default=.*$", lambda found: f"default={shown}", entry[0]), *entry[1:]]
 

@@ -1,4 +1,4 @@
-"""What comes from outside is checked as it comes: results of methods that users write, and pickled objects."""
+"""Checks of objects from outside of the package: results of methods that users write, and pickled objects."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -10,10 +10,11 @@ from weakref import WeakSet
 
 
 class ChecksOwnMethods:
-    """Mixin of the bases that users subclass: results of methods from outside of this package are checked.
+    """Mixin of base classes that users subclass: results of the users' methods are checked.
 
-    ``_returns`` holds a function for the name of each method. It gets the result and the arguments of the call, and
-    gives the result back, in the types that the package takes, or raises. Methods of this package are as they are.
+    ``_returns`` maps the name of each method to a function. The function gets the result and the arguments of the
+    call. It returns the result in the types that the package needs, or raises an error. Methods of this package are not
+    checked.
     """
 
     _returns: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -29,7 +30,7 @@ class ChecksOwnMethods:
 
 
 def must_be(*kinds: type) -> Callable[..., Any]:
-    """A function for ``_returns`` that asks for an object of one of some classes."""
+    """Return a check for ``_returns`` that requires an object of one of the given classes."""
 
     def check(found, *arguments, **options):
         if not isinstance(found, kinds):
@@ -40,7 +41,7 @@ def must_be(*kinds: type) -> Callable[..., Any]:
     return check
 
 
-# Methods whose results are checked already.
+# Methods that already check their results.
 _CHECKED: WeakSet[Callable[..., Any]] = WeakSet()
 
 
@@ -56,7 +57,7 @@ def _checked(method, check):
 
 
 class errors_of:
-    """Context whose ValueError and TypeError say whose result was wrong."""
+    """Context in which the message of a ValueError or TypeError names the method whose result was wrong."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,7 +72,7 @@ class errors_of:
 
 @contextmanager
 def restoring(found):
-    """Context that says in errors of any check that the saved object is damaged."""
+    """Convert errors within the context to a ValueError that says that the saved object is damaged."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
@@ -79,7 +80,7 @@ def restoring(found):
 
 
 class ChecksPickles:
-    """Mixin of dataclasses: a pickle holds the fields alone, and the constructor checks them again."""
+    """Mixin of dataclasses whose pickles hold only the fields, which the constructor checks again."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What scikit-learn asks estimators for besides fits: options of objects that are parameters, and their kind."""
+"""Helpers for scikit-learn's interface: nested parameters, and the estimator type in successive halving."""
 
 from collections.abc import Mapping
 from inspect import currentframe
@@ -8,8 +8,8 @@ import numpy as np
 
 
 def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping[str, str]) -> None:
-    """Raise ValueError where an option is set of a parameter that holds a name or None instead of an object."""
-    # examples: code that makes an object, by the name of the parameter
+    """Raise ValueError if ``params`` sets a nested option of a parameter that holds a name or None, not an object."""
+    # examples: maps the name of a parameter to code that makes an object
     for key in params:
         name, _, option = key.partition("__")
         value = params.get(name, getattr(estimator, name, None))
@@ -21,9 +21,10 @@ def require_objects(estimator: Any, params: Mapping[str, Any], examples: Mapping
 
 
 def is_asked_to_count_classes() -> bool:
-    """Whether a search by successive halving asks, to choose ``min_resources``, and y holds several labels an example.
+    """Return whether a caller is successive halving that is about to count classes in a y with several axes.
 
-    Of classifiers it counts the classes of y, which must then have one axis. Of other estimators it does not.
+    Successive halving counts the classes of y to choose ``min_resources``, but only for classifiers. It then requires
+    y to have one axis.
     """
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith(("sklearn.", "sklearn_crf.")):

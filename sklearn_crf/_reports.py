@@ -1,4 +1,4 @@
-"""Reports to the user of a computation: warnings at the line that led to them, progress, scikit-learn's callbacks."""
+"""Reports to the user: warnings that point to the user's own line, progress, and scikit-learn's callbacks."""
 
 import threading
 import warnings
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
 
-# Packages whose frames stand between the line of a user and a warning: this one, and what calls it or is called by it.
+# Packages whose frames may lie between a line of the user and a warning: this package, its callers and dependencies.
 _BETWEEN = {"sklearn_crf", "sklearn", "joblib", "scipy", "concurrent", "threading", "contextlib", "functools"}
 
 
 class WarningState(NamedTuple):
-    """Settings of the warnings of a thread, which it passes on to threads that work for it."""
+    """Warning settings of a thread, which it passes on to its helper threads."""
 
     caller: FrameType | None = None
     without_convergence: bool = False
@@ -30,20 +30,20 @@ def _given_state() -> WarningState:
 
 
 def warning_state() -> WarningState:
-    """The settings of this thread, to be passed to :func:`set_warning_state` in another one."""
+    """Return the warning settings of this thread, to be passed to :func:`set_warning_state` in another thread."""
     return _given_state()._replace(caller=_caller())
 
 
 def set_warning_state(state: WarningState) -> None:
-    """Take over the settings of the thread that this one works for."""
+    """Use the warning settings of another thread in this thread."""
     _thread.state = state
 
 
 @contextmanager
 def without_convergence() -> Iterator[None]:
-    """Context in which :func:`warns_of_convergence` is False."""
+    """Turn off convergence warnings within the context."""
     before = _given_state()
-    # Set inside: an interrupt between the two would leave this thread without warnings.
+    # Assigned inside of the try block, so that an interrupt cannot leave the warnings turned off.
     try:
         _thread.state = before._replace(without_convergence=True)
         yield
@@ -52,12 +52,12 @@ def without_convergence() -> Iterator[None]:
 
 
 def warns_of_convergence() -> bool:
-    """Whether inference warns where it does not converge."""
+    """Return whether inference warns if it does not converge."""
     return not _given_state().without_convergence
 
 
 def _caller() -> FrameType | None:
-    """The innermost frame outside of the package."""
+    """Return the innermost frame outside of ``_BETWEEN``, or the frame that another thread has passed on."""
     frame = currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
@@ -65,7 +65,7 @@ def _caller() -> FrameType | None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside of the package that led here."""
+    """Issue a warning that points to the user's line that led here."""
     frame = _caller()
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
@@ -82,14 +82,14 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def warn_unconverged(message: str) -> None:
-    """Warn that something did not converge, unless the caller says so itself."""
+    """Issue a ConvergenceWarning, unless convergence warnings are turned off."""
     if warns_of_convergence():
         warn_caller(message, ConvergenceWarning)
 
 
 @contextmanager
 def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function that is called once an iteration with a function that says in words how it stands."""
+    """Yield a function that reports one iteration; its argument is a function that returns a summary in words."""
     if not verbose:
         yield lambda summary: None
         return
@@ -110,16 +110,15 @@ def progress_reporter(verbose: int, max_iter: int, title: str) -> Iterator[Calla
 
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # scikit-learn before 1.9: a base that adds nothing
+except ImportError:  # scikit-learn before 1.9 has no callbacks, and ABC adds nothing
     from abc import ABC as CallbackSupportMixin  # type: ignore[assignment]  # noqa: F401
 
 
 @contextmanager
 def fit_callbacks(estimator, X, y, max_iter):
-    """Tell an estimator's callbacks of its iterations."""
-    # X, y: what it is fitted to
-    # returns to be called after each iteration with a function that returns the fitted attributes of now; True asks
-    # to stop
+    """Yield a function that reports each iteration of a fit to the estimator's callbacks."""
+    # X, y: training data
+    # The yielded function takes a function that returns the current fitted attributes. It returns True to stop the fit.
     if not hasattr(estimator, "_skl_callbacks"):
         yield lambda attributes: False
         return

@@ -1,4 +1,4 @@
-"""The one place that decides who works: threads, how many and on what, or an engine that joblib sends tasks to."""
+"""Distribution of work: over threads of this process, or over the workers of a joblib backend."""
 
 import sys
 import threading
@@ -27,8 +27,9 @@ _Value = TypeVar("_Value")
 class cached_property(Generic[_Value]):
     """A property that is computed once for each instance, without a lock.
 
-    Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. A process that is forked
-    while another thread holds it waits forever. Here threads that meet compute twice, and all keep the first result.
+    Python 3.11 computes ``functools.cached_property`` under a lock that all instances share. If a process is forked
+    while another thread holds the lock, the new process waits forever. Here two threads may both compute the value, and
+    both return the first result.
     """
 
     def __init__(self, function: Callable[[Any], _Value]):
@@ -51,33 +52,37 @@ class cached_property(Generic[_Value]):
 
 
 def own_workspace(n: int, dtype: Any = np.float64) -> np.ndarray:
-    """Workspace of n numbers for one thread: small arrays of two threads may else lie in one cache line."""
+    """Return a workspace of n numbers for one thread, which shares no cache line with other workspaces."""
     return np.empty(n + 2 * _LINES_APART, dtype=dtype)[_LINES_APART : _LINES_APART + n]
 
 
-# Numbers of four bytes in two cache lines, which processors fetch together.
+# Number of four-byte numbers in two cache lines, because processors fetch cache lines in pairs.
 _LINES_APART = 32
 
 
 class Cancelled(Exception):
-    """Raised inside a worker after Ctrl-C in the main thread, so that it stops at its next sweep."""
+    """Exception that stops a worker at its next sweep after Ctrl-C, or after an error in an earlier task."""
 
 
 class _Helpers:
-    """How many threads help another one: where they wait much, one leaves on trial, and stays away if that is no loss.
+    """Adaptive number of helper threads of a calling thread.
 
-    Two threads that hand the lock of the interpreter to and fro may take longer than one alone. Results are the same.
+    Two threads that pass the interpreter's lock back and forth may be slower than one thread. If helpers mostly wait,
+    one helper is removed for a trial period. It stays away for some time if items take no longer without it. Results do
+    not depend on the number of helpers.
     """
 
     def __init__(self, n_helpers):
         self.n_helpers = self.n_wanted = n_helpers
         self._lock = threading.Lock()
         self._pause, self._return, self._trusted = _FIRST_PAUSE, 0.0, 0.0
-        self._before_trial = self._on_trial = None  # clock and processor for an item before one left, and without it
+        # _before_trial: seconds of an item (clock, processor) before a helper left
+        # _on_trial: seconds of an item without the helper, and whether they were a loss
+        self._before_trial = self._on_trial = None
         self._processor, self._clock, self._n_items = _UNSEEN
 
     def wanted(self):
-        """Number of helpers that are welcome now."""
+        """Return the number of helpers to use now, after calling back a helper whose pause is over."""
         if self.n_wanted < self.n_helpers and perf_counter() >= self._return:
             with self._lock:
                 self.n_wanted, self._return = min(self.n_wanted + 1, self.n_helpers), perf_counter() + self._pause
@@ -85,7 +90,8 @@ class _Helpers:
         return self.n_wanted
 
     def add(self, processor, clock, n_present):
-        """Take note of an item: seconds of its thread's processor's time and by the clock, helpers at work just now."""
+        """Record the seconds that an item took, and adapt the number of helpers."""
+        # processor: seconds of processor time; clock: seconds by the clock; n_present: number of helpers at work
         with self._lock:
             if n_present != self.n_wanted:
                 return
@@ -98,7 +104,7 @@ class _Helpers:
             item = clock / self._n_items, self._processor / self._n_items
             self._processor, self._clock, self._n_items = _UNSEEN
             if self._before_trial is not None:
-                # Back in any case, and looked at once more: the first items of a call may be slow for other reasons.
+                # Call the helper back and compare again: the first items of a call may be slow for other reasons.
                 self._on_trial, self._before_trial = (item, _is_loss(item, self._before_trial)), None
                 self.n_wanted += 1
             elif self._on_trial is not None:
@@ -111,7 +117,7 @@ class _Helpers:
                 self.n_wanted -= 1
 
     def _end_trial(self, stays):
-        """Trust the one that was away, or send it away, for a while."""
+        """Keep the helper that was on trial, or remove it, until a pause is over."""
         self.n_wanted -= not stays
         self._return = perf_counter() + self._pause
         self._trusted = self._return if stays else 0.0
@@ -119,19 +125,21 @@ class _Helpers:
 
 
 def _is_loss(alone, helped):
-    """Whether items take longer without a helper; taken for granted where they are others, of more or less work."""
+    """Return whether items take longer without a helper, or differ too much in work to tell."""
+    # alone, helped: seconds of an item (clock, processor) without and with the helper
     return alone[0] > _LEAST_GAIN * helped[0] or not 1 / _ALIKE < alone[1] / max(helped[1], 1e-9) < _ALIKE
 
 
-# Seconds by the clock after which threads are judged, and the share of them below which one leaves on trial. It leaves
-# for a while if items take no longer by this factor (equal ones, whose processor's time differs by the last factor at
-# most), and else is trusted: twice as long each time, until threads work.
+# _LOOKED_AT: seconds by the clock after which helpers are judged. _LEAST_SHARE: share of processor time in these
+# seconds below which a trial begins. _LEAST_GAIN: a helper stays if items take longer by this factor without it.
+# _GOOD_SHARE: share of processor time that resets the pauses. _ALIKE: largest ratio of processor times of items that
+# are compared. Pauses in seconds double after each trial, from the first to the longest.
 _LOOKED_AT, _LEAST_SHARE, _LEAST_GAIN, _GOOD_SHARE, _ALIKE = 0.02, 0.75, 1.05, 0.8, 1.8
 _FIRST_PAUSE, _LONGEST_PAUSE, _UNSEEN = 0.2, 2.0, (0.0, 0.0, 0)
 
 
 def _helpers_for(function, n_helpers):
-    """That of a function which a fit calls again and again; a new one where threads are not kept."""
+    """Return the kept helpers of a function that a fit calls repeatedly, or new helpers if threads are not kept."""
     kept = getattr(_current, "kept_helpers", None)
     if kept is None:
         return _Helpers(n_helpers)
@@ -142,9 +150,10 @@ def _helpers_for(function, n_helpers):
 
 
 class _SharedItems:
-    """Numbered items that several threads take in turn; an error stops those behind it, an interruption all.
+    """Numbered items that several threads take one after the other.
 
-    The item that fails first by its number is always begun, so that the error does not depend on threads either.
+    An error stops all later items, and an interruption stops all items. The failing item with the smallest number is
+    always begun, so that the error that is raised does not depend on threads.
     """
 
     def __init__(self, function, n_items, executor, helpers):
@@ -159,15 +168,15 @@ class _SharedItems:
         self.warning, self.config = warning_state(), get_config()
 
     def _next(self):
-        """The next number; without a lock, free-threaded Python might give it to two threads."""
+        """Return the next number, under a lock because free-threaded Python might give it to two threads."""
         with self.lock:
             self.n_begun += 1
             return self.n_begun - 1
 
     def _work(self, goes_on):
-        """Work on items until none is left, or until this thread shall not go on."""
+        """Work on items until no item is left or ``goes_on()`` is False."""
         try:
-            # numbers ascend: behind an error there is nothing more to do
+            # Numbers ascend, so that all items after an error can be skipped.
             while goes_on() and (i := self._next()) < self.n_items and not self.errors and not self.interrupted:
                 _current.cancelled = _Cancellation(self, i)
                 try:
@@ -181,7 +190,7 @@ class _SharedItems:
             _current.cancelled = self.around
 
     def work(self):
-        """Work on items, together with those that help."""
+        """Work on items in this thread, and call helper threads as needed."""
 
         def goes_on():
             while self.n_begun < self.n_items - 1 and self.n_present < min(self.helpers.wanted(), self.n_items - 1):
@@ -193,7 +202,7 @@ class _SharedItems:
         self._work(goes_on)
 
     def _help(self):
-        """The same in another thread, with the configuration of scikit-learn of this one."""
+        """Work on items in a helper thread, with the scikit-learn configuration of the calling thread."""
         set_warning_state(self.warning)
         with config_context(**self.config):
             self._work(lambda: self.n_present <= self.helpers.n_wanted)
@@ -201,14 +210,14 @@ class _SharedItems:
             self.n_present -= 1
 
     def wait_for_helpers(self):
-        """Wait for those that have begun; those that have not need not begin."""
+        """Wait for helpers that have begun, and cancel the others."""
         for call in self.calls:
             if not call.cancel():
                 call.result()
 
 
 class _Cancellation:
-    """Whether a thread that works on an item shall stop."""
+    """Truth value that tells a thread at work on an item whether to stop."""
 
     def __init__(self, shared, number):
         self.shared, self.number = shared, number
@@ -219,10 +228,10 @@ class _Cancellation:
 
 
 class _InTurn:
-    """Context in which no other task is that takes turns by the same lock, but for :class:`out_of_turn` calls.
+    """Context that one task enters at a time; the lock is released during :class:`out_of_turn` calls.
 
-    NumPy gives up the lock of the interpreter at every call and may have to wait for it. Tasks of many short calls that
-    take turns meet only where one of them comes back from a long call.
+    NumPy releases the interpreter's lock at every call and may have to wait to get it back. Tasks with many short calls
+    avoid these waits by holding a lock of their own, except during long calls.
     """
 
     def __init__(self, lock):
@@ -232,14 +241,14 @@ class _InTurn:
         _take(self._lock)
 
     def __exit__(self, *error):
-        # An interrupted task may have left its turn, and not come back.
+        # A task that was interrupted during a long call no longer holds the lock.
         if getattr(_current, "turn", None) is self._lock:
             _current.turn = None
             self._lock.release()  # type: ignore[union-attr]  # a lock, as it was taken
 
 
 class out_of_turn:
-    """Context for a long call without the lock of the interpreter, in which other tasks may take their turns."""
+    """Context for a long call that does not hold the interpreter's lock: other tasks may run meanwhile."""
 
     def __enter__(self):
         self._lock = getattr(_current, "turn", None)
@@ -258,31 +267,31 @@ def _take(lock):
     _current.turn = lock
 
 
-# Seconds after which a task that waits for its turn looks whether it shall stop.
+# Seconds after which a task that waits for the lock checks whether it must stop.
 _LONGEST_TURN = 0.1
 
 
 def checkpoint() -> None:
-    """Stop here if the whole computation was interrupted; iterative algorithms call it once a sweep."""
+    """Raise Cancelled if the computation was interrupted; iterative algorithms call this once a sweep."""
     if getattr(_current, "cancelled", None):
         raise Cancelled
 
 
 @contextmanager
 def _pool(n_threads):
-    """Threads that help the calling one: those of :func:`kept_threads` or new ones."""
+    """Yield an executor of helper threads: kept by :func:`kept_threads` if that is active, and otherwise new."""
     kept = getattr(_current, "executor", None)
     if kept is not None:
         yield kept
         return
-    # Joblib's pool has threads beside its workers, and the C library keeps freed memory for each of them.
+    # Not joblib's pool: it has threads besides its workers, and the C library keeps freed memory for each thread.
     with ThreadPoolExecutor(n_threads - 1) as executor:
         yield executor
 
 
 @contextmanager
 def kept_threads(n_jobs):
-    """Context in which calls from this thread share its helpers: a fit hands over work hundreds of times."""
+    """Keep the helpers of this thread for all calls within the context: a fit hands over work hundreds of times."""
     n_threads, around = thread_count(n_jobs), getattr(_current, "is_in_fit", False)
     try:
         _current.is_in_fit = True
@@ -300,9 +309,9 @@ def kept_threads(n_jobs):
 
 
 def _share(executor, function, n_items, helpers):
-    """``[function(i) for i in range(n_items)]`` by this thread and those that help it.
+    """Return ``[function(i) for i in range(n_items)]``, computed by this thread and its helpers.
 
-    This thread never waits for another one to wake up: where that takes longer than the work, it does all of it.
+    This thread never waits for a helper to wake up. If waking takes longer than the work, this thread does all work.
     """
     shared = _SharedItems(function, n_items, executor, helpers)
     try:
@@ -317,44 +326,44 @@ def _share(executor, function, n_items, helpers):
         try:
             raise error
         finally:
-            del error, shared  # a traceback that holds its own error keeps the results in memory
+            del error, shared  # otherwise the traceback refers to the error, and the cycle keeps the results in memory
     return shared.results
 
 
 def thread_count(n_jobs):
-    """Threads of this process for ``n_jobs``, as everywhere in scikit-learn but never as many as a cluster has."""
+    """Return the number of threads for ``n_jobs``, as scikit-learn does, but without counting workers of a cluster."""
     if n_jobs is not None and (not isinstance(n_jobs, int | np.integer) or n_jobs == 0):
         raise ValueError(f"n_jobs must be 1 for one thread, -1 for one for each core, or None; got {n_jobs!r}.")
     is_local = type(get_active_backend()[0]).__module__.startswith("joblib._parallel_backends")
-    # The number of workers of a cluster is for tasks of joblib.
+    # The number of workers of a cluster only applies to tasks of joblib.
     with nullcontext() if is_local else parallel_config(backend="threading"):
         return min(effective_n_jobs(1 if n_jobs is None and not is_local else n_jobs), 2**31 - 1)
 
 
 def split_threads(n_jobs, n_tasks):
-    """Threads over tasks and threads inside a task, ``outer * inner <= n_jobs``."""
+    """Return the number of tasks at a time and the number of threads of each, ``outer * inner <= n_jobs``."""
     n_jobs = thread_count(n_jobs)
     outer = max(1, min(n_jobs, n_tasks))
     return outer, max(1, n_jobs // outer)
 
 
 def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
-    """``[function(task, n_threads=inner) for task in tasks]`` on threads, results in the order of the tasks.
+    """Return ``[function(task, n_threads=inner) for task in tasks]``, computed by threads.
 
-    Kernels release the GIL, so threads are enough, and they share memory. What comes back does not depend on
-    ``n_jobs``: the caller adds results up in the order of the list. Threads that mostly wait leave the others alone.
-    Tasks may take turns, one at a time but for what they do :class:`out_of_turn`.
+    Threads suffice, because kernels release the interpreter's lock, and they share memory. Results are in the order of
+    the tasks, so that sums of them do not depend on ``n_jobs``. Threads that mostly wait are removed. With
+    ``takes_turns`` tasks run one at a time, except during :class:`out_of_turn` calls.
     """
     n_threads = thread_count(n_jobs)
     if n_threads == 1:
-        # Tasks that a generator makes are in memory one at a time.
+        # The tasks of a generator are then in memory one at a time.
         return list(_checked_map(partial(function, n_threads=1), tasks))
     tasks = list(tasks)
     outer, inner = split_threads(n_threads, len(tasks))
     if outer == 1:
         return list(_checked_map(partial(function, n_threads=inner), tasks))
-    # scikit-learn's own Parallel sets the filters of warnings in every task besides: threads share those, and tasks
-    # that overlap leave them empty.
+    # Not scikit-learn's Parallel: it sets the warning filters in every task. Threads share the filters, and tasks that
+    # overlap in time leave them empty.
     with _pool(outer) as executor:
         helpers, turns = _helpers_for(function, outer - 1), nullcontext()
         if takes_turns and inner == 1 and getattr(sys, "_is_gil_enabled", lambda: True)():
@@ -368,18 +377,18 @@ def map_tasks(function, tasks, n_jobs=None, takes_turns=False):
 
 
 def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
-    """The same for long tasks of one call, which ``joblib.parallel_config`` may send to other processes.
+    """Return the results of :func:`map_tasks`, for long tasks that ``joblib.parallel_config`` may send elsewhere.
 
-    With a backend of processes or of a cluster, in the thread that set it, tasks go there in turns, each on one thread,
-    and so does the function, which has to be picklable. Otherwise they are on threads as all others, and so they are
-    inside of a fit, whose steps are too short, and inside of tasks that came from elsewhere.
+    If the calling thread has set a backend of processes or of a cluster, the tasks run on its workers, each task on one
+    thread. The function must then be picklable. Otherwise the tasks run on threads of this process. They also do inside
+    of a fit, whose steps are too short, and inside of tasks that a worker has received.
     """
-    # ended: called in this process after each task, by one thread at a time
+    # ended: function to be called in this process after each task, by one thread at a time
     tasks = list(tasks)
     n_workers = _workers_elsewhere(n_jobs) if len(tasks) > 1 else 0
     if n_workers < 2:
         return map_tasks(function if ended is None else _told(function, ended), tasks, n_jobs, takes_turns)
-    # Some tasks together: what goes with the function may be large.
+    # Send several tasks together, because objects that are pickled with the function may be large.
     ranges = fixed_ranges(len(tasks), _TURNS * n_workers)
     parts = Parallel(n_jobs=n_jobs)(delayed(_mapped_there)(function, tasks[start:stop]) for start, stop in ranges)
     results = [result for part in parts for result in part]
@@ -388,18 +397,18 @@ def map_coarse(function, tasks, n_jobs=None, ended=None, takes_turns=False):
     return results
 
 
-# Lots of tasks that each worker gets, so that one with short tasks takes over from others.
+# Number of batches of tasks for each worker: a worker whose tasks are short can then take over work from others.
 _TURNS = 2
 
 
 def _mapped_there(function, tasks):
-    """Results of tasks in the process of a worker."""
+    """Return the results of tasks; runs in the process of a worker."""
     with single_threaded_blas():
         return [function(task, n_threads=1) for task in tasks]
 
 
 def _told(function, ended):
-    """The function, after which another one is called, one thread at a time."""
+    """Return the function with a call of ``ended`` after each task, by one thread at a time."""
     lock = threading.Lock()
 
     def told(task, n_threads):
@@ -412,17 +421,17 @@ def _told(function, ended):
 
 
 def _workers_elsewhere(n_jobs):
-    """Workers of the backend that the user has set for tasks of joblib; 0 if it is threads of this process."""
+    """Return the number of workers of the user's joblib backend, or 0 if its workers are threads of this process."""
     if getattr(_current, "is_in_fit", False):
         return 0
-    # A hint that counts where no backend is set: joblib's own choice would be processes.
+    # The preference only applies if no backend is set. Joblib's default would be processes.
     if getattr(get_active_backend(prefer="threads")[0], "supports_sharedmem", False) or _is_worker_of_dask():
         return 0
     return effective_n_jobs(n_jobs)
 
 
 def _is_worker_of_dask():
-    """Whether this thread works on a task of dask: joblib would send its tasks back to the whole cluster."""
+    """Return whether this thread runs a dask task, from which joblib would send tasks back to the whole cluster."""
     if "distributed" not in sys.modules:
         return False
     from distributed import get_worker
@@ -435,7 +444,7 @@ def _is_worker_of_dask():
 
 
 def _checked_map(function, items):
-    """As ``map``, with a checkpoint before each item."""
+    """Yield the function's result for each item, with a checkpoint before each item."""
     for item in items:
         checkpoint()
         yield function(item)
@@ -443,11 +452,11 @@ def _checked_map(function, items):
 
 @contextmanager
 def range_runner(n_threads):
-    """Threads inside one large problem, for kernels that work on a range of nodes or rows.
+    """Yield a function that shares the nodes or rows of one large problem among threads.
 
-    Yields ``run(kernel, n_items)``, which calls ``kernel(start, stop)`` on a partition of ``range(n_items)``
-    and returns when all are done. Kernels must write to disjoint places: then results do not depend on the
-    partition. Sums belong in :func:`run_fixed_ranges`.
+    The function ``run(kernel, n_items)`` calls ``kernel(start, stop)`` on a partition of ``range(n_items)`` and returns
+    when all calls are done. Calls of a kernel must write to disjoint places, so that results do not depend on the
+    partition. Use :func:`run_fixed_ranges` for sums.
     """
     if n_threads <= 1:
         yield run_alone
@@ -461,12 +470,13 @@ def range_runner(n_threads):
         yield run
 
 
-# Handing a range to another thread takes about 20 microseconds: shorter ranges stay. Items of a range at most.
+# Smallest range that is handed to another thread, which takes about 20 microseconds; and the number of items for each
+# thread that even_map computes before it yields results.
 _SMALLEST_RANGE, _ITEMS_OF_A_THREAD = 256, 8
 
 
 def run_alone(kernel, n_items, smallest_range=_SMALLEST_RANGE):
-    """Call a kernel on the whole range, in the thread of the caller."""
+    """Call a kernel on the whole range, in the calling thread."""
     kernel(0, n_items)
 
 
@@ -480,9 +490,9 @@ def _run_shared(executor, n_threads, kernel, n_items, smallest_range, helpers):
 
 
 def fixed_ranges(n_items, n_ranges=16):
-    """Bounds of at most ``n_ranges`` parts of ``range(n_items)``, whatever the number of threads.
+    """Return the bounds of at most ``n_ranges`` parts of ``range(n_items)``, for any number of threads.
 
-    Partial sums over these, added in order, are bit-identical for any number of threads.
+    Partial sums over the parts, added in order, are bit-identical for any number of threads.
     """
     n_ranges = max(1, min(n_ranges, n_items))
     if n_ranges == 1:
@@ -494,7 +504,7 @@ def fixed_ranges(n_items, n_ranges=16):
 def run_fixed_ranges(run, kernel, n_items, n_ranges=16):
     """Call ``kernel(k, start, stop)`` for every range k of :func:`fixed_ranges`, shared by the threads of ``run``.
 
-    A kernel adds into a buffer of its own range; the caller adds the buffers up in their order.
+    Each call adds into a buffer for its range, and the caller sums the buffers in their order.
     """
     ranges = fixed_ranges(n_items, n_ranges)
 
@@ -511,7 +521,7 @@ def _blas():
 
 
 class _SharedLimit:
-    """The limit on the threads of BLAS, which belong to the process: set by the first user, lifted by the last."""
+    """Limit on the threads of BLAS in the whole process: set by the first user and lifted by the last."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -520,7 +530,7 @@ class _SharedLimit:
 
     def acquire(self):
         with self.lock:
-            # Setting a limit that holds anyhow takes as long as a short prediction's other work.
+            # Do not set a limit that already holds: that takes as long as the rest of a short prediction.
             if not self.n_users and any(library.num_threads != 1 for library in _blas().lib_controllers):
                 self.limit = _blas().limit(limits=1, user_api="blas")
             self.n_users += 1
@@ -538,9 +548,10 @@ _blas_limit = _SharedLimit()
 
 @contextmanager
 def single_threaded_blas():
-    """Context in which BLAS uses one thread, so that its sums do not depend on the number of cores.
+    """Limit BLAS to one thread within the context, so that its sums do not depend on the number of cores.
 
-    Threads may be in it at the same time, as tasks of one worker are: the limit holds until the last one leaves.
+    Several threads may be in the context at the same time, such as tasks of one worker. The limit holds until the last
+    thread leaves.
     """
     _blas_limit.acquire()
     try:
@@ -551,10 +562,10 @@ def single_threaded_blas():
 
 @contextmanager
 def ordered_map(n_threads):
-    """Yields a function like ``map`` that works in threads; results come in the order of the items.
+    """Yield a function like ``map`` that works in threads and returns results in the order of the items.
 
-    For a list of blocks that is mapped over many times, as in the passes of one training run. A single block is worked
-    on where it is.
+    It is meant for a list of blocks that is mapped over many times, as in the passes of one training run. A single
+    block is computed in the calling thread.
     """
     if n_threads <= 1:
         yield _checked_map
@@ -572,9 +583,9 @@ def ordered_map(n_threads):
 
 @contextmanager
 def even_map(n_threads):
-    """As :func:`ordered_map`, for items of about equal cost, too short to be handed over one by one.
+    """Yield a function like ``map``, for items of about equal cost that are too short to be handed over one by one.
 
-    Each thread takes a range of them. Few results are kept before the caller has seen them.
+    Each thread takes a range of items. Only a few results are kept in memory until the caller has read them.
     """
     if n_threads <= 1:
         yield _checked_map

@@ -1,4 +1,4 @@
-"""Versions of all that is installed and of pickled estimators, and how kernels run on this machine."""
+"""Versions of installed packages and of pickled estimators, and the vector units that kernels use."""
 
 import os
 import sys
@@ -16,11 +16,11 @@ from sklearn_crf.kernels.vector_level import available_levels
 
 
 def show_versions() -> None:
-    """Print what a report of a bug or of a speed should state: versions, vector units and processors.
+    """Print the versions, vector units and processors that a bug report or a timing should state.
 
-    Results of kernels are the same bits for any number of threads at one level of vector units. The newest level that
-    the processor has is chosen when the first kernel is imported; the environment variable
-    ``SKLEARN_CRF_VECTOR_LEVEL`` fixes it, and has to be set before: "baseline" runs on every processor.
+    At a given vector level, results of kernels are bit-identical for any number of threads. The newest level that the
+    processor supports is chosen when the first kernel is imported. To choose another level, set the environment
+    variable ``SKLEARN_CRF_VECTOR_LEVEL`` before this import. The level "baseline" runs on every processor.
 
     See Also
     --------
@@ -44,7 +44,7 @@ def show_versions() -> None:
 class HoldsOptions(BaseEstimator):
     """Base of classes with constructor parameters.
 
-    What an older version saved lacks the parameters that came later: they have their defaults.
+    A pickle of an older version may lack parameters that were added later. They get their defaults.
     """
 
     def __setstate__(self, state: dict) -> None:
@@ -52,15 +52,15 @@ class HoldsOptions(BaseEstimator):
 
 
 def restore_options(estimator, state, check=None):
-    """Set the state of a pickle, with the defaults of constructor parameters that it lacks."""
-    # check: callable(estimator), raises ValueError where kernels could not follow the fitted attributes
+    """Set an estimator's state from a pickle, with defaults for constructor parameters that the pickle lacks."""
+    # check: function of the estimator that raises an error if kernels could not use the fitted attributes
     BaseEstimator.__setstate__(estimator, _defaults(type(estimator).__init__) | state)
     if check is not None:
         with restoring(estimator):
             check(estimator)
 
 
-# Copies are made of options in training too, and a signature takes 20 microseconds.
+# Cached, because training copies options, and a signature takes 20 microseconds.
 @cache
 def _defaults(init):
     parameters = signature(getattr(init, "deprecated_original", init)).parameters.values()
@@ -68,12 +68,12 @@ def _defaults(init):
 
 
 def versioned_state(estimator):
-    """State for a pickle, with the version of this package; to be assigned to ``__getstate__`` of a class."""
+    """Return the state for a pickle, with the version of this package; for ``__getstate__`` of a class."""
     return dict(BaseEstimator.__getstate__(estimator), _sklearn_crf_version=sys.modules[__package__].__version__)
 
 
 def restore_versioned_state(estimator, state, check=None):
-    """As :func:`restore_options`, with a warning if another version made the pickle; for ``__setstate__``."""
+    """Call :func:`restore_options`, and warn if another version made the pickle; for ``__setstate__`` of a class."""
     state = dict(state)
     pickled_by = state.pop("_sklearn_crf_version", "before 0.1.0")
     current = sys.modules[__package__].__version__

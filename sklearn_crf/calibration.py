@@ -1,4 +1,4 @@
-"""Calibration of structured probabilities: one temperature for all scores, chosen on examples left out."""
+"""Calibration of structured probabilities by one temperature for all scores, chosen on held-out examples."""
 
 from dataclasses import KW_ONLY
 from numbers import Integral
@@ -25,46 +25,48 @@ from sklearn_crf.objectives import at_temperature
 
 __all__ = ["TemperatureScaling"]
 
-# Temperatures are looked for between one over this and this.
+# Temperatures are searched between 1 / _LARGEST and _LARGEST.
 _LARGEST = 1e3
-# Below this a probability counts as this much, so that one forbidden label does not decide alone.
+# Smaller probabilities count as this value, so that one forbidden label does not determine the temperature.
 _LEAST_PROBABILITY = 1e-12
 
 
 @options(kw_only=False)
 class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    r"""Probabilities of a field at the temperature that suits examples left out.
+    r"""Classifier whose scores are divided by a temperature that is chosen on held-out examples.
 
     .. math::
         p_T(y \mid x) \propto \exp \bigl( \mathrm{score}(x, y) / T \bigr), \qquad
         T = \arg\min_T \; - \sum_{i, s} \log p_T(y_{is} \mid x_i)
 
-    Marginals of the field whose scores are all divided by T; the sum is over the labelled nodes of examples that the
-    weights were not learned from. Labels that the estimator chooses by marginals are then chosen by these. Rules that
-    look at best labelings alone (SPA, MMA, max-margin) leave the scale of their weights open, and with it how sure they
-    are. Classifiers without scores on a graph, such as
-    :class:`~sklearn_crf.mfa.MultiConditionalMFA`, have the logarithms of their probabilities divided.
+    Probabilities are the marginals of the field after all its scores are divided by T. The sum runs over the labelled
+    nodes of held-out examples, which were not used to learn the weights. If the estimator chooses labels by marginals,
+    it uses these marginals. Learning rules that only use best labelings (SPA, MMA, max-margin) do not determine the
+    scale of their weights, so that their probabilities need calibration. If a classifier has no scores on a graph, such
+    as :class:`~sklearn_crf.mfa.MultiConditionalMFA`, the logarithms of its probabilities are divided by T.
 
-    scikit-learn's ``CalibratedClassifierCV`` takes one label for each example only.
+    scikit-learn's ``CalibratedClassifierCV`` only supports one label for each example.
 
     Parameters
     ----------
     estimator : classifier
-        A field classifier, or one with ``predict_proba``; cloned for each fold, and fitted to all examples at the end.
+        A field classifier, or a classifier with ``predict_proba``. It is cloned and fitted for each fold, and at the
+        end fitted to all examples.
     cv : int or splitter, default=5
-        Folds of examples; an int is that many of :class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`.
+        Folds of examples. An int is the number of folds of
+        :class:`~sklearn_crf.model_selection.StratifiedLatticeKFold`.
     inference : Inference, optional
-        What gives the marginals; None is the estimator's own if it can, else
-        :class:`~sklearn_crf.inference.AutoMarginals`.
+        Inference that computes the marginals. None uses the estimator's inference if it computes marginals, and
+        otherwise :class:`~sklearn_crf.inference.AutoMarginals`.
 
     Attributes
     ----------
     temperature_ : float
     estimator_ : classifier
-        Fitted to all examples.
+        The estimator, fitted to all examples.
     classes_ : ndarray of shape (n_classes,)
     log_loss_ : ndarray of shape (2,)
-        Mean negative log-probability of labels left out, at temperature one and at ``temperature_``.
+        Mean negative log-probability of the labels of held-out examples, at temperature 1 and at ``temperature_``.
 
     References
     ----------
@@ -108,16 +110,16 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     @fits(has_estimators=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "TemperatureScaling":
-        """Find the temperature on examples left out, then fit to all.
+        """Choose the temperature on held-out examples, then fit the estimator to all examples.
 
         Parameters
         ----------
         X : array-like or list
-            Examples, as the estimator takes them.
+            Examples, in the form that the estimator accepts.
         y : array-like or list of array-like
             Labels of their nodes.
         sample_weight : array-like of shape (n_examples,), optional
-            One weight for each example, in the fits of the estimator and in the loss of the temperature.
+            One weight for each example, for the fits of the estimator and for the choice of the temperature.
 
         Returns
         -------
@@ -153,14 +155,14 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     def _left_out(self, fitted, X, y, weight):
         field, X = field_and_input(fitted, X)
-        # Dense and regression tree fields have models as well, but no inference of marginals at another temperature.
+        # Dense and regression tree fields also have models, but cannot compute marginals at another temperature.
         if isinstance(field, FieldClassifier):
             own = FittedField.of(field).labeler().able("marginals") if self.inference is None else self.inference
             return _Models(field, X, y, weight, clone(own))
         return _Probabilities(fitted, X, y, weight)
 
     def _at_temperature(self, X):
-        """The field whose scores are divided by the temperature, and X as it takes it; None of other classifiers."""
+        """Return the field with scores divided by the temperature, and its input; None instead of other classifiers."""
         check_is_fitted(self)
         field, X = field_and_input(self.estimator_, X)
         if not isinstance(field, FieldClassifier):
@@ -168,10 +170,11 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return FittedField.of(field).at_temperature(self.temperature_), X
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels at the temperature found, by the decoding of the estimator.
+        """Predict labels at the fitted temperature, by the decoding of the estimator.
 
-        An estimator that labels each node by its marginals does so by those of ``predict_proba``: the largest one, or
-        the least expected ``cost``. Best labelings do not depend on the temperature.
+        If the estimator labels each node by marginals, the marginals of ``predict_proba`` are used: a node gets the
+        label with the largest marginal, or with the least expected ``cost``. Best labelings do not depend on the
+        temperature.
 
         Parameters
         ----------
@@ -181,7 +184,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray
-            As the estimator gives.
+            Labels, in the layout of the estimator's ``predict``.
         """
         field, of_field = self._at_temperature(X)
         if field is None:
@@ -190,15 +193,15 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return field.labels(of_field, inference=self.inference if field.labeler().by_marginals else None)
 
     def _of_least_cost(self, X, cost):
-        """Labels of the least expected cost under the probabilities at the temperature found."""
-        # cost: (K, K), cost[a, b] of predicting class a where b is true
+        """Return the labels with the least expected cost under the probabilities at the fitted temperature."""
+        # cost: (K, K); cost[a, b] is the cost of predicting class a if class b is true
         probability = self.predict_proba(X)
         if probability.dtype == object:
             return encoding.object_array([self.classes_[np.argmin(part @ cost.T, axis=-1)] for part in probability])
         return self.classes_[np.argmin(probability @ cost.T, axis=-1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Marginal probability of each class at every node, at the temperature found.
+        """Predict the marginal probability of each class at every node, at the fitted temperature.
 
         Parameters
         ----------
@@ -208,7 +211,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         ndarray
-            As ``predict`` gives, with a last axis of ``n_classes``.
+            Probabilities, in the layout of ``predict`` with an additional last axis of length ``n_classes``.
         """
         field, of_field = self._at_temperature(X)
         if field is None:
@@ -217,7 +220,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return encoding.decode(encoded, marginals, batches, n_columns=len(self.classes_))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of labelled nodes that ``predict`` labels right.
+        """Return the share of labelled nodes that ``predict`` labels correctly.
 
         Parameters
         ----------
@@ -240,7 +243,7 @@ class TemperatureScaling(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 class _LeftOut:
-    """Labels of examples left out, as columns of the classes of the estimator that did not see them."""
+    """Labels of held-out examples, as indices into the classes of the estimator that was fitted without them."""
 
     def __init__(self, fitted, y, weight):
         # weight: (n_examples,)
@@ -250,7 +253,7 @@ class _LeftOut:
             flat = encoding.label_array(labels).ravel()
             nodes = np.flatnonzero(~encoding.missing_nodes(flat, missing))
             known = np.isin(flat[nodes], fitted.classes_)
-            # A class that its fold has not seen has no probability to be calibrated.
+            # If a class is missing from the training examples of the fold, it has no probability to calibrate.
             nodes = nodes[known]
             self.nodes.append(nodes)
             self.columns.append(np.searchsorted(fitted.classes_, flat[nodes]))
@@ -262,7 +265,7 @@ class _LeftOut:
         raise NotImplementedError(type(self).__name__)
 
     def loss(self, temperature):
-        """Summed negative log-probability of the labels."""
+        """Return the weighted sum of the negative log-probabilities of the labels."""
         total = 0.0
         for i, (nodes, columns) in enumerate(zip(self.nodes, self.columns, strict=True)):
             if len(nodes) and self.weight[i]:
@@ -272,7 +275,7 @@ class _LeftOut:
 
 
 class _Models(_LeftOut):
-    """Examples left out by their models."""
+    """Held-out examples whose probabilities are marginals of their graphical models."""
 
     def __init__(self, fitted, X, y, weight, inference):
         super().__init__(fitted, y, weight)
@@ -284,7 +287,7 @@ class _Models(_LeftOut):
 
 
 class _Probabilities(_LeftOut):
-    """Examples left out by the probabilities that a classifier without models gives."""
+    """Held-out examples whose probabilities come from ``predict_proba`` of a classifier without models."""
 
     def __init__(self, fitted, X, y, weight):
         super().__init__(fitted, y, weight)
@@ -295,7 +298,7 @@ class _Probabilities(_LeftOut):
 
 
 def _marginals(model, inference, temperature, n_classes):
-    """(N, K) probabilities of a model at a temperature."""
+    """Return the marginals (N, K) of a model at a temperature."""
     if not len(model.n_states if isinstance(model, FactorGraph) else model.unary):
         return np.zeros((0, n_classes))
     unary = inference.marginals(at_temperature(model, temperature)).unary.astype(np.float64)
@@ -303,7 +306,7 @@ def _marginals(model, inference, temperature, n_classes):
 
 
 def _flattened(probability, temperature):
-    """Probabilities whose logarithms are divided by a temperature."""
+    """Divide the logarithms of probabilities by a temperature, and return the normalised probabilities."""
     if probability.dtype == object:
         return encoding.object_array([_flattened(part, temperature) for part in probability])
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Fitted weights by name: which features speak for which labels, and which labels follow each other."""
+"""Lists of the largest fitted weights, with the names of features and labels."""
 
 from collections.abc import Iterator, Sequence
 from numbers import Integral
@@ -15,7 +15,7 @@ __all__ = ["top_features", "top_transitions"]
 
 
 class NodeWeight(NamedTuple):
-    """Weight of a feature of nodes."""
+    """Weight of a node feature for a label."""
 
     label: object
     feature: str
@@ -24,7 +24,7 @@ class NodeWeight(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """Weight of a feature of edges for a pair of labels."""
+    """Weight of an edge feature for a pair of labels."""
 
     label: object
     next_label: object
@@ -36,19 +36,19 @@ class Transition(NamedTuple):
 def top_features(
     estimator: Any, k: int | None = 10, *, label: object = None, feature_names: Sequence[str] | None = None
 ) -> list[NodeWeight]:
-    """Weights of features of nodes that are largest in absolute value, largest first.
+    """Return the weights of node features with the largest absolute values, in descending order.
 
     Parameters
     ----------
     estimator : fitted field classifier, or a Pipeline that ends in one
         With ``coef_``, ``intercept_`` and ``classes_``.
     k : int, optional
-        How many; None gives all that are not zero.
+        Number of weights; None returns all nonzero weights.
     label : object, optional
-        Only weights of this class.
+        Class whose weights are returned; None returns weights of all classes.
     feature_names : sequence of str, optional
-        Names of the features. None asks the steps before the field, then its ``feature_names_in_``, and falls back on
-        "x0", "x1" and so on.
+        Names of the features. None takes the names from the pipeline's steps before the field, else from the field's
+        ``feature_names_in_``, else "x0", "x1" and so on.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def top_features(
     Raises
     ------
     ValueError
-        If ``label`` is no class, or there is another number of names than of features.
+        If ``label`` is not a class, or the number of names is not the number of features.
 
     Examples
     --------
@@ -82,22 +82,22 @@ def top_features(
 def top_transitions(
     estimator: Any, k: int | None = 10, *, edge_feature_names: Sequence[str] | None = None
 ) -> list[Transition]:
-    """Weights of pairs of labels on an edge that are largest in absolute value, largest first.
+    """Return the weights of pairs of labels on edges with the largest absolute values, in descending order.
 
     Parameters
     ----------
     estimator : fitted field classifier, or a Pipeline that ends in one
         With ``edge_coef_`` and ``classes_``.
     k : int, optional
-        How many; None gives all that are not zero.
+        Number of weights; None returns all nonzero weights.
     edge_feature_names : sequence of str, optional
-        Names of the features of edges. None names the constant term and differences of features; others are "edge0",
-        "edge1" and so on.
+        Names of the edge features. By default the constant term and differences of node features get names that say
+        so, and other edge features are "edge0", "edge1" and so on.
 
     Returns
     -------
     list of Transition
-        Entries of tables that share a weight, as in ``pairwise="potts"``, are listed each.
+        Table entries that share a weight, as with ``pairwise="potts"``, are listed separately.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def top_transitions(
 
 
 def _field_and_names(estimator, feature_names):
-    """The field, and the names of the features that it was fitted on."""
+    """Return the field, and the names of the features that it was fitted on."""
     field, given = estimator, feature_names
     if isinstance(estimator, Pipeline):
         field = estimator[-1]

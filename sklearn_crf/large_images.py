@@ -1,4 +1,4 @@
-"""Predictions for one image that is larger than memory: tile by tile, until what lies outside no longer matters."""
+"""Tile-by-tile predictions for an image larger than memory, with margins that grow until they suffice."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ __all__ = ["predict_in_tiles"]
 
 
 class TiledLabels(NamedTuple):
-    """Labels of an image that were found tile by tile."""
+    """Labels of an image that were predicted tile by tile."""
 
     labels: Any  # (H, W)
     certified: bool
@@ -33,7 +33,7 @@ class TiledLabels(NamedTuple):
 
 
 class TiledValues(NamedTuple):
-    """Values of an image that were found tile by tile."""
+    """Values of an image that were predicted tile by tile."""
 
     values: Any  # (H, W) or (H, W, D)
     difference: float
@@ -52,64 +52,67 @@ def predict_in_tiles(
     inference: str | Inference | None = None,
     bound: bool = False,
 ) -> TiledLabels | TiledValues:
-    r"""Labels or values of one large image, which is read and predicted tile by tile.
+    r"""Predict the labels or values of one large image, reading and predicting it tile by tile.
 
-    Each tile is labelled within a window, the tile and a margin around it, as if that were the whole image. A margin is
-    doubled wherever it was too small:
+    Each tile is labelled within a window: the tile and a margin around it, treated as the whole image. A margin is
+    doubled if it was too small. The estimator decides how this is checked:
 
-    - Best labelings of two classes whose edges prefer equal labels are a minimum cut. The more pixels of one class
-      there are outside a window, the more there are in it: what has one label inside with all pixels around the window
-      in the first class, and the same with all in the second class, has that label in the best labeling of the whole
-      image. Tiles are solved for both until no pixel is open, and the labels are then proven to be those of the whole.
-    - Labels by belief propagation are certain, at every fixed point of the messages of the whole image, where beliefs
-      lead by more than any messages into the window can change; of two classes whose edges prefer equal labels, where
-      the messages that start from both extremes agree. The same holds of tree-reweighted messages with
-      ``edge_probabilities="chains"``. Where half of the first tile is not certain, tiles only have to agree.
-    - The mean u of the Gaussian field of a tree field solves J u = h. Tiles are solved until what is left of the system
-      of the whole image is within the tolerance of the solver; and since J is no less than the least eigenvalues of the
-      factors' precisions, summed over those of a pixel, that bounds the distance to the exact mean. For labels it
-      bounds how many can differ.
-    - Elsewhere a tile and its neighbours have to agree about the pixels at their seams. If labels at a seam are a
+    - Minimum cuts: two classes, edges that prefer equal labels, and best labelings. If more pixels outside of a window
+      have one class, more pixels inside have it. Each tile is therefore solved twice, with all pixels around the window
+      in the first class, then in the second class. A pixel with equal labels in both solutions has this label in the
+      best labeling of the whole image. If no pixel of any tile is open, the labels are proven to be the best labeling
+      of the whole image.
+    - Belief propagation: a label is certain if its belief leads by more than any messages into the window can change.
+      It then holds at every fixed point of the messages of the whole image. For two classes whose edges prefer equal
+      labels, a label is certain if messages that start from both extremes agree. Both rules also apply to
+      tree-reweighted messages with ``edge_probabilities="chains"``. If less than half of the first tile is certain,
+      tiles only have to agree.
+    - Tree fields: the mean u of the Gaussian field solves J u = h. Tiles are solved until the residual of the system of
+      the whole image is within the tolerance of the solver. The least eigenvalue of J is bounded below, by the least
+      eigenvalues of the factors' precisions, summed over the factors of a pixel. The residual thus bounds the distance
+      to the exact mean, and for classifiers the number of labels that can differ.
+    - Otherwise: a tile and its neighbours must agree about the pixels at their seams. If the labels at a seam form a
       forbidden pair, the whole image is predicted at once.
 
-    With ``bound`` the difference in score to the best labeling y* of the whole image is bounded by that of tiles P and
-    of the edges between them,
+    With ``bound``, the difference in score to the best labeling y* of the whole image is bounded by the differences of
+    the tiles P and of the edges between tiles,
 
     .. math::
         \mathrm{score}(y^*) - \mathrm{score}(y) \le \sum_P \bigl[ b_P - \mathrm{score}_P(y) \bigr]
             + \sum_{e \text{ between tiles}} \bigl[ \max_{k, l} \theta_e(k, l) - \theta_e(y) \bigr]
 
-    with :math:`b_P` the bound that the inference has on the best score of a tile by itself.
+    where :math:`b_P` is the inference's bound on the best score of a tile by itself.
 
     Parameters
     ----------
     estimator : classifier or RegressionTreeField
-        Fitted to images, with features for each pixel: a field, a tree field or a dense one.
+        Field, tree field or dense field that is fitted to images with features for each pixel.
     image : array-like of shape (H, W, F)
-        Anything with a ``shape`` that is sliced in its first two axes: an array, a memory map, one of zarr or HDF5.
+        Any object with a ``shape`` that can be sliced along its first two axes: an array, a memory map, or an array of
+        zarr or HDF5.
     out : array-like of shape (H, W), or (H, W, D) for D values of a pixel, optional
-        Labels or values are written into it by slices; None makes an array in memory.
+        Object into whose slices labels or values are written; None makes an array in memory.
     tile : int, default=512
-        Pixels of a side of a tile.
+        Side length of a tile in pixels.
     margin, max_margin : int, default=32, 256
-        Pixels around a tile at first, and at most.
+        Initial and largest number of pixels around a tile.
     inference : str or Inference, optional
-        What predicts; None is the estimator's own.
+        Inference that predicts; None uses the estimator's own.
     bound : bool, default=False
-        Whether the gap is bounded, which takes one more call of the inference for each tile.
+        Whether to bound the gap, which takes one more call of the inference for each tile.
 
     Returns
     -------
     TiledLabels or TiledValues
-        The latter for :class:`~sklearn_crf.RegressionTreeField`. Means of more than 16 million values are in a
-        temporary file until all tiles agree.
+        A TiledValues object for :class:`~sklearn_crf.RegressionTreeField`. Means of more than 16 million values are
+        kept in a temporary file until all tiles agree.
 
     Raises
     ------
     ValueError
-        If the image has no three axes, ``out`` has another shape, the sizes are no positive numbers, or a bound is
-        asked of an estimator whose models of images are not pairwise; if a tree field
-        has a cascade, a degradation or missing pixels, which look at all of an image.
+        If the image does not have three axes, ``out`` has another shape, a size is not a positive integer, or a bound
+        is requested but the estimator's models of images are not pairwise. Also if a tree field has a cascade, a
+        degradation or missing pixels, which depend on the whole image.
 
     Examples
     --------
@@ -155,7 +158,8 @@ def predict_in_tiles(
             n_open, certified = found, found == 0
         certified = certified or len(margins) == 1
         if task.breaks_pairs():
-            # Tiles do not know the labels beyond their windows: only the whole image keeps to forbidden pairs.
+            # Tiles ignore the labels outside of their windows. Only a prediction of the whole image can avoid all
+            # forbidden pairs.
             out[:] = task.predict(Rectangle(0, shape[0], 0, shape[1]))
             n_open, certified = 0, False
         gap = 0.0 if certified else task.gap(margins) if bound else np.nan
@@ -163,7 +167,7 @@ def predict_in_tiles(
 
 
 def _checked_out(out, shape, dtype):
-    """Where predictions go."""
+    """Return the array for predictions, after checking its shape."""
     if out is None:
         return np.empty(shape, dtype=dtype)
     if tuple(getattr(out, "shape", ())) != shape:
@@ -172,7 +176,7 @@ def _checked_out(out, shape, dtype):
 
 
 def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, bound):
-    """Predictions of a tree field, whose tiles are solved together."""
+    """Return the predictions of a tree field, whose tiles are solved together."""
     if inference is not None or bound:
         raise ValueError(
             f"inference and bound are for fields with scores: the mean of {type(estimator).__name__} is a linear "
@@ -192,21 +196,21 @@ def _of_tree_field(estimator, image, out, tiles, margin, max_margin, inference, 
 
 
 class _TiledPrediction:
-    """An estimator and one image: labels and models of windows."""
+    """Labels and models of windows of one image, by one estimator."""
 
     def __init__(self, estimator, image, out, inference, shape, max_margin):
         self.estimator, self.image, self.out = estimator, image, out
         self.inference, self.shape, self.max_margin = inference, shape, max_margin
         offsets = np.atleast_1d(getattr(estimator, "connectivity", 1))
-        # How far neighbours are apart; trees and kernels reach farther, and have no models that are looked at here.
+        # Largest offset between neighbours. Tree fields and dense fields reach farther, but their models are not used.
         self.reach = 1 if offsets.ndim == 1 else int(np.abs(offsets).max())
         field = FittedField.of(estimator) if isinstance(estimator, FieldClassifier) else None
         asked = None if field is None else field.labeler(inference).decoding
         self.best: Any = None if asked is None or asked.rule != "map" else asked.inference
         self.asked: Any = asked
         self.forbidden = None if field is None else field.layout.forbidden
-        # What gives the labels of a window and says which of them are certain, None for no such proof; and whether all
-        # are with some margin.
+        # labels_of returns the labels of a window and which of them are certain. It is None if there is no proof.
+        # closes: whether all labels are certain if the margin is large enough.
         self.labels_of = self._proof()
         self.closes = self.labels_of == self._by_cuts
 
@@ -220,7 +224,7 @@ class _TiledPrediction:
         return self._by_cuts if self.best is not None and len(estimator.classes_) == 2 else None
 
     def _by_cuts(self, model, window):
-        """Best labelings with all pixels around in the first class, and in the second; None without a proof."""
+        """Return the labels of a window and a mask of labels proven by two minimum cuts, or None without a proof."""
         if n_not_submodular(model):
             return None
         ring = self.ring(window)
@@ -232,7 +236,7 @@ class _TiledPrediction:
         return (low.labels, low.labels == high.labels) if low.certified and high.certified else None
 
     def _by_messages(self, model, window):
-        """Labels by messages, and which are certain whatever is sent into the window."""
+        """Return the labels of a window by messages, and a mask of labels that outside messages cannot change."""
         inference, maximum = self.asked.inference, self.best is not None
         is_monotone = isinstance(inference, LoopyBP) and len(self.estimator.classes_) == 2
         find = labels_between if is_monotone and not n_not_submodular(model) else labels_with_errors
@@ -240,14 +244,14 @@ class _TiledPrediction:
         return find(inference, model, self.ring(window), maximum=maximum, n_threads=n_threads)
 
     def pixels(self, window):
-        """The image in a window, as the only example of an X."""
+        """Return the pixels of a window, as an X with a single example."""
         return np.asarray(self.image[window.slices])[np.newaxis]
 
     def is_whole(self, window):
         return window == Rectangle(0, self.shape[0], 0, self.shape[1])
 
     def predict(self, window):
-        """Labels of a window as if it were the whole image."""
+        """Predict the labels of a window as if it were the whole image."""
         options = {} if self.inference is None else {"inference": self.inference}
         return self.estimator.predict(self.pixels(window), **options)[0]
 
@@ -255,7 +259,7 @@ class _TiledPrediction:
         return self.estimator.models(self.pixels(window))[0]
 
     def ring(self, window):
-        """Pixels of a window whose neighbours may be outside."""
+        """Return a mask of the pixels of a window whose neighbours may lie outside of the window."""
         inner = np.zeros(window.shape, dtype=bool)
         low = [self.reach * (start > 0) for start in (window.top, window.left)]
         ends = zip((window.bottom, window.right), self.shape, window.shape, strict=True)
@@ -264,7 +268,7 @@ class _TiledPrediction:
         return ~inner.ravel()
 
     def breaks_pairs(self):
-        """Whether the labels of two neighbours, which tiles found apart, are a pair that is forbidden."""
+        """Return whether the labels of two neighbours in ``out`` form a forbidden pair."""
         if self.forbidden is None:
             return False
         columns = np.searchsorted(self.estimator.classes_, np.asarray(self.out))
@@ -275,7 +279,7 @@ class _TiledPrediction:
         self.out[tile.slices] = self.estimator.classes_[columns]
 
     def gap(self, margins):
-        """Bound on what the best labeling of the whole image scores more than ``out``."""
+        """Return a bound on the difference in score between the best labeling of the whole image and ``out``."""
         if self.best is None or not hasattr(self.estimator, "models"):
             raise ValueError(
                 f"bound=True is for best labelings of fields, {type(self.estimator).__name__} has none here: pass "
@@ -289,14 +293,14 @@ class _TiledPrediction:
             if not isinstance(own, PairwiseModel):
                 raise ValueError("bound=True needs examples without factors besides nodes and edges.")
             bound = self.best.map(own).bound
-            # Belief propagation and local searches have none.
+            # Belief propagation and local searches have no bound.
             bound = bound if np.isfinite(bound) else TRWS().map(own).bound
             inside = columns.reshape(window.shape)[tile.inside(window)].ravel()
             gap += bound - score(own, inside) + 0.5 * self._lost_between(tile, window, columns)
         return float(max(gap, 0.0))
 
     def _lost_between(self, tile, window, columns):
-        """Sum over the edges from a tile to others of the largest score less the score of their labels."""
+        """Return the largest minus the actual score, summed over the edges from a tile to other tiles."""
         model = self.model(window)
         is_own = np.zeros(window.shape, dtype=bool)
         is_own[tile.inside(window)] = True
@@ -308,12 +312,12 @@ class _TiledPrediction:
 
 
 def _moved(y, x):
-    """Slices of the pixels from which, or to which, an offset leads inside of an image."""
+    """Return slices of the pixels that an offset reaches from other pixels of the image."""
     return tuple(slice(max(d, 0), min(d, 0) or None) for d in (y, x))
 
 
 def _certified(task, margins):
-    """Pixels whose label depends on what is outside; None where there is no proof for enough of them."""
+    """Label tiles, and return the number of pixels that are not certain, or None without proof for enough pixels."""
     n_open = 0
     for tile in margins:
         n_before = np.inf
@@ -331,7 +335,7 @@ def _certified(task, margins):
             n_differing = int(np.count_nonzero(~certain))
             if not n_differing or task.is_whole(window) or 2 * margins[tile] > task.max_margin:
                 break
-            # Beliefs may hang on each other over any distance, and no margin is wide enough then.
+            # Beliefs may depend on each other over any distance. No margin is then wide enough.
             if not task.closes and n_differing > _LEAST_CLOSED * n_before:
                 break
             n_before = n_differing
@@ -343,13 +347,13 @@ def _certified(task, margins):
     return n_open
 
 
-# Share of the open pixels that the double margin has to leave at most, and share of those of the first tile, else tiles
-# only have to agree.
+# A margin is doubled again only if doubling left at most the first share of uncertain pixels. If the share of uncertain
+# pixels in the first tile exceeds the second number, tiles only have to agree.
 _LEAST_CLOSED, _MOST_OPEN = 0.5, 0.5
 
 
 def _agreeing(task, margins):
-    """Label tiles until they agree at their seams; the number of pixels about which some do not."""
+    """Label tiles until they agree at their seams, and return the number of pixels about which they still disagree."""
     thought: dict = {}
     again = list(margins)
     while again:
@@ -372,12 +376,12 @@ def _agreeing(task, margins):
     return sum(n_wrong.values())
 
 
-# Rows and columns of their neighbours about which tiles have to agree.
+# Number of rows and columns of its neighbours about which a tile has to agree.
 _SEAM = 2
 
 
 def _around(tile, seam) -> Iterator[Rectangle]:
-    """Strips of the pixels in ``seam`` that are not in ``tile``."""
+    """Return strips that together hold the pixels of ``seam`` outside of ``tile``."""
     strips = (
         Rectangle(seam.top, tile.top, seam.left, seam.right),
         Rectangle(tile.bottom, seam.bottom, seam.left, seam.right),

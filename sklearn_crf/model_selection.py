@@ -24,23 +24,23 @@ __all__ = ["StratifiedLatticeKFold", "coupling_audit", "cross_val_predict"]
 
 
 class StratifiedLatticeKFold(BaseCrossValidator):
-    r"""Folds of examples with nearly the same share of nodes of each class.
+    r"""Cross-validator whose folds have nearly equal shares of the nodes of each class.
 
     scikit-learn's ``StratifiedKFold`` needs one label per example. Here example i has a histogram
-    :math:`h_{ic}`, its number of nodes of class c over that of all examples, and examples are dealt out, those of
-    the largest :math:`\|h_i\|` first, each to the fold f that still has room and minimises
-    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2`. Folds differ by one example at most.
+    :math:`h_{ic}`: its number of nodes of class c, divided by the number in all examples. Examples are assigned to
+    folds in descending order of :math:`\|h_i\|`. Each example goes to a fold that still has room, so that
+    :math:`\sum_f \sum_c (\sum_{i \in f} h_{ic})^2` is smallest. The sizes of folds differ by at most one example.
 
     Parameters
     ----------
     n_splits : int, default=5
         Number of folds.
     shuffle : bool, default=False
-        Whether ties are broken at random instead of by the order of examples.
+        Whether to break ties at random instead of by the order of examples.
     random_state : int, RandomState instance or None, default=None
-        For ``shuffle``.
+        Random state for ``shuffle``.
     missing_label : object, optional
-        Nodes with this label count for no class.
+        Label of nodes whose class is unknown; these nodes are not counted.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         self.missing_label: Any = missing_label
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Number of folds.
+        """Return the number of folds.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
             yield np.flatnonzero(fold == k)
 
     def _deal(self, histograms):
-        """Fold of each example."""
+        """Return the fold of each example."""
         n_examples = len(histograms)
         order = np.arange(n_examples)
         if self.shuffle:
@@ -105,7 +105,8 @@ class StratifiedLatticeKFold(BaseCrossValidator):
         room[: n_examples % self.n_splits] += 1
         fold = np.empty(n_examples, dtype=np.int64)
         for i in order:
-            # What the sum of squares grows by, less what is the same for all folds; a fuller fold breaks no tie.
+            # Growth of the sum of squares by fold, without terms that are equal for all folds. Among ties, choose the
+            # fold with the most room.
             growth = np.where(room > 0, total @ histograms[i], np.inf)
             ties = np.flatnonzero(growth <= growth.min() + 1e-12)
             chosen = ties[np.argmax(room[ties])]
@@ -116,7 +117,7 @@ class StratifiedLatticeKFold(BaseCrossValidator):
 
 
 def _histograms(y, missing_label):
-    """Share of the nodes of each class that each example holds, (n_examples, n_classes)."""
+    """Return the share of each class's nodes that each example holds, (n_examples, n_classes)."""
     parts = []
     for i, labels in enumerate(y):
         flat = label_array(labels).ravel()
@@ -143,42 +144,44 @@ def cross_val_predict(
     params: Any = None,
     method: str = "predict",
 ) -> np.ndarray:
-    """Predictions for each example by an estimator that was fitted without it, in the layout of X.
+    """Return predictions for each example by an estimator that was fitted without it, in the layout of X.
 
-    scikit-learn's function of this name fails on ragged labels and on all structured probabilities.
+    scikit-learn's function of the same name fails on ragged labels and on all structured probabilities.
 
     Parameters
     ----------
     estimator : estimator
-        Cloned for each fold.
+        Estimator that is cloned and fitted for each fold.
     X : array-like, sparse matrix or list
         Examples.
     y : array-like or list of array-like, optional
         Their labels.
     groups : array-like of shape (n_examples,), optional
-        For splitters that use them.
+        Groups of the examples, for splitters that use them.
     cv : int, splitter or iterable of (train, test), optional
-        An int, or None for 5, is :class:`StratifiedLatticeKFold` for classifiers and ``KFold`` otherwise. Every
-        example must be in exactly one test set.
+        Folds of examples. An int, or None for 5, is the number of folds of :class:`StratifiedLatticeKFold` for
+        classifiers, and of ``KFold`` otherwise. Every example must be in exactly one test set.
     n_jobs : int, optional
-        Folds at once.
+        Number of folds that run at the same time.
     verbose : int, default=0
-        As in joblib.
+        Verbosity of joblib.
     params : dict, optional
-        For ``fit``; entries with one value per example are cut to those of the fold.
+        Parameters of ``fit``. A parameter with one value per example is restricted to the training examples of the
+        fold.
     method : {"predict", "predict_proba", "predict_log_proba", "decision_function"}, default="predict"
-        What is called on the examples left out.
+        Method that is called on the held-out examples.
 
     Returns
     -------
     ndarray
-        As the method returns for all of X: an array, or a 1-D object array of arrays. Columns are those of
-        the sorted classes of all folds; where a fold has not seen a class, its probability is 0.
+        Predictions for all of X, in the form that the method returns: an array, or a 1-D object array of arrays.
+        Columns belong to the sorted classes of all folds. If a class is missing from the training examples of a fold,
+        its probability is 0.
 
     Raises
     ------
     ValueError
-        If the test sets do not hold every example exactly once.
+        If an example is not in exactly one test set.
 
     Examples
     --------
@@ -211,7 +214,7 @@ def cross_val_predict(
 
 
 def example_splits(cv, estimator, y, n_examples: int | None = None, groups=None) -> list[tuple]:
-    """Folds of examples: those of :class:`StratifiedLatticeKFold` for classifiers, unless cv is a splitter."""
+    """Return the train and test indices of each fold, by :class:`StratifiedLatticeKFold` for classifiers by default."""
     # groups: (n_examples,)
     if cv is None or isinstance(cv, Integral):
         n_splits = 5 if cv is None else int(cv)
@@ -239,7 +242,7 @@ def _cut(value, train, n_examples):
 
 
 def take_examples(values, indices):
-    """Some of the examples, in the container they came in."""
+    """Return the examples at the given indices, in a container of the original type."""
     if hasattr(values, "iloc"):
         return values.iloc[indices]
     if sp.issparse(values):
@@ -249,12 +252,12 @@ def take_examples(values, indices):
     return [values[i] for i in indices]
 
 
-# Of a class that a fold has not seen.
+# Values for a class that is missing from the training examples of a fold.
 _UNSEEN = {"predict_proba": 0.0, "predict_log_proba": -np.inf, "decision_function": -np.inf}
 
 
 def _with_all_columns(results, method):
-    """Columns of the classes of all folds."""
+    """Return the values of each fold, with columns for the classes of all folds."""
     classes = np.unique(np.concatenate([found for _, found in results]))
     return [_spread(value, np.searchsorted(classes, found), len(classes), method) for value, found in results]
 
@@ -271,7 +274,7 @@ def _spread(value, columns, n_classes, method):
     return spread
 
 
-# Random signs of the differences of two pairs, and the share of audits of equal pairs that are to find no difference.
+# Number of draws of random signs, and the probability that an audit of equally good pairs finds no difference.
 _N_DRAWS, _COVERAGE = 2000, 0.95
 
 
@@ -287,66 +290,68 @@ def coupling_audit(
     n_jobs: int | None = None,
     random_state: int | np.random.RandomState | None = None,
 ) -> Bunch:
-    r"""Which way of learning goes with which inference on given data: Table 1 of Kumar et al. for any task.
+    r"""Compare all pairs of a way of learning and an inference on given data.
 
-    Every estimator is fitted once for each fold and predicts the examples left out by every inference. Of each pair
-    there are a score for each example, the log-loss of its marginals, the seconds of both, and a comparison with the
-    best pair. The best pair is found by the same scores, so the comparison allows for its choice: it is simultaneous
-    for all differences of two of the m pairs,
+    This produces Table 1 of Kumar et al. (2005) for any task. Every estimator is fitted once for each fold, and
+    predicts the held-out examples with every inference. For each pair of an estimator and an inference, the result
+    holds a score for each example, the log-loss of the marginals, the seconds of fit and prediction, and a comparison
+    with the best pair. The best pair is chosen by the same scores. To allow for this choice, the comparison is
+    simultaneous for all differences between two of the m pairs,
 
     .. math::
         t_{jk} = \frac{\bar d_{jk}}{\mathrm{se}(d_{jk})}, \qquad
         p_k = P \Bigl( \max_{i < j} |t^*_{ij}| \ge |t_{\mathrm{best}, k}| \Bigr),
 
-    where :math:`d_{jk}` are the differences of the scores of the same examples. The distribution of :math:`t^*` is that
-    under random signs of the examples: where two pairs are equally good, a difference is as likely as its negative.
-    The probability to find any pair worse where all are equally good is thereby at most 5 %.
+    where :math:`d_{jk}` are the differences of the scores of pairs j and k on the same examples. The distribution of
+    :math:`t^*` is computed under random signs of the examples: if two pairs are equally good, a difference is as likely
+    as its negative. If all pairs are equally good, the probability to find any pair worse is therefore at most 5 %.
 
     Parameters
     ----------
     estimators : mapping of str to field classifier
-        Each one way of learning, or a pipeline that ends in one; cloned for each fold.
+        Ways of learning: field classifiers, or pipelines that end in a field classifier. They are cloned for each fold.
     X : array-like or list
         Examples.
     y : array-like or list of array-like
         Their labels.
     inference : mapping of str to str or Inference
-        What predicts: as the parameter ``inference`` of an estimator.
+        Ways of prediction, with values as for the parameter ``inference`` of an estimator.
     groups : array-like of shape (n_examples,), optional
-        For splitters that use them. Examples of a group then have one random sign, since they depend on each other.
+        Groups of the examples, for splitters that use them. Examples of a group depend on each other, so the comparison
+        gives them a common random sign.
     cv : int, splitter or iterable of (train, test), optional
-        Folds of examples; None is 5. Every example is to be left out at least once; the scores of an example that is
-        left out several times are averaged.
+        Folds of examples; None is 5 folds. Every example must be held out at least once. If an example is held out
+        several times, its scores are averaged.
     scoring : str or callable, optional
-        Score of the labels of one example, more is better; None is the share of right labels. A scorer of labels, of
-        scikit-learn by its name or of :data:`~sklearn_crf.metrics.NODE_SCORERS`, or a function
-        ``(y_true, y_pred) -> float``. Labels are flat, of the labelled nodes only.
+        Score of the labels of one example; greater is better. None is the share of correct labels. Possible values are
+        the name of a scikit-learn scorer of labels, a scorer of :data:`~sklearn_crf.metrics.NODE_SCORERS`, and a
+        function ``(y_true, y_pred) -> float``. Its arguments are one-dimensional and hold labelled nodes only.
     n_jobs : int, optional
-        Folds at once.
+        Number of folds that run at the same time.
     random_state : int, RandomState instance or None, default=None
-        Draws the signs.
+        Random state for the signs.
 
     Returns
     -------
     Bunch
-        ``results``: a dict of arrays with an entry for each pair, learning by learning: ``learning`` and ``inference``,
-        their names; ``matched``, whether the estimator predicts by that inference itself; ``mean_test_score`` and
-        ``std_test_score`` over examples; ``mean_log_loss``, NaN where an estimator has no marginals;
-        ``mean_fit_time`` and ``mean_predict_time``, in seconds over folds; ``rank_test_score``; ``difference`` to the
-        best pair, ``difference_low`` and ``difference_high``, the ends of its simultaneous interval of 95 % (infinite
-        where there are too few examples to tell), and ``p_value``. ``scores``:
-        (n_pairs, n_examples), NaN for examples without labels.
+        ``results`` is a dict of arrays with an entry for each pair, ordered by estimator: the names ``learning`` and
+        ``inference``; ``matched``, whether the inference is the estimator's own; ``mean_test_score`` and
+        ``std_test_score`` over examples; ``mean_log_loss``, NaN if an estimator has no marginals; ``mean_fit_time`` and
+        ``mean_predict_time``, means over folds in seconds; ``rank_test_score``; ``difference`` to the best pair;
+        ``difference_low`` and ``difference_high``, the ends of its simultaneous 95 % interval (infinite if there are
+        too few examples to tell); and ``p_value``. ``scores`` has shape (n_pairs, n_examples), with NaN for examples
+        without labels.
 
     Raises
     ------
     ValueError
-        If a mapping is empty, an example is left out by no fold, or ``scoring`` needs more than labels.
+        If a mapping is empty, no fold holds out an example, or ``scoring`` needs more than labels.
 
     Notes
     -----
-    The comparison is of the pairs as they were fitted: other training examples may give other weights, and
-    folds that share training examples are more alike than the test assumes. An example is one observation of the test,
-    however often it is left out.
+    The comparison only holds for the weights as fitted: other training examples may give other weights, and folds that
+    share training examples are more alike than the test assumes. An example is one observation of the test, however
+    often it is held out.
 
     References
     ----------
@@ -415,14 +420,14 @@ def coupling_audit(
 
 
 def field_and_input(estimator, X):
-    """The last step of a fitted pipeline, and X as that step takes it; any other estimator and X as they are."""
+    """Return the last step of a fitted pipeline and its transformed input, or any other estimator and X unchanged."""
     if not isinstance(estimator, Pipeline):
         return estimator, X
     return estimator[-1], (estimator[:-1].transform(X) if len(estimator) > 1 else X)
 
 
 def _audit_fold(estimator, X, y, train, test, inference, score):
-    """Scores of the examples left out by every inference."""
+    """Fit an estimator, and return scores, losses and seconds of every inference on the held-out examples."""
     start = time.perf_counter()
     estimator.fit(take_examples(X, train), take_examples(y, train))
     fit_seconds = time.perf_counter() - start
@@ -445,7 +450,7 @@ def _audit_fold(estimator, X, y, train, test, inference, score):
 
 
 def _is_own(field, decoding):
-    """Whether an inference is the one that a fitted field predicts by."""
+    """Return whether a fitted field predicts with this inference by default."""
     own = field.inference_ if isinstance(field.inference, str) and field.inference == "auto" else field.inference
     is_known = not isinstance(own, str) or own in NAMES
     asked, *known = (resolve_inference(each) for each in ((decoding, own) if is_known else (decoding,)))
@@ -453,14 +458,14 @@ def _is_own(field, decoding):
 
 
 class _Labelled(ClassifierMixin, BaseEstimator):
-    """An estimator whose predictions for X are X: what scorers of scikit-learn score."""
+    """Estimator whose predictions for X are X itself, for scikit-learn's scorers."""
 
     def predict(self, X):
         return X
 
 
 def _score_of_labels(scoring):
-    """Function of true and predicted labels of one example."""
+    """Return a function that scores the predicted labels of one example, given its true labels."""
     if scoring is None:
         return _accuracy
     if isinstance(scoring, str):
@@ -502,7 +507,7 @@ def _scores(estimator, truth, predicted, scoring):
 
 
 def _log_losses(estimator, X, truth, decoding):
-    """Mean negative log-probability of the labels of each example; NaN without marginals."""
+    """Return the mean negative log-probability of the labels of each example, or NaN without marginals."""
     if not hasattr(estimator, "predict_proba"):
         return np.full(len(truth), np.nan)
     classes, losses = estimator.classes_, []
@@ -520,9 +525,9 @@ def _mean(values):
 
 
 def compare_with_best(scores, rng, groups=None):
-    """Means, and comparisons with the best pair over the same examples that allow for its choice."""
-    # scores: (n_pairs, n_examples), NaN for examples that have none; groups: (n_examples,) or None
-    # returns a dict of arrays (n_pairs,)
+    """Return the mean scores of all pairs, and comparisons with the best pair that allow for its choice."""
+    # scores: (n_pairs, n_examples), NaN for examples without a score; groups: (n_examples,) or None
+    # returns: dict of arrays (n_pairs,)
     scored = ~np.isnan(scores).any(axis=0)
     if not scored.any():
         raise ValueError("y has no labelled node: there is nothing to score.")
@@ -533,13 +538,13 @@ def compare_with_best(scores, rng, groups=None):
     mean = scores.mean(axis=1)
     best = int(np.argmax(mean))
     first, second = np.triu_indices(len(scores), 1)
-    # Sums over groups: examples of a group are one observation.
+    # Sums over groups, because the examples of a group are one observation.
     summed = np.array([np.bincount(group, row) for row in scores - scores.mean(axis=0)])
     share, critical = _share_of_extremes(summed, first, second, rng)
     difference = mean - mean[best]
     of_best = summed - summed[best]
     square, n_groups = (of_best**2).sum(axis=1), summed.shape[1]
-    # Of the mean over examples, whose groups may differ in size.
+    # Standard error of the mean over examples. Groups of examples may differ in size.
     error = np.sqrt(np.maximum(square - of_best.sum(axis=1) ** 2 / n_groups, 0) * n_groups / max(n_groups - 1, 1))
     error /= scores.shape[1]
     is_equal = square <= _ROUNDING * (scores**2).sum()
@@ -557,18 +562,18 @@ def compare_with_best(scores, rng, groups=None):
     }
 
 
-# Sums of squares of differences up to this share of those of scores are rounding.
+# A sum of squared differences counts as rounding up to this share of the sum of squared scores.
 _ROUNDING = 1e-24
 
 
 def _share_of_extremes(summed, first, second, rng):
-    """Distribution of the largest difference of two pairs under random signs of the groups.
+    """Compute the distribution of the largest difference between two pairs under random signs of the groups.
 
-    A sign of each group leaves the sum of squares of a difference as it is, so that the ratio of its sum to their root
-    tells as much as Student's t.
+    The signs do not change the sum of squares of a difference. The ratio of the sum to the root of the sum of squares
+    is therefore equivalent to Student's t.
     """
-    # summed: (n_pairs, n_groups); first, second: pairs of pairs
-    # returns a function from ratios to the share of draws that are as large, and the critical value of t
+    # summed: (n_pairs, n_groups); first, second: indices of the two pairs of each difference
+    # returns: a function from ratios to the share of draws that are at least as large, and the critical value of t
     n_groups = summed.shape[1]
     squares = summed @ summed.T
     square = np.diag(squares)
@@ -585,11 +590,11 @@ def _share_of_extremes(summed, first, second, rng):
     largest.sort()
 
     def share(ratio):
-        # The signs as they are count as one more draw.
+        # The observed signs count as one more draw.
         at_least = _N_DRAWS - np.searchsorted(largest, ratio * (1 - 1e-9), side="left")
         return (1 + at_least) / (1 + _N_DRAWS)
 
-    # The largest ratio that is no star.
+    # The largest ratio that is not significant.
     ratio = largest[int(np.ceil(_COVERAGE * (_N_DRAWS + 1))) - 1]
     critical = np.inf if ratio >= 1 - 1e-9 else ratio * np.sqrt((n_groups - 1) / (1 - ratio**2))
     return share, critical

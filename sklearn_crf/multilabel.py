@@ -1,4 +1,4 @@
-"""Several labels for each row, as a field over the labels."""
+"""Multi-label classification by a field with a node for each label."""
 
 from typing import Any, ClassVar
 
@@ -29,26 +29,26 @@ __all__ = ["MultiLabelField", "chow_liu_edges"]
 
 
 def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.ndarray:
-    r"""Edges of the tree of labels that share the most information (Chow and Liu, 1968).
+    r"""Return the edges of the spanning tree of labels with the most mutual information (Chow and Liu, 1968).
 
     .. math::
         \max_{T \text{ a spanning tree}} \; \sum_{(a, b) \in T} \sum_{u, v \in \{0, 1\}}
             \hat p_{ab}(u, v) \log \frac{\hat p_{ab}(u, v)}{\hat p_a(u) \, \hat p_b(v)}
 
-    Of all trees this one gives the training labels the largest likelihood. Frequencies count one observation of every
-    pair of values beforehand.
+    Among all trees, this tree gives the training labels the highest likelihood. Counts start at one for every pair of
+    values.
 
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_labels)
         Zeros and ones.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights of the rows: one of weight k counts as k equal rows.
+        Weights of the rows: a row of weight k counts as k equal rows.
 
     Returns
     -------
     ndarray of shape (n_labels - 1, 2), int32
-        From the smaller to the larger label, sorted.
+        Pairs of labels, the smaller label first, in sorted order.
 
     Examples
     --------
@@ -66,24 +66,24 @@ def chow_liu_edges(Y: ArrayLike, sample_weight: ArrayLike | None = None) -> np.n
     joint = counts / (total + 4)
     expected = joint.sum(axis=1)[:, None] * joint.sum(axis=0)[None]
     information = (joint * np.log(joint / expected)).sum(axis=(0, 1))
-    # A pair without information is an edge of the complete graph all the same, and a length of 0 would be none.
+    # Lengths are at least 1, because SciPy takes a length of 0 for a missing edge.
     length = 1 + information.max() - information
     tree = sp.coo_array(minimum_spanning_tree(np.triu(length, k=1)))
     edges = np.stack([np.minimum(tree.row, tree.col), np.maximum(tree.row, tree.col)], axis=1)
     return edges[np.lexsort(edges.T[::-1])].astype(np.int32)
 
 
-# Labels that "auto" joins with each other: as many have 2^15 joint states.
+# Largest number of labels for which "auto" means "full": they have 2^15 joint states.
 _MOST_JOINED = 15
 
 
 def _default_field():
-    # The likeliest labels together: what the score counts is rows all of whose labels are right.
+    # Predicts the most probable combination of labels, because the score counts rows whose labels are all correct.
     return TRWCRF(pairwise="ising", inference="map", max_iter=1000)
 
 
 def _has_probabilities(estimator):
-    # The error of a field without a distribution says what to do.
+    # If the field has no distribution, the AttributeError says what to do.
     return bool(getattr(estimator, "estimator_", estimator.estimator or _default_field()).predict_proba)
 
 
@@ -95,18 +95,19 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         p(y \mid x) \propto \exp \Bigl( \sum_{l} y_l (w_l^\top x + b_l)
             + \sum_{(l, m) \in \text{structure}} v_{lm} (2 [y_l = y_m] - 1) \Bigr)
 
-    Every label has weights of its own for the features of the row, every edge a weight of its own for the agreement of
+    Every label has its own weights for the features of the row, and every edge has its own weight for the agreement of
     its two labels. Without edges this is one logistic regression for each label.
 
     Parameters
     ----------
     estimator : classifier of this package, default=None
         The field, cloned by ``fit``. None is ``TRWCRF(pairwise="ising", inference="map",
-        max_iter=1000)``, which predicts the likeliest labels together: most rows are then right as a whole. With
-        ``inference="auto"`` each label is the likeliest by itself, and fewer of all labels are wrong.
+        max_iter=1000)``. It predicts the most probable combination of labels, which makes the most rows correct as a
+        whole. With ``inference="auto"`` each label is the most probable label by itself, which makes fewer single
+        labels wrong.
     structure : {"auto", "chow_liu", "full"} or array-like of shape (n_edges, 2), default="auto"
-        Which labels depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or the pairs themselves.
-        "auto" is "full" for at most 15 labels, as many as are learned exactly in seconds, and else "chow_liu".
+        Pairs of labels that depend on each other: the tree of :func:`chow_liu_edges`, all pairs, or an array of pairs.
+        "auto" is "full" for at most 15 labels, which can be learned exactly in seconds, and otherwise "chow_liu".
 
     Attributes
     ----------
@@ -115,9 +116,9 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     edges_ : ndarray of shape (n_edges, 2)
         Pairs of labels.
     classes_ : ndarray of shape (n_labels,)
-        Numbers of the labels, the columns of ``y``.
+        Indices of the labels, which are the columns of ``y``.
     values_ : ndarray of shape (2,)
-        What says in ``y`` that a row has not, or has, a label: 0 and 1.
+        Values in ``y`` of a label that a row does not have, and of a label that it has: usually 0 and 1.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only for data frames.
@@ -155,7 +156,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     structure: str | ArrayLike = "auto"
 
     def set_params(self, **params: Any) -> "MultiLabelField":
-        """Set parameters, also those of the field that is ``estimator``: ``estimator__C=0.1``.
+        """Set parameters, also nested parameters of the field ``estimator``, such as ``estimator__C=0.1``.
 
         Parameters
         ----------
@@ -176,16 +177,17 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     @fits(has_estimators=True)
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> "MultiLabelField":
-        """Fit the field of the labels.
+        """Fit the field to rows and their labels.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Features of the rows.
         y : array-like or sparse matrix of shape (n_samples, n_labels)
-            Which labels each row has, as zeros and ones, or any two values of which the larger one means that it has.
+            Labels of each row, as zeros and ones. With any other two values, the larger value means that the row has
+            the label.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows, in the structure and in the field.
+            Weights of the rows, for the choice of the structure and for the fit of the field.
 
         Returns
         -------
@@ -195,7 +197,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If y is not a table of two values, or structure names other labels.
+            If y is not a table of two values, or ``structure`` holds a label that is not in y.
         """
         values, Y = _indicator(y)
         n_labels = Y.shape[1]
@@ -204,7 +206,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weight = encoding.summable_weight(encoding.validate_sample_weight(sample_weight, len(Y)))
         graph = Graph(n_labels, _edges(self.structure, Y, weight))
         field = _default_field() if self.estimator is None else clone(self.estimator)
-        field.set_params(classes=[0, 1])  # labels that no row has, or all have, are labels too
+        field.set_params(classes=[0, 1])  # needed if no row, or every row, has a label
         options = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.estimator_ = field.fit(_examples(X, graph), Y, **options)
         self.edges_ = np.array(graph.edges)
@@ -215,22 +217,22 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Labels of each row, by the decoding of the field.
+        """Predict the labels of each row, by the decoding of the field.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Features of the rows.
         evidence : array-like of shape (n_samples, n_labels), optional
-            Labels that are known to be there or not, as in y, with NaN or None for the others: these are predicted
-            given the former.
+            Known labels, with values as in y, and NaN or None for unknown labels. Unknown labels are predicted given
+            the known labels.
         inference : str or Inference, optional
-            What predicts; None is the field's own.
+            Inference that predicts; None uses the field's own.
 
         Returns
         -------
         ndarray of shape (n_samples, n_labels)
-            Zeros and ones, or the values of training.
+            Zeros and ones, or the two values of the training labels.
         """
         examples, known = self._examples_to_predict(X, evidence)
         labels = _joined(self.estimator_.predict(examples, known, inference=inference))
@@ -243,7 +245,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_proba(
         self, X: ArrayLike, evidence: ArrayLike | None = None, *, inference: str | Inference | None = None
     ) -> np.ndarray:
-        """Probability of each label, its marginal in the field.
+        """Predict the probability of each label, which is its marginal in the field.
 
         Parameters
         ----------
@@ -252,19 +254,20 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         evidence : array-like of shape (n_samples, n_labels), optional
             As in ``predict``.
         inference : str or Inference, optional
-            What gives the marginals; None is the field's own.
+            Inference that computes the marginals; None uses the field's own.
 
         Returns
         -------
         ndarray of shape (n_samples, n_labels)
-            As of :class:`~sklearn.multiclass.OneVsRestClassifier` and :class:`~sklearn.multioutput.ClassifierChain`.
+            Probabilities that a row has a label, in the layout of :class:`~sklearn.multiclass.OneVsRestClassifier` and
+            :class:`~sklearn.multioutput.ClassifierChain`.
         """
         examples, known = self._examples_to_predict(X, evidence)
         found = _joined(self.estimator_.predict_proba(examples, known, inference=inference))
         return found[..., 1].reshape(-1, len(self.classes_))
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Share of the rows all of whose labels are right.
+        """Return the share of rows whose labels are all predicted correctly.
 
         Parameters
         ----------
@@ -287,25 +290,26 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return float(np.average((predicted == Y).all(axis=1), weights=weight))
 
     def models(self, X: ArrayLike, evidence: ArrayLike | None = None) -> list[PairwiseModel | FactorGraph]:
-        """The field of the labels of each row under the fitted weights.
+        """Return the graphical model of the labels of each row, under the fitted weights.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n_samples, n_features)
             Features of the rows.
         evidence : array-like of shape (n_samples, n_labels), optional
-            As in ``predict``: states that contradict it are forbidden.
+            Known labels, as in ``predict``. States that contradict them are forbidden.
 
         Returns
         -------
         list of PairwiseModel
-            One for each row: a node for each label, whose states are that the row has not, or has, it.
+            One model for each row, with a node for each label. State 0 means that the row does not have the label, and
+            state 1 means that it has the label.
         """
         examples = self._fitted_examples(X)
         return self.estimator_.models(examples, self._known(evidence, len(examples)))
 
     def _known(self, evidence, n_rows):
-        """Evidence in the labels of the field, 0 and 1, NaN where a label is open; None if nothing is known."""
+        """Convert evidence to 0 and 1, with NaN for unknown labels, or return None if there is no evidence."""
         if evidence is None:
             return None
         table = as_reals(evidence, "evidence", np.float64)
@@ -322,7 +326,7 @@ class MultiLabelField(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return _examples(self._rows(X, reset=False), Graph(len(self.classes_), self.edges_))
 
     def _examples_to_predict(self, X, evidence):
-        """Examples of one or more rows each, and what is known of their labels."""
+        """Return examples that hold one or more rows each, and their known labels or None."""
         if evidence is not None:
             examples = self._fitted_examples(X)
             return examples, self._known(evidence, len(examples))
@@ -366,7 +370,7 @@ def _table(y):
 
 
 def _indicator(y):
-    """The two values in y, sorted, and where the larger one is, as int32."""
+    """Return the two values in y in sorted order, and an int32 table with 1 for the larger value."""
     y = _table(y)
     if y.dtype.kind == "f" and np.any(y != np.floor(y)):
         check_classification_targets(y)
@@ -394,7 +398,7 @@ def _edges(structure, Y, weight):
 
 
 def _examples(X, graph):
-    """One field for each row: its features at the node of every label, with weights of their own."""
+    """Return an example for each row, with the row's features at the node of every label."""
     if not sp.issparse(X):
         return RowFields(X, graph)
     types = _types_of(graph, 1, X.dtype)
@@ -403,7 +407,7 @@ def _examples(X, graph):
 
 
 def _examples_of_many(X, graph):
-    """The same, with many sparse rows side by side in each, where labels have no cycle: fields join these anyway."""
+    """Return examples for rows; if rows are sparse and the graph has no cycle, each example holds many rows."""
     if not (sp.issparse(X) and graph.is_forest):
         return _examples(X, graph)
     n_labels, examples = graph.n_nodes, []
@@ -422,7 +426,7 @@ _NODES_TOGETHER = 4096
 
 
 def _types_of(graph, n_rows, dtype):
-    """Types and features of so many copies of the graph of labels: each node and edge has weights of its own."""
+    """Return types and edge features of ``n_rows`` copies of the graph, with own weights for each node and edge."""
     return {
         "node_type": np.tile(np.arange(graph.n_nodes), n_rows),
         "edge_type": np.tile(np.arange(graph.n_edges), n_rows),
@@ -431,5 +435,5 @@ def _types_of(graph, n_rows, dtype):
 
 
 def _joined(predicted):
-    """Predictions of all rows, of which there may be arrays of some rows each."""
+    """Return the predictions of all rows as one array, also if there are several arrays of some rows each."""
     return np.concatenate(predicted) if predicted.dtype == object else predicted

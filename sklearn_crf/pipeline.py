@@ -1,4 +1,4 @@
-"""Pipelines that pass on what a field can say beside labels and probabilities."""
+"""Pipelines that also have the additional methods of a field, such as ``predict_topk`` and ``certify``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +24,14 @@ def _last_step_has(method: str) -> Callable:
 
 
 class FieldPipeline(pipeline.Pipeline):
-    """A pipeline of scikit-learn with the further methods of the field that is its last step.
+    """A scikit-learn pipeline with the additional methods of the field that is its last step.
 
-    Transformers before the field that have no ``missing_label`` of their own take that of the field.
+    Transformers before the field that have no ``missing_label`` of their own use the field's ``missing_label``.
 
-    Each of them transforms X by the steps before and calls the method of the last step with the same arguments; it is
-    there where the last step has it. All else is as in :class:`sklearn.pipeline.Pipeline`: ``fit``, ``predict``,
-    ``predict_proba``, ``score``, parameters as ``<step>__<name>``, searches and ``clone``.
+    Each additional method transforms X by the steps before the field, then calls the field's method with the same
+    arguments. The pipeline has a method if its last step has it. Everything else is as in
+    :class:`sklearn.pipeline.Pipeline`: ``fit``, ``predict``, ``predict_proba``, ``score``, parameters as
+    ``<step>__<name>``, searches and ``clone``.
     """
 
     __setstate__ = restore_options
@@ -45,19 +46,19 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("predict_topk"))
     def predict_topk(self, X: Any, k: int = 5, **params: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Best labelings of each example, in order, and their scores."""
-        # returns: labels : (n_examples,), of object, scores : (n_examples,), of object
+        """Return the k best labelings of each example in descending order, and their scores."""
+        # returns: labels, (n_examples,) of object; scores, (n_examples,) of object
         return self._ask("predict_topk", X, k=k, **params)
 
     @available_if(_last_step_has("predict_entity_proba"))
     def predict_entity_proba(self, X: Any, scheme: str = "IOB2", **params: Any) -> np.ndarray:
-        """Probabilities of the entities of each example."""
-        # returns: (n_examples,), of object
+        """Return the probabilities of the entities of each example."""
+        # returns: (n_examples,) of object
         return self._ask("predict_entity_proba", X, scheme=scheme, **params)
 
     @available_if(_last_step_has("predict_edge_proba"))
     def predict_edge_proba(self, X: Any, **params: Any) -> np.ndarray:
-        """Probabilities of the pairs of labels on each edge."""
+        """Return the probabilities of the pairs of labels on each edge."""
         return self._ask("predict_edge_proba", X, **params)
 
     @available_if(_last_step_has("log_likelihood"))
@@ -67,23 +68,23 @@ class FieldPipeline(pipeline.Pipeline):
 
     @available_if(_last_step_has("energy"))
     def energy(self, X: Any, y: Any) -> np.ndarray:
-        """Energy of the labels of each example, the negative of their score."""
+        """Return the energy of the labels of each example, which is their negative score."""
         # returns: (n_examples,)
         return self._ask("energy", X, y)
 
     @available_if(_last_step_has("sample"))
     def sample(self, X: Any, n_samples: int = 1, **params: Any) -> np.ndarray:
-        """Labelings drawn from the distribution of the field."""
+        """Draw labelings of each example from the distribution of the field."""
         return self._ask("sample", X, n_samples, **params)
 
     @available_if(_last_step_has("certify"))
     def certify(self, X: Any, **params: Any) -> Certificates:
-        """Return upper bounds on the scores of the best labelings, and how far the predicted ones are below."""
+        """Return upper bounds on the scores of the best labelings, and the gaps of the predicted labelings to them."""
         return self._ask("certify", X, **params)
 
     @available_if(_last_step_has("models"))
     def models(self, X: Any, **params: Any) -> list:
-        """The graphical model of each example, for inference of one's own."""
+        """Return the graphical model of each example, for your own inference."""
         return self._ask("models", X, **params)
 
     def _ask(self, method: str, X: Any, *args: Any, **params: Any) -> Any:
@@ -98,7 +99,7 @@ def make_pipeline(*steps: Any, memory: Any = None, verbose: bool = False) -> Fie
     Parameters
     ----------
     *steps : estimators
-        Transformers, and a field.
+        Transformers, followed by a field.
     memory : str or object with the joblib.Memory interface, optional
         Where fitted transformers are cached.
     verbose : bool, default=False
