@@ -1,4 +1,4 @@
-"""Two more features of nodes, which say whether a node is the first, and whether it is the last, of its sequence."""
+"""Two indicator features of nodes: first node of its sequence, last node of its sequence."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from sklearn_crf.encoding._examples import with_fields
 
 
 def with_boundaries(encoded):
-    """Encoded sequences whose nodes have these features after their own; rows are sequences of one node."""
+    """Return the encoded sequences with both indicators appended; rows of a matrix are sequences of one node."""
     n_axes = encoded.lattice_ndim or 0
     if n_axes > 1 or (encoded.layout == "array" and encoded.lattice_ndim is None):
         what = f"lattices of {n_axes} axes" if n_axes > 1 else "fields over labels"
@@ -45,7 +45,7 @@ def with_boundaries(encoded):
 
 
 def _ends(example):
-    """Both features of the nodes of an example, (N, 2)."""
+    """Return both indicators of the nodes of an example, (N, 2)."""
     ends = np.zeros((example.n_nodes, 2))
     for k, nodes in enumerate(example.graph.ends):
         ends[nodes, k] = 1
@@ -53,21 +53,21 @@ def _ends(example):
 
 
 def _widened(features, columns):
-    """Features with some more, in their format and precision."""
+    """Return features with columns appended, in the format and precision of the features."""
     if sp.issparse(features):
         return sp.hstack([features, columns.astype(features.dtype)], format=features.format)
     return np.concatenate([features, columns.astype(features.dtype)], axis=-1)
 
 
 def _widened_chain(features):
-    """The same of a chain, of which there may be many thousands."""
+    """Return the features of a chain with both indicators appended; fast, as there may be thousands of chains."""
     n_nodes, n_features = features.shape
     if not sp.issparse(features):
         widened = np.zeros((n_nodes, n_features + 2), dtype=features.dtype)
         widened[:, :-2] = features
         widened[0, -2] = widened[-1, -1] = 1
         return widened
-    # Columns stay in ascending order: the new ones come last in their rows.
+    # New columns have the highest numbers, so that they are inserted at the ends of their rows.
     places = [features.indptr[1], len(features.indices)]
     indptr = features.indptr.copy()
     indptr[1:] += 1

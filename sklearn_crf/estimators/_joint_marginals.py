@@ -1,4 +1,4 @@
-"""Joint marginals of neighbours by example, and of the nodes of entities, which follow from them on chains."""
+"""Joint marginals of neighbouring nodes of each example, and probabilities of entities on chains."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ from sklearn_crf.metrics import continuations
 
 
 class EntityProbability(NamedTuple):
-    """A run of nodes, and the probability that it is an entity of a kind."""
+    """A run of nodes and the probability that it is an entity of a given kind."""
 
     kind: str
     start: int
@@ -22,25 +22,25 @@ class EntityProbability(NamedTuple):
 
 
 class EntityMarginals:
-    r"""Probabilities of entities on chains, by the marginals of nodes and of their neighbours.
+    r"""Probabilities of entities on chains, from the marginals of nodes and edges.
 
     .. math:: p(y_s, \dots, y_e) = p(y_s) \prod_{t = s}^{e - 1} \frac{p(y_t, y_{t + 1})}{p(y_t)}
 
-    Whether an entity goes on from a node to the next one depends on the labels of these two alone, so that a run of
-    nodes is an entity where its first node continues nothing, the others continue it, and the node after it does not.
+    The labels of two neighbouring nodes determine whether an entity continues from one node to the next. A run of nodes
+    is an entity if its first node does not continue an entity, all its other nodes do, and the node after it does not.
     """
 
     def __init__(self, classes: np.ndarray, scheme: str) -> None:
         self.kinds, self.goes_on = continuations(classes.tolist(), scheme)
 
     def of_batch(self, batch, model, spans: Sequence, n_threads: int) -> list[list[EntityProbability]]:
-        """Return the probabilities of the entities of each example of a batch of chains."""
-        # spans: by member of the batch a list of (kind, start, stop)
+        """Return the probability of each requested entity, in one list per chain of the batch."""
+        # spans: one list of (kind, start, stop) for each chain of the batch
         inference = TreeInference()
         nodes = inference.marginals(model, n_threads=n_threads).unary.astype(np.float64)
         edges = inference.edge_marginals(model, n_threads=n_threads).astype(np.float64)
         first_nodes = batch.node_ptr[:-1]
-        # A chain has an edge less than nodes.
+        # A chain has one edge fewer than nodes.
         first_edges = first_nodes - np.arange(len(first_nodes))
         chains = zip(spans, first_nodes, batch.node_ptr[1:], first_edges, strict=True)
         return [self._of_chain(nodes[a:b], edges[e : e + b - a - 1], own) for own, a, b, e in chains]
@@ -49,7 +49,7 @@ class EntityMarginals:
         return [EntityProbability(kind, a, b, self._probability(nodes, edges, kind, a, b)) for kind, a, b in spans]
 
     def _probability(self, nodes, edges, kind, start, stop):
-        """Return the probability of one entity of a chain, whose marginals are given."""
+        """Return the probability of one entity, given the marginals of the nodes and edges of its chain."""
         weight = (edges[start - 1] * ~self.goes_on).sum(axis=0) if start else nodes[start]
         weight = weight * (self.kinds == kind)
         for t in range(start, min(stop, len(nodes) - 1)):
@@ -59,7 +59,7 @@ class EntityMarginals:
 
 
 def require_chains(batch):
-    """Raise ValueError where an example is not a chain of nodes in their order."""
+    """Raise ValueError unless every example is a chain whose edges join consecutive nodes."""
     graph = batch.example.graph
     if graph.chain_ptr is None or not np.array_equal(graph.chain_ptr, batch.node_ptr):
         raise ValueError(
@@ -69,7 +69,7 @@ def require_chains(batch):
 
 
 def checked_spans(spans, encoded):
-    """Return the entities that are asked for in each example, as tuples."""
+    """Check the entities requested for each example and return them as (kind, start, stop) tuples."""
     if isinstance(spans, str) or not hasattr(spans, "__len__") or len(spans) != encoded.n_examples:
         found = f"{len(spans)} lists" if hasattr(spans, "__len__") else repr(spans)
         raise ValueError(f"spans must have a list of entities for each of {encoded.n_examples} examples, got {found}.")
@@ -86,10 +86,10 @@ def _checked_span(span, i, n_nodes):
 
 
 def edges_of_members(batches, parts):
-    """Marginals of the edges of each member of the batches, of those of whole batches."""
+    """Split the edge marginals of batches into one array for each example."""
     marginals: list[np.ndarray] = []
     for batch, part in zip(batches, parts, strict=True):
-        # The edges of one member follow those of the member before.
+        # Edges are stored example by example.
         first_nodes = batch.example.graph.edges[:, 0]
         member = np.searchsorted(batch.node_ptr, first_nodes, side="right") - 1
         ends = np.searchsorted(member, np.arange(len(batch.members) + 1))
@@ -98,6 +98,6 @@ def edges_of_members(batches, parts):
 
 
 def require_no_factors(batch, method):
-    """Raise ValueError where an example has factors besides nodes and edges."""
+    """Raise ValueError if an example has factors besides nodes and edges."""
     if batch.example.has_factors:
         raise ValueError(f"X[{batch.members[0]}] has factors besides nodes and edges, which {method} does not take.")

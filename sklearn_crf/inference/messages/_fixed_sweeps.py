@@ -1,4 +1,4 @@
-"""Marginals after a fixed number of sweeps, and the gradient of their loss through the sweeps."""
+"""Marginals after a fixed number of sweeps, and the gradient of a loss through these sweeps."""
 
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -15,20 +15,20 @@ from sklearn_crf.inference.messages._belief_propagation import LoopyBP, TRWMessa
 from sklearn_crf.kernels.messages.fixed_sweeps import sweep_mean_field, sweep_messages
 from sklearn_crf.models import Statistics
 
-#: Losses of marginals, by the numbers that the kernel knows.
+#: Losses of marginals and their codes in the kernel.
 SWEEP_LOSSES = {"clique": 1, "univariate": 2, "quadratic": 3, "smooth_hamming": 4}
 _MARGINALS_ALONE = 0
 
 
 class SweepArguments(NamedTuple):
-    """What the kernels of sweeps take besides a model, and what they fill."""
+    """Inputs of the sweep kernels besides the model, and the output arrays that they fill."""
 
     loss: int
     n_sweeps: int
-    nodes: np.ndarray  # (N,) int32, component after component, each in the order of its sweeps
-    rank: np.ndarray  # (N,) int32, place of each node among these
-    ranges: np.ndarray  # (n_components, 2) int64
-    blocks: np.ndarray  # (n_blocks + 1,) int64
+    nodes: np.ndarray  # (N,) int32, nodes by component, in the order in which sweeps visit them
+    rank: np.ndarray  # (N,) int32, position of each node in `nodes`
+    ranges: np.ndarray  # (n_components, 2) int64, first and last + 1 position of each component in `nodes`
+    blocks: np.ndarray  # (n_blocks + 1,) int64, first component of each block
     labels: np.ndarray  # (N,) int32, or empty
     weight: np.ndarray  # (N,) float64, or empty
     beliefs: np.ndarray  # OUT (N, K) float64
@@ -39,17 +39,18 @@ class SweepArguments(NamedTuple):
 
 @options
 class FixedSweeps(Inference):
-    r"""Marginals after a fixed number of sweeps, whether these have converged or not.
+    r"""Marginals after a fixed number of sweeps, without a test of convergence.
 
     Parameters
     ----------
     method : {"trw", "loopy", "mean_field"}, default="trw"
-        Tree-reweighted or plain belief propagation, from uniform messages, each sweep forwards and backwards through
-        the nodes; or mean field, from the nodes without edges, each sweep forwards through the nodes.
+        Tree-reweighted belief propagation, plain belief propagation or mean field. Messages start uniform, and each
+        sweep passes forwards and backwards through the nodes. Mean field starts from the node scores alone, and each
+        sweep passes forwards through the nodes.
     n_sweeps : int, default=10
         Number of sweeps.
     edge_probabilities : {"auto", "uniform", "chains", "covering"} or array-like (E,), default="auto"
-        Of tree-reweighted messages, as in :class:`TRWMessagePassing`.
+        Edge appearance probabilities of tree-reweighted messages, as in :class:`TRWMessagePassing`.
 
     Examples
     --------
@@ -97,22 +98,22 @@ class FixedSweeps(Inference):
         node_weight: np.ndarray | None = None,
         n_threads: int = 1,
     ) -> SweepArguments:
-        """Return the loss of the marginals against labels, with its derivative through the sweeps.
+        """Return the loss of the marginals for given labels, and its gradient through the sweeps.
 
         Parameters
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            Negative where a node is unlabelled.
+            Labels of the nodes, negative for unlabelled nodes.
         loss : {"clique", "univariate", "quadratic", "smooth_hamming"}
         node_weight : ndarray of shape (N,), optional
-            Factors of the losses of nodes.
+            Weights of the nodes in the loss.
         n_threads : int, default=1
 
         Returns
         -------
         SweepArguments
-            Of which ``terms``, ``unary``, ``tables`` and ``beliefs`` are filled.
+            The losses of nodes (``terms``), the gradient (``unary`` and ``tables``) and the marginals (``beliefs``).
         """
         self._require("marginals", model, n_threads=n_threads)
         return self._swept(model, SWEEP_LOSSES[loss], labels, node_weight, n_threads)
@@ -157,15 +158,15 @@ class FixedSweeps(Inference):
         return how
 
     def _field(self, model: Any) -> Any:
-        """Return the arrays of a model for messages of its kind."""
+        """Return the arrays of a model for the message passing that `method` names."""
         trees = TRWMessagePassing(self.edge_probabilities)
         return field_for_sums(LoopyBP() if self.method == "loopy" else trees, model)
 
 
 def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return nodes component after component, the place of each, and the first and the last place of components.
+    """Return the nodes by component, their positions in this order, and the range of positions of each component.
 
-    Trees are passed through from their leaves to their roots, so that one sweep is exact.
+    The nodes of a tree are ordered from the leaves to the root, so that one sweep is exact.
     """
     order = graph.forest.order[::-1] if graph.is_forest else np.arange(graph.n_nodes)
     nodes = order[np.argsort(graph.component[order], kind="stable")].astype(np.int32)
@@ -176,6 +177,6 @@ def _components(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _blocks(ranges: np.ndarray, n_nodes: int, n_blocks: int) -> np.ndarray:
-    """Return the first component of each block, and their number: blocks hold about as many nodes each."""
+    """Return the boundaries of blocks of components that hold about the same number of nodes."""
     wanted = np.arange(1, n_blocks) * n_nodes // n_blocks
     return np.concatenate([[0], np.searchsorted(ranges[:, 0], wanted), [len(ranges)]]).astype(np.int64)

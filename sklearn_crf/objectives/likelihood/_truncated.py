@@ -1,4 +1,4 @@
-"""Losses of the marginals after a fixed number of sweeps, differentiated through the sweeps."""
+"""Losses of the marginals after a fixed number of sweeps, with gradients through these sweeps."""
 
 from typing import Any
 
@@ -10,12 +10,13 @@ from sklearn_crf.objectives._base import Loss, Objective
 
 
 class TruncatedLoss(Objective):
-    r"""Loss of the marginals that a fixed number of sweeps comes to.
+    r"""Loss of the marginals after a fixed number of sweeps.
 
     .. math:: \ell(\theta) = L\bigl(b^{(n)}(\theta), y\bigr), \qquad
         \nabla \ell = \Bigl(\frac{\partial b^{(n)}}{\partial \theta}\Bigr)^{\!\top} \frac{\partial L}{\partial b}
 
-    The gradient is that of what the sweeps compute, converged or not. Unlabelled nodes have no loss.
+    The gradient is exact for the computed marginals, even if the sweeps have not converged. Unlabelled nodes do not
+    contribute to the loss.
 
     Source: Domke 2013; Stoyanov, Ropson, Eisner 2011.
 
