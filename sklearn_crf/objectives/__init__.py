@@ -1,4 +1,4 @@
-"""Objectives: a model and labels in, a loss and its statistics out."""
+"""Objectives: training losses of models against labels, with their derivatives."""
 
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives._risk import EmpiricalRisk, RiskValue

@@ -1,4 +1,4 @@
-"""Learning principles: surrogates for log_z(theta) - score(theta, y) of one model, and what users may make of them."""
+"""Base class of objectives, their result, and checks of objectives that users write."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,10 +13,10 @@ from sklearn_crf.models import FactorGraph, PairwiseModel, Statistics, check_lab
 
 
 def checked_loss(found, model, labels, *arguments, **options):
-    """A loss of a model, its predicted labels in int32."""
+    """Return a Loss after checks of its types and shapes, with int32 predicted labels."""
     if not hasattr(found, "statistics") or not hasattr(found, "_replace"):
         raise TypeError(f"a Loss is needed, got {type(found).__name__}.")
-    # In the precision that they have.
+    # Statistics keep their floating-point precision.
     names = ("log_table", "table_default") if isinstance(model, FactorGraph) else ("unary", "tables")
     values = {
         name: as_finite(getattr(found.statistics, name, None), f"statistics.{name}", getattr(model, name).shape, None)
@@ -33,7 +33,7 @@ def checked_loss(found, model, labels, *arguments, **options):
 
 
 def checked_model(found, model, *arguments, **options):
-    """A model of the type and shape of another."""
+    """Return ``found`` after a check that it has the type and shape of ``model``."""
     shape = model.n_nodes, model.n_columns
     if not isinstance(found, type(model)) or (found.n_nodes, found.n_columns) != shape:
         raise TypeError(f"a {type(model).__name__} of {shape[0]} nodes and up to {shape[1]} states is needed.")
@@ -41,32 +41,32 @@ def checked_model(found, model, *arguments, **options):
 
 
 def checked_assignment(found, model, *arguments, **options):
-    """Labels of a model, in int32."""
+    """Return ``found`` as int32 after a check that it holds labels of the model."""
     return check_labels(model, found)
 
 
 class Loss(NamedTuple):
-    """Loss of one model and its derivative by the model's values.
+    """Loss of one model and its derivative by the scores of the model.
 
-    ``terms`` are per node; the terms of a connected component sum to that component's loss. Rules that follow an
-    approximate gradient which is the gradient of nothing (Kumar et al. 2005, section 7.2) have no terms.
+    ``terms`` are per node; the terms of a connected component sum to the loss of the component. Some rules follow an
+    approximate gradient that is not the gradient of any function (Kumar et al. 2005, section 7.2). They have no terms.
 
     Attributes
     ----------
     statistics : Statistics
         Derivative of the loss by unary scores and tables.
     terms : ndarray of shape (N,), float64, or None
-        What each node adds to the loss.
+        Contribution of each node to the loss.
     predicted : ndarray of shape (N,), int32, or None
-        Labels by the inference that the rule used; None if it used none.
+        Labels predicted by the inference of the rule; None if the rule runs no inference.
     state : object
-        Warm start of the next call, for this batch only.
+        Warm start for the next call with the same batch.
     converged : bool
-        Whether the inference did.
+        Whether inference converged.
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
     gap : float
-        Bound on the error of the loss of all nodes, where it is a maximum that was not proven; inf if unknown.
+        Bound on the error of the loss, summed over nodes, if inference could not prove its maximum; inf if unknown.
 
     Examples
     --------
@@ -93,36 +93,37 @@ class Loss(NamedTuple):
 
 
 class Objective(ChecksOwnMethods, HoldsOptions):
-    """Base of the learning principles: a subclass writes ``loss_statistics``.
+    """Base class of objectives. A subclass implements ``loss_statistics``.
 
-    An objective holds options only, as constructor parameters. One that asks an inference has a parameter
-    ``inference``; None stands for the one that the estimator predicts with.
+    An objective only holds options, as constructor parameters. An objective that runs inference has a parameter
+    ``inference``; None stands for the inference with which the estimator predicts.
 
     Attributes
     ----------
     needs : frozenset
-        Tasks it asks of its inference.
+        Tasks that its inference must support.
     has_value : bool
-        Whether there is a loss to minimise, or a direction alone.
+        Whether there is a loss to minimise. Otherwise there is only a direction.
     smooth : bool
         Whether the loss is differentiable everywhere.
     exact_on : str or None
-        Graphs on which value and gradient are those of one function: ``"any"``, ``"forest"``, or None.
+        Graphs on which the gradient is exactly the gradient of the value: ``"any"``, ``"forest"``, or None.
     draws : bool
-        Whether it draws random numbers, and needs the seed of a call.
+        Whether it draws random numbers and so needs a seed for each call.
     missing : str
-        What happens to unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given
-        the labelled ones, ``"left out"`` with what depends on them, or ``"rejected"``.
+        Treatment of unlabelled nodes: ``"marginalised"``, ``"completed"`` by the rule's own inference given the
+        labelled nodes, ``"left out"`` with all terms that depend on them, or ``"rejected"``.
     temperature : float
-        Factor of the log-partition of the :meth:`augmented` model in the loss.
+        Factor by which the loss multiplies the log-partition of the :meth:`augmented` model.
     weighs_nodes : bool
         Whether nodes may have weights: ``loss_statistics`` and ``augmented`` then take ``node_weight``.
     of_examples : bool
-        Whether it holds something for each example, such as sets of labelings, and stays where the examples are.
+        Whether it holds data of each example, such as sets of labelings, and so stays where the examples are.
     takes_turns : bool
-        Whether its inference does, see :attr:`Inference.takes_turns`.
+        Value of :attr:`Inference.takes_turns` of its inference.
     grown : object
-        What has come to it since it was made, to be given to another one made for the same examples; None for most.
+        Data collected during training, which can be assigned to another objective for the same examples. None for most
+        objectives.
 
     Examples
     --------
@@ -145,7 +146,7 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     _returns: ClassVar[dict] = {"loss_statistics": checked_loss, "augmented": checked_model}
 
     def is_exact_for(self, model: Any) -> bool:
-        """Whether value and gradient are those of one function for the models of a structure.
+        """Return whether the gradient is exactly the gradient of the value, for models with the graph of ``model``.
 
         Parameters
         ----------
@@ -159,16 +160,16 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
     @property
     def is_settled(self) -> bool:
-        """Whether its inner problem, if it has one, is solved to its final accuracy."""
+        """Whether the inner problem, if there is one, is solved to its final accuracy."""
         return True
 
     @property
     def noise(self) -> float:
-        """Relative noise of values, of an inner problem that is solved to a tolerance."""
+        """Relative noise of values, from an inner problem that is solved to a tolerance."""
         return 0.0
 
     def settle(self, gradient: float | None = None) -> bool:
-        """Let an inner problem be as accurate as an iterate deserves.
+        """Tighten the tolerance of the inner problem to suit the size of the gradient.
 
         Parameters
         ----------
@@ -178,17 +179,17 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         Returns
         -------
         bool
-            Whether it is more accurate from now on.
+            Whether the tolerance became tighter.
         """
         return False
 
     def coupled(self, inference: Inference) -> "Objective":
-        """A copy that asks the inference of prediction wherever none was given.
+        """Return a copy that uses the inference of prediction, unless the objective has its own.
 
         Parameters
         ----------
         inference : Inference
-            The one that predicts. Where it cannot do a task in ``needs``, the automatic choice for that task serves.
+            Inference of prediction. If it does not support a task in ``needs``, the automatic choice is used instead.
 
         Returns
         -------
@@ -201,15 +202,15 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         return clone(self).set_params(inference=inference.for_learning())
 
     def augmented(self, model: Any, labels: np.ndarray, node_weight: np.ndarray | None = None) -> Any:
-        """The model that inference is asked about: the given one, unless errors cost or a temperature divides.
+        """Return the model on which inference runs. Subclasses add costs of errors or divide scores by a temperature.
 
         Parameters
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            The true state of each node.
+            True state of each node.
         node_weight : ndarray of shape (N,), optional
-            Factors of the costs of nodes; None is one.
+            Factors of the costs of nodes; None stands for ones.
 
         Returns
         -------
@@ -220,17 +221,17 @@ class Objective(ChecksOwnMethods, HoldsOptions):
     def loss_statistics(
         self, model: PairwiseModel, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
-        """Loss of a model against labels.
+        """Compute the loss of a model against labels, and its derivative.
 
         Parameters
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            -1 where a node is unlabelled.
+            State of each node, -1 for unlabelled nodes.
         state : object, optional
-            ``Loss.state`` of the last call for the same batch.
+            ``Loss.state`` of the previous call for the same batch.
         seed : int, default=0
-            Seed of this call, for rules that draw samples.
+            Seed of this call, used by objectives that draw samples.
         n_threads : int, default=1
 
         Returns
@@ -240,12 +241,12 @@ class Objective(ChecksOwnMethods, HoldsOptions):
         raise NotImplementedError(type(self).__name__)
 
     def of_batch(self, i: int) -> "Objective":
-        """The objective of one batch of training examples: this one, unless each batch has its own.
+        """Return the objective of one batch of training examples, which is ``self`` unless each batch has its own.
 
         Parameters
         ----------
         i : int
-            Number of the batch.
+            Index of the batch.
 
         Returns
         -------
@@ -255,5 +256,5 @@ class Objective(ChecksOwnMethods, HoldsOptions):
 
 
 def observed_model(model, labels):
-    """The model clamped to the labels that are known; None if all are."""
+    """Return the model clamped to the known labels, or None if all labels are known."""
     return None if np.all(labels >= 0) else clamped(model, labels)

@@ -1,4 +1,4 @@
-"""The empirical risk: weighted losses of batches, pulled back to the weights and added up."""
+"""The empirical risk: the sum of weighted losses of batches, with its gradient by the weights."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,27 +18,28 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.potentials import SparsePotentials
 
-# Of more nodes, calls of NumPy are so long that threads had better share them.
+# With more nodes, NumPy calls take so long that threads should run them in parallel.
 _MOST_NODES_IN_TURN = 2048
 
 
 class RiskValue(NamedTuple):
-    """Weighted losses of some examples: of one batch, or of one pass over all.
+    """Weighted loss of one batch, or of all batches in one pass.
 
     Attributes
     ----------
     value : float or None
-        Weighted sum of losses; None for rules without one.
+        Weighted sum of losses; None for objectives without a loss.
     gradient : ndarray of shape (n_coef,), float64, or None
-        Its derivative by the weights, or what stands for it; the caller's own. None before the pullback.
+        Derivative by the weights, or the direction that replaces it; the caller may change the array. None before the
+        pullback.
     n_errors : float or None
-        Weighted number of wrong labels by the rule's own inference; None if it used none.
+        Weighted number of wrong labels predicted by the inference of the objective; None if it runs no inference.
     converged : bool
-        Whether every inference did.
+        Whether all runs of inference converged.
     n_nonsubmodular : int
         Edges on which a binary MAP inference was not exact.
     gap : float
-        Bound on the error of ``value``, where losses are maxima that were not proven; inf if unknown.
+        Bound on the error of ``value``, if inference could not prove its maxima; inf if unknown.
     statistics : Statistics or None
         Derivative by the scores of a batch, before the pullback.
 
@@ -72,8 +73,8 @@ class RiskValue(NamedTuple):
 
 
 def weighted_loss(batch, loss, by_weight=None):
-    """RiskValue of a batch before the pullback, of its loss before its examples are weighted."""
-    # by_weight: of the model, by tables_by_weight
+    """Return the RiskValue of a batch before the pullback, given the loss before weighting of examples."""
+    # by_weight: result of tables_by_weight for the model
     wrong = None if loss.predicted is None else (loss.predicted != batch.labels) & (batch.labels >= 0)
     if batch.weight is None:
         n_errors = None if wrong is None else float(np.count_nonzero(wrong))
@@ -86,13 +87,13 @@ def weighted_loss(batch, loss, by_weight=None):
         statistics = by_weight.summed(loss.statistics, node_weight)
     n_errors = None if wrong is None else float(node_weight[wrong].sum())
     value = None if loss.terms is None else float(loss.terms @ node_weight)
-    # Heaviest member: a bound, and exact where all weigh the same.
+    # The gap times the largest weight is a bound, and exact if all examples have one weight.
     gap = loss.gap and loss.gap * float(node_weight.max(initial=0.0))
     return RiskValue(value, None, n_errors, loss.converged, loss.n_nonsubmodular, gap, statistics)
 
 
 def total_of(parts, gradient):
-    """A RiskValue of parts, added in their order, and of the gradient that is theirs."""
+    """Return the sum of RiskValues, added in their order, with the given gradient."""
     return RiskValue(
         value=None if any(part.value is None for part in parts) else sum(part.value for part in parts),
         gradient=gradient,
@@ -108,19 +109,18 @@ class EmpiricalRisk:
 
     .. math:: R(w) = \sum_i \omega_i \, \ell(B(x_i) w, y_i), \qquad \nabla R = \sum_i \omega_i B(x_i)^\top \nabla\ell
 
-    Batches are added in their order, whatever the number of threads; what an inference carries from call to call
-    belongs to its batch.
+    Batches are added in their order, whatever the number of threads. Warm starts of inference are kept by batch.
 
     Parameters
     ----------
     objective : Objective
     potentials : LinearPotentials
     batches : list of Batch
-        With labels.
+        Batches with labels.
     n_jobs : int or None, default=None
-        Threads over batches, then inside one.
+        Number of threads, used over batches first and then inside a batch.
     seed : int, default=0
-        Seed of rules that draw samples; every batch and every pass has its own.
+        Seed of objectives that draw samples. The seed of a call depends on the batch and the pass too.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class EmpiricalRisk:
     (3.466, [-1.25, -0.5])
     """
 
-    #: How it is evaluated, in a few words.
+    #: Name of the way in which the risk is evaluated.
     path = "general"
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
@@ -151,7 +151,7 @@ class EmpiricalRisk:
         self.batches = batches
         self.n_jobs = n_jobs
         self.seed = seed
-        #: State of the inferences between passes, an entry for each batch; to be given to a risk of the same.
+        #: Warm start of inference for each batch; can be assigned to another risk of the same batches.
         self.carried: list[Any] = [None] * len(batches)
         self._edges, self._by_weight = {}, {}
         self.n_passes = 0
@@ -165,32 +165,32 @@ class EmpiricalRisk:
 
     @property
     def n_nodes(self):
-        """Nodes of all examples, labelled or not."""
+        """Number of nodes of all examples, labelled or not."""
         return sum(batch.example.n_nodes for batch in self.batches)
 
     @property
     def has_unlabelled(self):
-        """Whether labels of nodes are missing."""
+        """Whether some nodes have no label."""
         return any(bool(np.any(batch.labels < 0)) for batch in self.batches)
 
     @property
     def n_edges(self):
-        """Edges of all examples."""
+        """Number of edges of all examples."""
         return sum(batch.example.graph.n_edges for batch in self.batches)
 
     @property
     def is_forest(self):
-        """Whether no example has a cycle."""
+        """Whether the graphs of all examples are free of cycles."""
         return all(batch.example.is_forest for batch in self.batches)
 
     @property
     def edges_per_node(self):
-        """Edges of all examples over their nodes."""
+        """Number of edges of all examples divided by their number of nodes."""
         return self.n_edges / max(self.n_nodes, 1)
 
     @property
     def curvature(self):
-        """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None where none is known."""
+        """Rough diagonal of the Hessian at small weights, (n_coef,) float64; None unless features are sparse."""
         if not isinstance(self.potentials, SparsePotentials):
             return None
         examples = [self.potentials.prepared(batch.example) for batch in self.batches]
@@ -198,7 +198,7 @@ class EmpiricalRisk:
 
     @cached_property
     def is_exact(self):
-        """Whether values and gradients are those of one function on the graphs at hand."""
+        """Whether the gradient is exactly the gradient of the value on the graphs of the examples."""
         if self.objective.exact_on != "forest":
             return self.objective.exact_on == "any"
         zeros, others = np.zeros(self.potentials.n_coef), [b for b in self.batches if not b.example.is_forest]
@@ -215,19 +215,19 @@ class EmpiricalRisk:
 
     @property
     def n_constant_errors(self):
-        """Weighted number of wrong labels if every node had the commonest label."""
+        """Weighted number of wrong labels if all nodes had the most frequent label."""
         counts = self.label_counts
         return float(counts.sum() - counts.max())
 
     def summed(self, function, *arguments, changes=False):
-        """A sum over examples that a function of the risk gives.
+        """Return a sum over examples, computed by a function of the risk.
 
         Parameters
         ----------
         function : callable(EmpiricalRisk, *arguments) -> float or ndarray
         *arguments : object
         changes : bool, default=False
-            Whether the function lets what the objective has grown, ``objective.grown``, grow further.
+            Whether the function changes ``objective.grown``.
 
         Returns
         -------
@@ -236,7 +236,7 @@ class EmpiricalRisk:
         return function(self, *arguments)
 
     def derived(self, function):
-        """The risk that a function makes of this one, such as that of the nodes without their edges.
+        """Return another risk that a function makes from this risk, such as the risk of the nodes without edges.
 
         Parameters
         ----------
@@ -249,7 +249,7 @@ class EmpiricalRisk:
         return function(self)
 
     def having(self, *, objective=None, potentials=None, batches=None):
-        """The risk of another objective, with other potentials, or of other batches.
+        """Return a risk with another objective, other potentials or other batches.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ class EmpiricalRisk:
         Returns
         -------
         EmpiricalRisk
-            Which carries nothing of this one from call to call.
+            Risk without the warm starts of this risk.
         """
         objective = self.objective if objective is None else objective
         potentials = self.potentials if potentials is None else potentials
@@ -268,7 +268,7 @@ class EmpiricalRisk:
         return type(self)(objective, potentials, batches, n_jobs=self.n_jobs, seed=self.seed)
 
     def oracle(self, i, coef, *, n_threads=1, pulls_back=True):
-        """Weighted loss of batch i.
+        """Return the weighted loss of batch i.
 
         Parameters
         ----------
@@ -276,7 +276,7 @@ class EmpiricalRisk:
         coef : ndarray of shape (n_coef,)
         n_threads : int, default=1
         pulls_back : bool, default=True
-            Whether the result has the gradient by the weights, or else the statistics of which that is made.
+            Whether the result has the gradient by the weights. Otherwise it has the statistics before the pullback.
 
         Returns
         -------
@@ -285,7 +285,7 @@ class EmpiricalRisk:
         batch = self.batches[i]
         (model, by_weight), objective = self.model_by_weight(i, coef), self.objective.of_batch(i)
         seed = self._seed_of_pass(i) if objective.draws else 0
-        # Weights of nodes have a meaning only to losses that are sums of costs.
+        # Only objectives with costs or losses for each node support weights of nodes.
         weighs = batch.node_weight is not None and objective.weighs_nodes
         options = {"node_weight": batch.node_weight} if weighs else {}
         with convergence_left_to_caller(), batch.named_in_errors():
@@ -299,7 +299,7 @@ class EmpiricalRisk:
         return part._replace(gradient=self.potentials.pullback(batch.example, part.statistics), statistics=None)
 
     def edges_of(self, i):
-        """Layout of edges that the models of a batch share.
+        """Return the layout of edges that all models of a batch share.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class EmpiricalRisk:
         return self._edges[i]
 
     def model_by_weight(self, i, coef):
-        """Model of a batch, with tables of each weight where its examples differ in weight.
+        """Return the model of a batch, with separate tables for each weight if its examples differ in weight.
 
         Parameters
         ----------
@@ -325,7 +325,7 @@ class EmpiricalRisk:
         -------
         model : PairwiseModel or FactorGraph
         by_weight : object or None
-            Sums statistics of the model over weights, for ``weighted_loss``; None where all weights are equal.
+            Object that sums statistics of the model over weights, for ``weighted_loss``; None if all weights are equal.
         """
         model = self.potentials.model(coef, self.batches[i].example, self.edges_of(i))
         if i not in self._by_weight:
@@ -336,13 +336,13 @@ class EmpiricalRisk:
         return int(np.random.SeedSequence([self.seed, i, self.n_passes]).generate_state(1, np.uint32)[0])
 
     def value_grad(self, coef, members=None):
-        """Loss over batches, added in their order.
+        """Return the weighted loss of batches, added in their order, with its gradient.
 
         Parameters
         ----------
         coef : ndarray of shape (n_coef,)
         members : sequence of int, optional
-            Batches to visit; None is all.
+            Indices of batches; None stands for all batches.
 
         Returns
         -------
@@ -359,12 +359,12 @@ class EmpiricalRisk:
 
     @cached_property
     def _takes_turns(self):
-        """Whether batches are so small that what is not a kernel of the inference is done for one at a time."""
+        """Whether batches are so small that only the kernels of inference run in parallel."""
         most = max((batch.example.n_nodes for batch in self.batches), default=0)
         return self.objective.takes_turns and most <= _MOST_NODES_IN_TURN
 
     def labelled_share(self, members):
-        """Share of the labelled nodes that some batches hold.
+        """Return the weighted share of all labelled nodes that the given batches hold.
 
         Parameters
         ----------
@@ -377,26 +377,26 @@ class EmpiricalRisk:
         return float(self._labelled[list(members)].sum() / self.n_labelled)
 
     def forget(self):
-        """Drop what inferences carry from call to call: the next pass starts cold."""
+        """Drop the warm starts of inference, so that the next pass starts cold."""
         self.carried = [None] * len(self.batches)
 
 
-# Weights of examples, of whose nodes, edges and factors those of a batch share tables -------------------------------
+# Batches of examples with different weights -------------------------------------------------------------------------
 
 
 def weight_of_nodes(batch):
-    """Weight of the example of each node, (N,) float64."""
+    """Return the weight of the example of each node, (N,) float64."""
     sizes = np.diff(batch.node_ptr)
     return np.repeat(np.ones(len(sizes)) if batch.weight is None else batch.weight, sizes)
 
 
 def weight_of_edges(batch):
-    """Weight of the example of each edge, (E,) float64."""
+    """Return the weight of the example of each edge, (E,) float64."""
     return weight_of_nodes(batch)[batch.example.graph.edges[:, 0]]
 
 
 def tables_by_weight(batch, model):
-    """Return the tables by weight of a model of the batch, or None if all its edges and factors have one weight."""
+    """Return the tables by weight for a model of the batch, or None if they are not needed."""
     if batch.weight is None or not np.ptp(batch.weight):
         return None
     if isinstance(model, FactorGraph):
@@ -405,29 +405,29 @@ def tables_by_weight(batch, model):
 
 
 def model_by_weight(potentials, coef, batch):
-    """Return the model of a batch, with tables of each weight where its examples differ in weight."""
+    """Return the model of a batch, with separate tables for each weight if its examples differ in weight."""
     model = potentials.model(coef, batch.example)
     return by_weights(model, tables_by_weight(batch, model))
 
 
 def by_weights(model, by_weight):
-    """Return a model with the tables of each weight, or as it is without such tables."""
+    """Return a model with separate tables for each weight, or the model itself if ``by_weight`` is None."""
     return model if by_weight is None else by_weight.model(model)
 
 
 class EdgesByWeight:
-    r"""Tables for each weight that examples with edges of one batch have.
+    r"""Separate tables for each weight of examples in a batch.
 
     .. math:: \sum_i \omega_i \frac{\partial \ell_i}{\partial \theta} =
         \sum_\omega \omega \frac{\partial \ell}{\partial \theta_\omega}, \qquad \theta_\omega = \theta
 
-    Statistics of tables are sums over the edges of a batch. Edges whose examples have different weights read tables of
-    their own, which are equal: so there is a sum for each weight.
+    Statistics of a table are sums over all edges of a batch that share the table. Edges of examples with different
+    weights get separate copies of the table, so that each copy has the sum of one weight.
     """
 
     def __init__(self, batch, model):
         values, index = np.unique(weight_of_edges(batch), return_inverse=True)
-        # Pairs of a type and a weight that occur are the types; a type of one weight has no second table.
+        # The new edge types are the pairs of an edge type and a weight that occur.
         pairs, edge_type = np.unique(model.edge_type.astype(np.int64) * len(values) + index, return_inverse=True)
         self._type, self._shape = pairs // len(values), model.tables.shape
         self._sum = _sums(values[pairs % len(values)], self._type, self._shape[0])
@@ -435,47 +435,47 @@ class EdgesByWeight:
         self._layout = EdgeLayout(edge_type.astype(np.int32), model.edge_weight)
 
     def model(self, model):
-        """The same scores, from tables of each type and weight."""
+        """Return the model with separate tables for each edge type and weight. Scores do not change."""
         tables = self.tables(model.tables)
         if model.n_states is not None:
             return replace(model, tables=tables, edge_type=self._layout.edge_type)
         return model_with_layout(model.graph, model.unary, tables, self._layout)
 
     def tables(self, tables):
-        """Return the tables of each type and weight."""
+        """Return the tables for each edge type and weight."""
         return tables[self._type]
 
     def unweighted(self, statistics):
-        """Statistics of the model of a batch, of those of the tables of each type and weight."""
+        """Return statistics by the original tables, summed over weights without weighting."""
         tables = np.zeros(self._shape)
         np.add.at(tables, self._type, statistics.tables)
         return Statistics(statistics.unary, tables)
 
     def summed(self, statistics, node_weight):
-        """Weighted statistics of the model of a batch, of those of the tables of each type and weight."""
+        """Return weighted statistics by the original tables."""
         unary, tables = statistics
         tables = (self._sum @ tables.reshape(len(tables), -1)).reshape(self._shape)
         return Statistics(unary * node_weight[:, np.newaxis], tables)
 
 
 class FactorsByWeight:
-    """Tables of a factor graph for each weight that examples of one batch have, as :class:`EdgesByWeight`."""
+    """Separate tables of a factor graph for each weight of examples in a batch, see :class:`EdgesByWeight`."""
 
     def __init__(self, batch, model):
-        # Constants, which have no node, are of no example.
+        # Factors without nodes are constants and belong to no example, so any weight will do.
         first = np.append(model.scope, 0)[model.scope_ptr[:-1]]
         values, index = np.unique(weight_of_nodes(batch)[first], return_inverse=True)
         pairs, self._table_id = np.unique(model.table_id * len(values) + index, return_inverse=True)
         self._table, weight = pairs // len(values), values[pairs % len(values)]
         sizes = np.diff(model.table_ptr)[self._table]
         self._ptr = np.concatenate(([0], np.cumsum(sizes)))
-        # Cells of the tables of each weight among those of the model.
+        # Cell of the original tables for each cell of the new tables
         self._cell = np.arange(self._ptr[-1]) + np.repeat(model.table_ptr[self._table] - self._ptr[:-1], sizes)
         self._sum = _sums(weight, self._table, model.n_tables)
         self._sum_of_cells = _sums(np.repeat(weight, sizes), self._cell, model.log_table.size)
 
     def model(self, model):
-        """The same scores, from tables of each weight."""
+        """Return the model with separate tables for each weight. Scores do not change."""
         return replace(
             model,
             table_id=self._table_id,
@@ -488,12 +488,12 @@ class FactorsByWeight:
         )
 
     def summed(self, statistics, node_weight):
-        """Weighted statistics of the model of a batch, of those of the tables of each weight."""
-        # Tables of costs may follow those of the model.
+        """Return weighted statistics by the original tables."""
+        # Tables of costs may follow the tables of the model.
         cells, defaults = statistics.log_table[: len(self._cell)], statistics.table_default[: len(self._table)]
         return FactorStatistics(self._sum_of_cells @ cells, self._sum @ defaults)
 
 
 def _sums(weight, row, n_rows):
-    """Matrix of weighted sums over what belongs to each row."""
+    """Return a sparse matrix that sums weighted entries by row."""
     return sp.csr_matrix((weight, (row, np.arange(len(row)))), shape=(n_rows, len(row)))

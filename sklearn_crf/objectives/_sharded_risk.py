@@ -1,4 +1,4 @@
-"""The empirical risk of examples in shards: every shard adds up its own, and their sums are added in a fixed order."""
+"""The empirical risk of examples in shards: the risks of the shards, added in a fixed order."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -18,24 +18,25 @@ class ShardedRisk:
 
     .. math:: R(w) = \sum_p R_p(w), \qquad \nabla R = \sum_p \nabla R_p
 
-    with :math:`R_p` the :class:`EmpiricalRisk` of shard p, and the sums by :func:`~sklearn_crf.distributed.tree_sum`.
-    For one evaluation the weights go out, and the sums over the shards of each worker come back.
+    Here :math:`R_p` is the :class:`EmpiricalRisk` of shard p. Sums are computed by
+    :func:`~sklearn_crf.distributed.tree_sum`. For each evaluation the weights are sent to the workers, and each worker
+    returns the sum over its shards.
 
-    What inferences carry from pass to pass stays with the shard, and so does what an objective of examples has grown,
-    such as sets of labelings. It is a function of the weights that the shard has seen: where a worker is lost, another
-    one repeats its passes and changes, so that the result is the same.
+    Warm starts of inference stay with the shard, and so does the data that an objective collects during training, such
+    as sets of labelings. This state is a function of all weights that the shard was evaluated at. If a worker is lost,
+    another worker repeats the passes and changes, so that results do not change.
 
     Parameters
     ----------
     shards : Shards
     make_risk : callable(Shard) -> EmpiricalRisk
-        Called where the shard is, and again after its result was dropped.
+        Called on the worker that holds the shard, and called again if its result was dropped.
     objective : Objective
-        As of all these risks. One of examples stands for those that the shards make, each for its own examples.
+        Objective of the risks of all shards. If it holds data of examples, each shard makes its own objective.
     potentials : LinearPotentials
-        As of all these risks.
+        Potentials of the risks of all shards.
     seed : int, default=0
-        That the seeds of these risks are made of.
+        Seed from which the seeds of the risks of shards are made.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class ShardedRisk:
         self.make_risk = make_risk
         self.potentials = potentials
         self.seed = seed
-        # One at a time: several training problems of one fit share the examples, and each may have a form of its own.
+        # Workers keep one risk at a time: the training problems of one fit share the examples, but not the risk.
         self._kept = KeptObjects(shards, partial(_RiskOfShard.of, make_risk), slot="risk")
         self._starts_cold = False
         self._state_of_objective: bytes | None = None
@@ -95,20 +96,20 @@ class ShardedRisk:
 
     @property
     def batches(self):
-        """Examples in memory, which there are none of."""
+        """Batches in memory. There are none, so access raises ValueError."""
         raise ValueError(
             "Examples in Shards are on disk or on workers, and this way of training goes through single examples in "
             "memory: take a solver that asks for sums over all examples, such as 'lbfgs'."
         )
 
     def value_grad(self, coef: np.ndarray, members: Sequence[int] | None = None) -> RiskValue:
-        """Loss over all shards.
+        """Return the weighted loss of all shards, with its gradient.
 
         Parameters
         ----------
         coef : ndarray of shape (n_coef,)
         members : None
-            Batches are not known here.
+            Must be None, as batches cannot be chosen.
 
         Returns
         -------
@@ -123,34 +124,34 @@ class ShardedRisk:
         )
         self._starts_cold = False
         if not n_carrying:
-            # Losses without memory need no passes repeated.
+            # Without warm starts, no pass must be repeated if a worker is lost.
             self._kept.shorten()
         return value
 
     def _changed_objective(self):
-        """The objective if it is not as in the pass before, None if it is, or if shards have their own."""
+        """Return the objective if it has changed since the previous pass, else None. None if shards have their own."""
         if self.objective.of_examples:
             return None
         try:
             state = pickle.dumps(self.objective)
         except (pickle.PicklingError, AttributeError, TypeError):
-            state = None  # an objective of the user that cannot leave this process
+            state = None  # an objective of the user that cannot be pickled
         if state is not None and state == self._state_of_objective:
             return None
         self._state_of_objective, self._sent_objective = state, deepcopy(self.objective)
         return self._sent_objective
 
     def summed(self, function: Callable, *arguments: Any, changes: bool = False) -> Any:
-        """A sum over examples that a function of the risks gives, at the weights of the last pass.
+        """Return a sum over examples, computed by a function of the risks of shards after the last pass.
 
         Parameters
         ----------
         function : callable(EmpiricalRisk, *arguments) -> float or ndarray
-            One of a module, which workers can import.
-        *arguments : object
+            Function of a module that workers can import.
+            *arguments : object
         changes : bool, default=False
-            Whether the function lets what the objectives have grown grow further. A worker that takes over a shard
-            calls it again, so that it must depend on the risk and the arguments alone.
+            Whether the function changes ``grown`` of the objectives. A worker that takes over a shard calls the
+            function again, so that it must only depend on the risk and the arguments.
 
         Returns
         -------
@@ -160,14 +161,14 @@ class ShardedRisk:
         return self._kept.total(function_of_risk, function, *arguments, changes=changes)
 
     def derived(self, function: Callable[[EmpiricalRisk], EmpiricalRisk]) -> "ShardedRisk":
-        """The risk that a function makes of the risk of every shard.
+        """Return another sharded risk, made by a function from the risk of each shard.
 
         Parameters
         ----------
         function : callable(EmpiricalRisk) -> EmpiricalRisk
-            One of a module, which workers can import.
+            Function of a module that workers can import.
 
-        Returns
+            Returns
         -------
         ShardedRisk
         """
@@ -176,7 +177,7 @@ class ShardedRisk:
         )
 
     def forget(self) -> None:
-        """Drop what inferences carry from call to call: the next pass starts cold."""
+        """Drop the warm starts of inference, so that the next pass starts cold."""
         self._starts_cold = True
         self._kept.shorten()
 
@@ -200,7 +201,7 @@ class _Description(NamedTuple):
 
 
 class _RiskOfShard:
-    """The risk of the examples of a shard, and what it carries from step to step."""
+    """The risk of the examples of a shard, with the state that it carries from step to step."""
 
     def __init__(self, risk):
         self.risk = risk
@@ -208,17 +209,17 @@ class _RiskOfShard:
 
     @classmethod
     def of(cls, make_risk, shard):
-        """Make the risk of a shard."""
+        """Return the risk of a shard."""
         return cls(make_risk(shard))
 
     def described(self):
-        """Return what the examples of the shard have, and the objective unless it is of these examples."""
+        """Return the description of the risk. Its objective is None if it holds data of the examples."""
         known = _Description(*(getattr(self.risk, name) for name in _Description._fields))
         return known._replace(objective=None) if self.risk.objective.of_examples else known
 
     def evaluate(self, number, coef, starts_cold, objective):
-        """Return the value and the gradient, and 1 if inferences carry something on."""
-        # objective: its tolerances may change from pass to pass; None if it is as before, or shards have their own
+        """Return the RiskValue at some weights, and 1 if inference keeps warm starts, else 0."""
+        # objective: None if it has not changed or if shards have their own; its tolerances may change between passes
         if starts_cold:
             self.risk.forget()
         if objective is not None:
@@ -227,7 +228,7 @@ class _RiskOfShard:
         return self.risk.value_grad(coef), int(self._states is not None)
 
     def change(self, function, *arguments):
-        """Return the value of a function that lets what the objective has grown grow further."""
+        """Return the value of a function of the risk that changes ``objective.grown``."""
         found = self.ask(function, *arguments)
         self._grown = self.risk.objective.grown
         return found
@@ -238,12 +239,12 @@ class _RiskOfShard:
 
     @property
     def _states(self):
-        """States of inferences, None if none carries anything."""
+        """Warm starts of inference, or None if there are none."""
         return self.risk.carried if any(state is not None for state in self.risk.carried) else None
 
     @property
     def carried(self):
-        """The objective that was sent last, states of inferences, and what the objective has grown."""
+        """Objective that was sent last, warm starts of inference, and ``grown`` of the objective."""
         return self._objective, self._states, self._grown
 
     @carried.setter

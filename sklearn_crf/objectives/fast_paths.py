@@ -1,24 +1,24 @@
-"""Fast paths: quicker ways than batch by batch to the risk of all examples, each for data of one kind.
+"""Fast paths: ways to compute the risk of all examples faster than batch by batch, each for one kind of data.
 
-``FAST_PATHS`` lists them. A path is a class with
+``FAST_PATHS`` lists the fast paths. A path is a class with
 
 ``name``
-    A few words, which the fitted attribute ``training_path_`` tells.
+    Name in a few words, as shown by the fitted attribute ``training_path_``.
 ``objectives``
-    The classes of objectives that it is for, those themselves and not what is derived from them; None is any.
+    Classes of objectives that the path supports, not including subclasses; None stands for any class.
 ``applies(objective, potentials, batches)``
-    A cheap test of such an objective and the data, which changes neither.
+    A cheap test of whether the path applies to an objective and data. It changes neither.
 ``path(risk)``
-    What it keeps of the examples between evaluations.
+    Constructor of the path, with the data that it keeps between evaluations.
 ``path.value_grad(risk, coef, members)``
-    The :class:`~sklearn_crf.objectives.RiskValue` of all batches, or of some, as :class:`EmpiricalRisk` gives it: equal
-    up to rounding, and the same bits for any number of threads. A path may decline at some weights, such as those whose
-    scores range too widely, and for some batches alone: it returns None, and the next path that applies evaluates
-    there, or else the general way.
+    The :class:`~sklearn_crf.objectives.RiskValue` of all or some batches. It equals the result of
+    :class:`EmpiricalRisk` up to rounding, and is identical for any number of threads. A path may decline at some
+    weights, for instance if scores range too widely, and for subsets of batches. It then returns None, and the next
+    path that applies is used, or finally the general way.
 
-Training by margins also asks for the planes of single examples, by :func:`plane_oracle`. Paths of ``FORESTS`` stand in
-for a :class:`PlaneOracle`, those of ``FOREST_DUALS`` for solvers alone that take their dual variables, and those of
-``PLANES`` are oracles of examples that were joined.
+Margin training also needs the cutting planes of single examples, from :func:`plane_oracle`. Paths of ``FORESTS``
+replace a :class:`PlaneOracle`. Paths of ``FOREST_DUALS`` do so only for solvers that use their dual variables. Paths
+of ``PLANES`` are oracles for joined examples.
 """
 
 from collections.abc import Iterator
@@ -52,15 +52,15 @@ from sklearn_crf.objectives.margin._pass_of_cuts import PassOfCuts
 from sklearn_crf.objectives.margin._planes import PlaneOracle, PlanesOfCuts, risk_in_blocks
 from sklearn_crf.potentials import LinearPotentials
 
-# Batches whose statistics are kept until they are pulled back.
+# Number of batches whose statistics are kept until the pullback
 _N_TOGETHER = 8
 
 
 class PooledPullback:
-    """Losses batch by batch, pulled back by one pass over the sparse features of many batches.
+    """Risk for sparse features, with one pullback for many batches.
 
-    A gradient for every batch would take more memory and time than all else where there are many more weights than
-    nodes in a batch.
+    If there are many more weights than nodes in a batch, a gradient for each batch would take more memory and time than
+    all other computations.
     """
 
     name = "pooled pullback"
@@ -76,7 +76,7 @@ class PooledPullback:
         return potentials.by_columns
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches or of some."""
+        """Return the risk of all or some batches."""
         members = list(range(len(risk.batches)) if members is None else members)
         gradient = np.zeros(risk.potentials.n_coef)
         parts: list = []
@@ -90,10 +90,10 @@ class PooledPullback:
 
 
 class PassOverGraphs:
-    """Risk and gradient of likelihoods by messages of labelled graphs with dense features, by one call of a kernel.
+    """Risk of likelihoods on labelled graphs with dense features, by message passing in one kernel call.
 
-    Messages that do not settle without damping, or whose scores range too widely, are left to the general way, batch by
-    batch, and so is a batch of another kind.
+    Batches are left to the general way if messages do not converge without damping, if scores range too widely, or if
+    the kernel does not support their graphs.
     """
 
     name = "graphs"
@@ -107,7 +107,7 @@ class PassOverGraphs:
 
     @staticmethod
     def applies(objective: Any, potentials: Any, batches: list) -> bool:
-        """Return whether undamped messages between labelled nodes with dense features may settle a batch."""
+        """Return whether undamped message passing on labelled nodes with dense features supports some batch."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
         algorithm = _messages_of(objective)
@@ -116,7 +116,7 @@ class PassOverGraphs:
         return any(are_settled_together(batch, algorithm) for batch in batches)
 
     def value_grad(self, risk: EmpiricalRisk, coef: np.ndarray, members: Any) -> RiskValue:
-        """Return the risk of all batches or of some."""
+        """Return the risk of all or some batches."""
         members = range(len(risk.batches)) if members is None else members
         states = {i: _Start.of(risk, i) for i in members if i in self._graphs.batches}
         chosen = [i for i, start in states.items() if not start.is_damped]
@@ -124,7 +124,7 @@ class PassOverGraphs:
         if chosen:
             algorithm = _messages_of(risk.objective)
             scores = LinearScores.of(risk.potentials, coef, self._graphs.dtype)
-            # Messages that oscillate would go on to the last sweep.
+            # A quarter of the sweeps, as oscillating messages would use all sweeps.
             limits = algorithm.tol, -(-algorithm.max_iter // 4), thread_count(risk.n_jobs)
             sums, chosen, settled = self._graphs.excess(chosen, [states[i].messages for i in chosen], scores, *limits)
             part, gradient = _pulled_back(risk.potentials, sums)
@@ -134,27 +134,27 @@ class PassOverGraphs:
         others = [i for i in members if i not in set(chosen)]
         parts += map_tasks(partial(risk.oracle, coef=coef), others, risk.n_jobs)
         for i in states.keys() & set(others) if type(risk.objective) is Likelihood else ():
-            # What has not settled once is spared the sweeps of the kernel. The general way starts anew each time.
+            # A batch that has not converged once is not tried again by the kernel. The general way always starts cold.
             risk.carried[i] = _Start(is_damped=True), None
         return total_of(parts, np.sum(gradients + [part.gradient for part in parts[len(gradients) :]], axis=0))
 
 
 class _Start(NamedTuple):
-    """What the messages of a batch start from: those of its last evaluation, where the objective keeps any."""
+    """Messages from which inference of a batch starts, taken from its last evaluation if the objective keeps them."""
 
     messages: Messages | None = None
-    fallback: Any = None  # the state of the algorithm that takes their place
+    fallback: Any = None  # state of the fallback algorithm
     is_damped: bool = False
 
     @classmethod
     def of(cls, risk: EmpiricalRisk, i: int) -> "_Start":
         """Return the start that a risk carries for a batch."""
-        # Labels are all known: there is no second state.
+        # All labels are known, so there is no second state.
         free = (risk.carried[i] or (None, None))[0]
         return cls(free) if isinstance(free, Messages) else cls(*(free or ()))
 
     def kept(self, objective: Any, messages: Messages) -> tuple | None:
-        """Return what the risk carries after messages settled."""
+        """Return the state that the risk carries to the next evaluation after messages have converged."""
         if type(objective) is Likelihood:
             return None
         return (_Start(messages, self.fallback) if _has_fallback(objective) else messages), None
@@ -165,12 +165,12 @@ def _has_fallback(objective: Any) -> bool:
 
 
 def _messages_of(objective: Any) -> Any:
-    """Return the message passing of an objective, if it is one."""
+    """Return the message passing of an objective, or its inference if that has no fallback."""
     return objective.inference.messages if _has_fallback(objective) else objective.inference
 
 
 def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskValue, np.ndarray]:
-    """Return value, errors and gradient of the sums of the kernel."""
+    """Return the RiskValue without gradient, and the gradient, from the sums of the kernel."""
     gradient = np.zeros(potentials.n_coef)
     own, n_columns = potentials.unpack(gradient), potentials.n_columns
     ends = np.cumsum([2, n_columns, n_columns * potentials.n_features])
@@ -184,37 +184,38 @@ def _pulled_back(potentials: LinearPotentials, sums: np.ndarray) -> tuple[RiskVa
 
 
 class PassOfSets:
-    r"""Risk of pseudolikelihoods and sets of assignments: that of the nodes of all batches in one pass.
+    r"""Risk of pseudolikelihoods and contrastive sets, with the pseudolikelihood of all batches in one pass.
 
     .. math:: \mathrm{score}(y) - \mathrm{score}(y^*) = w^\top (\phi(y) - \phi(y^*))
 
-    Where assignments and weights are few, differences of features are kept: no node is looked at for sets.
+    If there are few assignments and weights, the differences of feature vectors are kept. Scores of assignments then
+    need no pass over nodes.
     """
 
     name = "nodes and sets"
     objectives = None
 
     def __init__(self, risk):
-        # The sets of the objective may grow.
+        # The sets of the objective may grow between evaluations.
         self._potentials, self._batches, self._objective = risk.potentials, risk.batches, risk.objective
-        # For each batch its sets, and the differences of their assignments (n_assignments, n_coef).
+        # For each batch its sets, and the differences of feature vectors, (n_assignments, n_coef)
         self._differences: list[tuple[Any, Any]] = [(None, None)] * len(risk.batches)
         zeros = np.zeros(risk.potentials.n_coef)
         self._by_weight = [tables_by_weight(b, risk.potentials.model(zeros, b.example)) for b in risk.batches]
-        # Weights of nodes are costs for generators, not for losses.
+        # Weights of nodes are costs of generators and do not enter losses.
         unweighted = [replace(batch, node_weight=None) for batch in risk.batches]
         self._nodes = NodePass(risk.potentials, unweighted, risk.n_jobs, sees_neighbours=True)
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether every batch has a pseudolikelihood of nodes with dense features, and sets."""
+        """Return whether the objective is a pseudolikelihood with sets, and nodes have dense features."""
         if not isinstance(objective, SetsOfBatches):
             return False
         has_both = all(list(map(type, each.others)) == [Pseudolikelihood] for each in objective.objectives)
         return has_both and NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
         if members is not None:
             return None
         coef = np.asarray(coef)
@@ -234,9 +235,9 @@ class PassOfSets:
         return n_assignments <= _FEW_ASSIGNMENTS and n_numbers <= self._batches[i].example.n_nodes
 
     def _of_sets(self, i, coef, n_threads):
-        """Loss, no errors, and gradient of the sets of a batch."""
+        """Return the loss, an error count of zero, and the gradient of the sets of a batch."""
         batch = self._batches[i]
-        # Sets read no edges, and the pass over nodes has seen that scores are finite.
+        # Sets read no edges. The pass over nodes has checked that scores are finite.
         unary, tables = self._potentials.scores_and_tables(coef, batch.example)
         by_weight = self._by_weight[i]
         scores = _Scores(unary, tables if by_weight is None else by_weight.tables(tables))
@@ -245,7 +246,7 @@ class PassOfSets:
         return part.value, 0.0, self._potentials.pullback(batch.example, part.statistics)
 
     def _of_differences(self, members, coef, n_threads):
-        """The same of several batches, by the differences of their assignments."""
+        """Return loss, error count and gradient of the sets of several batches, by differences of feature vectors."""
         value, gradient = 0.0, np.zeros(len(coef))
         for i in members:
             sets, weight = self._sets(i), self._batches[i].weight
@@ -261,7 +262,7 @@ class PassOfSets:
         return value, 0.0, gradient
 
     def _rows(self, i):
-        """Differences of the assignments of a batch, of which those that are new are added."""
+        """Return the differences of feature vectors of a batch, after adding rows of new assignments."""
         known, rows = self._differences[i]
         sets, example, potentials = self._sets(i), self._batches[i].example, self._potentials
         by_weight = self._by_weight[i]
@@ -279,12 +280,12 @@ class PassOfSets:
         return rows
 
 
-# Assignments of a batch whose differences are worked out.
+# Largest number of assignments of a batch whose differences of feature vectors are kept
 _FEW_ASSIGNMENTS = 64
 
 
 class _Scores(NamedTuple):
-    """The part of a model that sets read."""
+    """Scores of a model that sets read."""
 
     unary: np.ndarray
     tables: np.ndarray
@@ -312,7 +313,7 @@ _ALL_ARE_OFF: ContextVar[bool] = ContextVar("general_path_only", default=False)
 
 @contextmanager
 def general_path_only() -> Iterator[None]:
-    """Switch all fast paths off for the risks and the predictions that this thread makes inside."""
+    """Switch off all fast paths for risks and predictions that this thread makes inside the context."""
     token = _ALL_ARE_OFF.set(True)
     try:
         yield
@@ -321,7 +322,7 @@ def general_path_only() -> Iterator[None]:
 
 
 def applying(paths: tuple[Any, ...], objective: Any, *data: Any) -> list[Any]:
-    """Return the paths that apply to an objective, or to what labels nodes, and data, the best one first."""
+    """Return the paths that apply to an objective, or to a labeler, and data. The best path comes first."""
     if _ALL_ARE_OFF.get():
         return []
     for_it = [path for path in paths if path.objectives is None or type(objective) in path.objectives]
@@ -329,7 +330,7 @@ def applying(paths: tuple[Any, ...], objective: Any, *data: Any) -> list[Any]:
 
 
 class FastRisk(EmpiricalRisk):
-    """An :class:`EmpiricalRisk` evaluated by the first fast path that applies and does not decline."""
+    """:class:`EmpiricalRisk` that is evaluated by the first fast path that applies and does not decline."""
 
     def __init__(self, objective, potentials, batches, *, n_jobs=None, seed=0):
         super().__init__(objective, potentials, batches, n_jobs=n_jobs, seed=seed)
@@ -337,7 +338,7 @@ class FastRisk(EmpiricalRisk):
 
     @property
     def path(self):  # type: ignore[override]
-        """The name of the first path that applies, or "general"."""
+        """Name of the first path that applies, or "general"."""
         return self._chosen[0].name if self._chosen else EmpiricalRisk.path
 
     @cached_property
@@ -353,17 +354,17 @@ class FastRisk(EmpiricalRisk):
 
 
 def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=False):
-    """Return the planes of a risk, from the first path that applies.
+    """Return an oracle for the cutting planes of a risk, from the first path that applies.
 
     Parameters
     ----------
     risk : EmpiricalRisk
     C, scale, map_in_threads
-        As of :class:`PlaneOracle`.
+        Parameters of :class:`PlaneOracle`.
     by_blocks : bool, default=True
-        Whether the solver moves weights from block to block, or else asks for all planes at once.
+        Whether the solver updates weights after each block. Otherwise it asks for all cutting planes at once.
     by_dual : bool, default=False
-        Whether the solver takes dual variables from a path that has them.
+        Whether the solver uses the dual variables of paths that have them.
 
     Returns
     -------
@@ -374,7 +375,7 @@ def plane_oracle(risk, C, scale, map_in_threads=map, *, by_blocks=True, by_dual=
         return kind(risk, C, scale, map_in_threads)
     risk, blocks = risk_in_blocks(risk)
     if not by_blocks:
-        # Nothing changes between one block and the next: threads share all of them.
+        # Weights do not change between blocks, so one block lets threads share all examples.
         blocks = [[i for block in blocks for i in block]]
     kind = next(iter(applying(PLANES, risk.objective, risk.potentials, risk.batches)), PlaneOracle)
     return kind(risk, C, scale, blocks, map_in_threads)

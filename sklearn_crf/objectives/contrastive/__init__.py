@@ -1,1 +1,1 @@
-"""Contrastive objectives over sets of labelings, and their generators."""
+"""Contrastive objectives over sets of labelings, and generators of labelings."""

@@ -1,4 +1,4 @@
-"""Sets of whole assignments, each with the truth in it, stored as differences to it."""
+"""Contrastive sets of assignments. Each set contains the truth; assignments are stored as differences from it."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,15 +18,15 @@ from sklearn_crf.models import PairwiseModel, Statistics, check_labels
 
 
 class Changes(NamedTuple):
-    """States that assignments give to nodes, other than the true ones."""
+    """Nodes where assignments differ from the truth, and their states."""
 
-    row: np.ndarray  # Number of the assignment, ascending from 0, none left out
-    node: np.ndarray  # Ascending within a row
+    row: np.ndarray  # index of the assignment, ascending from 0 without gaps
+    node: np.ndarray  # ascending within a row
     state: np.ndarray
 
     @property
     def ptr(self):
-        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        """Bounds of the rows, (n_rows + 1,) int64. Row r has the entries from ptr[r] to ptr[r + 1]."""
         return np.searchsorted(self.row, np.arange(self.n_rows + 1))
 
     @property
@@ -35,7 +35,7 @@ class Changes(NamedTuple):
         return int(self.row[-1]) + 1 if len(self.row) else 0
 
     def chosen(self, rows):
-        """Some of the assignments, renumbered."""
+        """Return the changes of the chosen assignments, renumbered."""
         # rows: (n_rows,) bool
         kept = rows[self.row]
         number = np.cumsum(rows) - 1
@@ -43,17 +43,17 @@ class Changes(NamedTuple):
 
 
 class PairChanges(NamedTuple):
-    """How many times more than the truth assignments use entries of the flat tables, edge weights counted."""
+    """Differences from the truth in how often assignments use entries of the flat tables, weighted by edge weights."""
 
-    row: np.ndarray  # Ascending; a row without entries is one that no edge sees
-    code: np.ndarray  # Entry ``((type * R + feature) * K + tail state) * K + head state``
+    row: np.ndarray  # ascending; rows may have no entries
+    code: np.ndarray  # entry ``((type * R + feature) * K + tail state) * K + head state``
     change: np.ndarray
 
 
 def pair_changes(model, truth, changes):
-    """Changes of the statistics of the tables, from the edges of the changed nodes alone."""
+    """Return the changes of the statistics of tables, computed from the edges of changed nodes only."""
     # truth: (N,) int32
-    # model: its graph, edge types and edge weights are read, its scores are not
+    # model: graph, edge types and edge weights are read, scores are not
     n_types, n_features, n_columns = model.tables.shape[:3]
     n_cells, n_edges = n_types * n_features * n_columns**2, model.graph.n_edges
     node_ptr, neighbor, half_edge, _ = model.graph.incidence
@@ -68,59 +68,59 @@ def pair_changes(model, truth, changes):
 
 
 class _Rows:
-    """Rows of different lengths in flat columns. Appended pieces are joined when they are read."""
+    """Rows of different lengths, stored in flat columns. Appended arrays are joined when columns are read."""
 
     def __init__(self, *dtypes):
         self._pieces = [[np.zeros(0, dtype=dtype)] for dtype in dtypes]
         self._ptr_pieces = [np.zeros(1, dtype=np.int64)]
 
     def append(self, row, n_rows, *columns):
-        """Append entries of more rows, ``row`` ascending from 0."""
+        """Append the entries of more rows, with ``row`` ascending from 0."""
         for pieces, column in zip(self._pieces, columns, strict=True):
             pieces.append(column.astype(pieces[0].dtype, copy=False))
         self._ptr_pieces.append(self._ptr_pieces[-1][-1] + np.cumsum(np.bincount(row, minlength=n_rows)))
 
     @property
     def columns(self):
-        """Each as one array."""
+        """Columns, each as one array."""
         return tuple(_joined(pieces) for pieces in self._pieces)
 
     @property
     def nbytes(self):
-        """Memory that they take."""
+        """Memory of all columns, in bytes."""
         return sum(column.nbytes for column in (*self.columns, self.ptr))
 
     @property
     def ptr(self):
-        """Row r is the entries ptr[r] to ptr[r + 1], (n_rows + 1,) int64."""
+        """Bounds of the rows, (n_rows + 1,) int64. Row r has the entries from ptr[r] to ptr[r + 1]."""
         return _joined(self._ptr_pieces)
 
 
 class AssignmentSets:
-    r"""Sets of assignments of the examples of one batch, the labels of each example being in all of its sets.
+    r"""Sets of assignments for the examples of one batch. All sets of an example contain its labels.
 
-    An assignment is stored by its differences from the truth, in the smallest integers that hold them: the states that
-    it changes, and how much more often it uses entries of the tables. Tables are looked up by that, never by edges, so
-    that neither scores nor their adjoint walk over edges.
+    An assignment is stored by its differences from the truth: the states that it changes, and the changes in how often
+    it uses entries of the tables. The smallest possible integer types are used. Scores and their adjoint only read
+    these changes and do not pass over edges.
 
     Parameters
     ----------
     model : PairwiseModel
-        Of any scores: the shapes of scores and tables are read.
+        Model of the batch. Only the shapes of scores and tables are read.
     labels : array-like of shape (N,) of int
-        The truth.
-    node_ptr : array-like of shape (n_members + 1,), optional
-        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None is one example.
+        True labels.
+        node_ptr : array-like of shape (n_members + 1,), optional
+        Nodes of example i are ``node_ptr[i]:node_ptr[i + 1]``; None stands for one example.
     generated_weight : float or array-like of shape (n_members,), default=1.0
-        Weight of the set of generated assignments of each example: positive.
+        Positive weight of the set of generated assignments, for each example.
 
     Attributes
     ----------
     labels : ndarray of shape (N,), int32
     set_weight : ndarray of shape (n_sets,), float64
-        :math:`w_j` of each set.
+        Weight :math:`w_j` of each set.
     set_member : ndarray of shape (n_sets,), int32
-        The example that a set is of.
+        Index of the example of each set.
 
     Raises
     ------
@@ -157,29 +157,30 @@ class AssignmentSets:
         self.set_member = np.zeros(0, dtype=np.int32)
         self._own_set = np.full(len(self._node_ptr) - 1, -1, dtype=np.int32)
         self._own_weight = _checked_weights(generated_weight, len(self._own_set))
-        # Numbers ``node * n_columns + state`` of changed states; entries of the tables, and how much more often each.
+        # Codes ``node * n_columns + state`` of changed states; _pairs has codes of table entries and changes of their
+        # counts
         self._states = _Rows(_smallest_codes(n_nodes * self._n_columns))
         self._set_of = _Rows(np.int32, np.uint64)
-        # What is added to the score of each assignment less that of the truth, where some set has proposals.
+        # Added to the score difference of each assignment; None unless some set has proposals
         self._tilt: np.ndarray | None = None
         n_edges = model.graph.n_edges
-        # An assignment cannot use an entry more often than there are edges, if each counts as one.
+        # If all edges have weight one, an assignment uses an entry at most as often as there are edges.
         counted = model.edge_weight is None and n_edges <= np.iinfo(np.int16).max
         self._pairs = _Rows(_smallest_codes(model.tables.size), np.int16 if counted else model.dtype)
 
     @property
     def n_assignments(self) -> int:
-        """Number of assignments in all sets, the truth not counted."""
+        """Number of assignments in all sets, without the truth."""
         return len(self.set_of)
 
     @property
     def set_of(self) -> np.ndarray:
-        """The set that an assignment, other than the truth, is in: (n_assignments,), int32."""
+        """Index of the set of each assignment other than the truth, (n_assignments,), int32."""
         return self._set_of.columns[0]
 
     @property
     def nbytes(self) -> int:
-        """Memory that the assignments take, in bytes."""
+        """Memory of the assignments, in bytes."""
         tilt = () if self._tilt is None else (self._tilt,)
         kept = self._states, self._pairs, self._set_of, self.set_weight, self.set_member
         return sum(each.nbytes for each in (*kept, *tilt))
@@ -195,10 +196,10 @@ class AssignmentSets:
         weight: float = 1.0,
         log_proposal: ArrayLike | None = None,
     ) -> bool:
-        r"""A new set of assignments of one example.
+        r"""Add a new set of assignments of one example.
 
         A set without the truth is inactive: it is not part of the objective (Definition 2), and nothing is stored.
-        Labelings that were drawn from a proposal q weigh as much less as they were likelier to be drawn:
+        Labelings that were drawn from a proposal q are weighted by its inverse:
 
         .. math::
             \ell = w \log \sum_{y \in S} \frac{q(y^*)}{q(y)} \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
@@ -206,16 +207,16 @@ class AssignmentSets:
         Parameters
         ----------
         model : PairwiseModel
-            Of the batch.
-        labelings : array-like of shape (m, n) of int
-            States of the nodes of the example in each assignment; the truth is one of them.
+            Model of the batch.
+            labelings : array-like of shape (m, n) of int
+            States of the nodes of the example in each assignment. An active set includes the truth.
         member : int, default=0
-            Number of the example in the batch.
+            Index of the example in the batch.
         weight : float, default=1.0
-            Not negative.
+            Weight of the set, not negative.
         log_proposal : array-like of shape (m,), optional
-            Logarithm of q of every labeling, that of the truth included, up to a common constant. Labelings that repeat
-            are then as many draws; without it a set holds each of them once.
+            Logarithm of q of each labeling, including the truth, up to a common constant. Repeated labelings then count
+            as several draws. Without ``log_proposal``, a set holds each labeling once.
 
         Returns
         -------
@@ -258,20 +259,20 @@ class AssignmentSets:
         return True
 
     def extend(self, model: PairwiseModel, labels: np.ndarray, *, are_drawn: bool = False) -> int:
-        r"""Add an assignment of every example to its set of generated assignments.
+        r"""Add one assignment of each example to its set of generated assignments.
 
         Parameters
         ----------
         model : PairwiseModel
-            Of the batch.
-        labels : array-like of shape (N,) of int
+            Model of the batch.
+            labels : array-like of shape (N,) of int
         are_drawn : bool, default=False
-            Whether the model, by :math:`\exp(\mathrm{score})`, is the proposal that they were drawn from.
+            Whether the labels were drawn from the model, with probability proportional to :math:`\exp(\mathrm{score})`.
 
         Returns
         -------
         int
-            Number of examples for which it is neither the truth nor known already.
+            Number of examples for which the assignment is new and not the truth.
         """
         labels = check_labels(model, labels)
         node = np.flatnonzero(labels != self.labels)
@@ -283,17 +284,17 @@ class AssignmentSets:
         n_new = self._append_new(model, changes, self._own_set[members])
         if n_new and are_drawn:
             gains = self.gains(model)[-n_new:]
-            # What this model forbids it cannot have drawn.
+            # The model cannot have drawn forbidden assignments.
             self._tilt_last(np.where(np.isfinite(gains), -gains, 0.0))
         return n_new
 
     def _tilts(self):
-        """Logarithm of the proposal of the truth less that of each assignment, 0 where there is none."""
+        """Return log q of the truth minus log q of each assignment, or 0 without a proposal."""
         known = np.zeros(0) if self._tilt is None else self._tilt
         return np.concatenate((known, np.zeros(self.n_assignments - len(known))))
 
     def _tilt_last(self, tilt):
-        """Set the tilts of the assignments appended last."""
+        """Set the tilts of the last appended assignments."""
         known = self._tilts()
         known[len(known) - len(tilt) :] = tilt
         self._tilt = known
@@ -305,7 +306,7 @@ class AssignmentSets:
 
     def _append_new(self, model, changes, set_of, tilt=None, is_new_set=False):
         """Append assignments that are not yet in their sets, and return their number."""
-        # tilt: of each assignment, or None
+        # tilt: (n_rows,), tilt of each assignment, or None
         if not changes.n_rows:
             return 0
         codes = changes.node * self._n_columns + changes.state
@@ -328,7 +329,7 @@ class AssignmentSets:
     # Loss ----------------------------------------------------------------------------------------------------------
 
     def gains(self, model: PairwiseModel) -> np.ndarray:
-        """Scores of the assignments less that of the truth.
+        """Return the scores of assignments minus the score of the truth.
 
         Parameters
         ----------
@@ -350,19 +351,19 @@ class AssignmentSets:
             gains = np.empty(self.n_assignments)
             node_gains(*self._states.columns, self._states.ptr, unary_gain, gains)
             add_pair_gains(*self._pairs.columns, self._pairs.ptr, tables, gains)
-            # A pair of states that the truth uses is forbidden: leaving it gains infinitely much.
+            # A gain is infinite if the truth uses a forbidden pair of states.
             if np.all(gains < np.inf):
                 return gains
         raise ValueError("the labels are forbidden by the scores of their states or of a pair of these.")
 
     def terms_and_statistics(self, model: PairwiseModel) -> tuple[np.ndarray, Statistics]:
-        r"""Loss of the sets, added to the terms of the first nodes of their examples, and its derivatives.
+        r"""Compute the loss of all sets, in the terms of the first nodes of their examples, and its derivative.
 
         .. math::
             \ell = \sum_j w_j \log \sum_{y \in S_j} \frac{q_j(y^*)}{q_j(y)}
             \exp\bigl(\mathrm{score}(y) - \mathrm{score}(y^*)\bigr)
 
-        with constant :math:`q_j` for sets without a proposal.
+        Here :math:`q_j` is constant for sets without a proposal.
 
         Parameters
         ----------
@@ -380,24 +381,24 @@ class AssignmentSets:
         return terms, statistics
 
     def _statistics(self, share, shape_of_tables, dtype):
-        """Statistics of the assignments less those of the truth, each as often as its share says."""
+        """Return the sum over assignments of share times the statistics minus the statistics of the truth."""
         unary, tables = np.zeros((len(self.labels), self._n_columns)), np.zeros(shape_of_tables)
         add_node_changes(*self._states.columns, self._states.ptr, share, unary.reshape(-1))
-        # NumPy's sums over short axes take longer than all else here.
+        # A product is faster than NumPy's sum over a short axis.
         unary[np.arange(len(unary)), self.labels] = -(unary @ np.ones(self._n_columns))
         add_pair_changes(*self._pairs.columns, self._pairs.ptr, share, tables.reshape(-1))
         return Statistics(unary.astype(dtype, copy=False), tables)
 
     def statistics_of_each(self, shape_of_tables: tuple[int, ...], dtype: Any, first: int = 0) -> Iterator[Statistics]:
-        """Statistics of each assignment less those of the truth.
+        """Yield the statistics of each assignment minus the statistics of the truth.
 
         Parameters
         ----------
         shape_of_tables : tuple of int
         dtype : dtype
-            Of the statistics of nodes.
+            Type of the statistics of nodes.
         first : int, default=0
-            Assignment to begin with.
+            Index of the first assignment.
 
         Yields
         ------
@@ -409,13 +410,14 @@ class AssignmentSets:
             yield self._statistics(share, shape_of_tables, dtype)
 
     def normalize(self, gains: np.ndarray, losses: np.ndarray) -> None:
-        """Losses of the sets and shares of the assignments, from scores less that of the truth, both in place.
+        """Compute the losses of sets, and replace gains of assignments by their shares.
 
         Parameters
         ----------
         gains : ndarray of shape (n_assignments,), float64
-            Become what each assignment counts in the derivative.
-        losses : ndarray of shape (n_sets,), float64
+            Scores minus the score of the truth. Overwritten by the weights of the assignments in the derivative.
+            losses : ndarray of shape (n_sets,), float64
+                Overwritten by the losses.
         """
         if self._tilt is not None:
             gains += self._tilts()
@@ -423,14 +425,14 @@ class AssignmentSets:
 
 
 def _smallest_codes(n_codes):
-    """The smallest integers that the kernels know and that count so far."""
+    """Return the smallest integer type of the kernels that holds ``n_codes`` codes."""
     if n_codes > 2**32:
         raise ValueError(f"assignments need at most 2**32 states of nodes or entries of tables, got {n_codes}.")
     return np.uint16 if n_codes <= 2**16 else np.uint32
 
 
 def _joined(pieces):
-    """The arrays of a list as one, which takes their place in it."""
+    """Join the arrays of a list into one array, in place, and return the array."""
     if len(pieces) > 1:
         pieces[:] = [np.concatenate(pieces)]
     return pieces[0]
@@ -459,7 +461,7 @@ def _checked_proposal(log_proposal, n_labelings):
 
 
 def _of_draws(labelings, log_proposal):
-    """Different labelings, and the logarithm of the sum of the inverse proposals of the draws of each."""
+    """Return the distinct labelings, and for each the logarithm of the sum of 1 / q over its draws."""
     different, draw = np.unique(labelings, axis=0, return_inverse=True)
     log_weight = np.full(len(different), -np.inf)
     np.logaddexp.at(log_weight, draw.reshape(-1), -log_proposal)
@@ -467,7 +469,7 @@ def _of_draws(labelings, log_proposal):
 
 
 def _mixed(numbers):
-    """64 bits that look random for each number: the finaliser of SplitMix64."""
+    """Return a 64-bit hash of each number, by the finaliser of SplitMix64."""
     mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -475,10 +477,10 @@ def _mixed(numbers):
 
 
 def _fingerprints(codes, row, set_of):
-    """Sums of random bits of what each assignment changes: eight bytes in place of the assignment.
+    """Return a 64-bit hash of each assignment in its set, as the sum of hashes of its changes.
 
-    Of a million assignments some two agree by chance with probability 3e-8, and then one is left out.
+    Among a million assignments, two have the same hash with probability 3e-8. One of them is then left out.
     """
     start = np.flatnonzero(np.diff(row, prepend=-1))
-    # Numbers of sets count from the other end, so that none is mistaken for a code.
+    # Indices of sets are inverted bitwise, so that they differ from codes.
     return np.add.reduceat(_mixed(codes), start) + _mixed(~set_of.astype(np.int64))

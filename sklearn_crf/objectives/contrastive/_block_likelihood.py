@@ -1,4 +1,4 @@
-"""Generalised pseudolikelihood: groups of nodes given the true labels of all others."""
+"""Generalised pseudolikelihood: blocks of nodes given the true labels of all other nodes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ from sklearn_crf.inference import JunctionTree, TreeInference
 from sklearn_crf.models import PairwiseModel, Statistics, check_labels, labeling_statistics, score_terms
 from sklearn_crf.objectives._base import Loss, Objective
 
-# Joint states of a block up to which a table of them is the quickest way; and numbers in the tables of one step.
+# Largest number of joint states of a block for which enumeration is fastest, and numbers in the tables of one step
 _MOST_STATES = 2**12
 _STEP = 2**20
 
 
 class BlockMarginals(NamedTuple):
-    """Marginals of the blocks, as an inference gives them."""
+    """Marginals of blocks, with the fields of the marginals of an inference."""
 
     statistics: Statistics
     log_z_terms: np.ndarray
 
 
 def takes_enumeration(size, n_columns):
-    """Whether the joint states of the largest block are few."""
+    """Return whether the largest block has few joint states."""
     return n_columns ** int(size.max(initial=0)) <= _MOST_STATES
 
 
 def enumerated_marginals(model, start, size):
-    """Marginals of blocks, each of which has consecutive nodes and edges to no other."""
+    """Compute the marginals of blocks of consecutive nodes, without edges between blocks, by enumeration."""
     # start, size: (n_blocks,), first node and number of nodes of each block
     unary, tables = np.zeros(model.unary.shape), np.zeros(model.tables.shape)
     terms = np.zeros(len(unary))
@@ -44,7 +44,7 @@ def enumerated_marginals(model, start, size):
 
 
 def _alike(graph, start, size):
-    """Blocks of one shape together: nodes, first node of each, and for every edge its ends and its numbers."""
+    """Yield groups of blocks with equal graphs: number of nodes, first nodes, and ends and indices of edges."""
     owner = np.searchsorted(start, graph.edges[:, 0], side="right") - 1
     order = np.argsort(owner, kind="stable")
     bounds = np.searchsorted(owner[order], np.arange(len(start) + 1))
@@ -80,7 +80,7 @@ def _add_marginals(model, n_nodes, first, edges, unary, tables, terms):
 
 
 def _spread(values, positions, n_nodes):
-    """Values of some nodes of each block as an array over the states of all."""
+    """Reshape values of some nodes of each block for broadcasting over the states of all its nodes."""
     shape = [1] * n_nodes
     for position in positions:
         shape[position] = values.shape[1]
@@ -88,20 +88,20 @@ def _spread(values, positions, n_nodes):
 
 
 class BlockLikelihood(Objective):
-    r"""Negative log-probability of the labels of each block of nodes given those of all others.
+    r"""Negative log-probability of the labels of each block of nodes given the labels of all other nodes.
 
     .. math:: \ell(\theta) = -\sum_B \log p(y_B \mid y_{\setminus B}; \theta)
 
-    Single nodes give the pseudolikelihood, one block of all nodes the likelihood. Blocks may overlap and need not cover
-    the nodes. Inside a block inference is exact: along trees where it has no cycle, else by enumeration of its joint
-    states where they are few, else by elimination.
+    Blocks of single nodes give the pseudolikelihood, and one block of all nodes gives the likelihood. Blocks may
+    overlap and need not cover all nodes. Inference inside blocks is exact: by message passing if no block has a cycle,
+    by enumeration if blocks have few joint states, and otherwise by elimination.
 
     Source: generalised pseudolikelihood; Vickrey, Lin, Koller 2010, section 2.1.
 
     Parameters
     ----------
     graph : Graph
-        The graph of the models.
+        Graph of the models.
     blocks : sequence of array-like of int
         Nodes of each block.
 
@@ -159,9 +159,9 @@ class BlockLikelihood(Objective):
 
 
 def checked_block(block, n_nodes, name):
-    """Nodes of a block in ascending order."""
-    # name: of the block, for errors
-    # n_nodes: of the graph, or of the example that the block is of
+    """Return the nodes of a block in ascending order. Raise ValueError if they are not valid."""
+    # name: name of the block in errors
+    # n_nodes: number of nodes of the graph, or of the example of the block
     block = np.asarray(block)
     if block.ndim != 1 or (block.size and block.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a vector of integers, got {block.dtype} of shape {block.shape}.")
@@ -173,10 +173,10 @@ def checked_block(block, n_nodes, name):
 
 
 class _Layout:
-    """Blocks side by side in one graph: a node is in it once for each of its blocks.
+    """Graph in which blocks are separate, with one copy of a node for each of its blocks.
 
-    Edges inside a block are its edges; those that leave it add to the unary scores of their ends what the true labels
-    outside say.
+    Edges inside a block are kept. An edge that leaves a block is replaced by unary scores of its end in the block,
+    given the true label of the other end.
     """
 
     def __init__(self, graph: Graph, blocks: Sequence):
@@ -204,7 +204,7 @@ class _Layout:
         self.read = np.concatenate((self.node, self._outside))
 
     def model(self, model, labels):
-        """Model of the blocks, given the labels outside."""
+        """Return the model of the blocks given the labels outside."""
         unary = model.unary[self.node].astype(np.float64)
         for rows, cell in self._crossings(model, labels):
             weight = _weights(model, self._crossing[rows])
@@ -219,7 +219,7 @@ class _Layout:
         )
 
     def pullback(self, model, labels, statistics):
-        """Statistics of the whole model of those of the blocks: the adjoint."""
+        """Return the statistics of the whole model from the statistics of the blocks."""
         unary = np.zeros(model.unary.shape)
         np.add.at(unary, self.node, statistics.unary)
         tables = statistics.tables.copy()
@@ -229,7 +229,7 @@ class _Layout:
         return Statistics(unary.astype(model.dtype, copy=False), tables)
 
     def _crossings(self, model, labels):
-        """Edges that leave a block by their first node, then by their second: which, and their rows of tables."""
+        """Yield edges with only the first node in a block, then with only the second node, and their table entries."""
         kind, state = model.edge_type[self._crossing], labels[self._outside]
         tail, head = np.flatnonzero(self._is_tail), np.flatnonzero(~self._is_tail)
         yield tail, (kind[tail], slice(None), slice(None), state[tail])

@@ -1,4 +1,4 @@
-"""Contrastive objective over sets of whole assignments."""
+"""Contrastive objective over sets of assignments."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -10,27 +10,27 @@ from sklearn_crf.models import PairwiseModel, check_labels, score
 from sklearn_crf.objectives._base import Loss, Objective
 from sklearn_crf.objectives.contrastive._assignment_sets import AssignmentSets
 
-# Largest number of labelings of which all pairs are still affordable.
+# Largest number of labelings for which a set for each labeling is affordable
 _MOST_LABELINGS = 2**16
 
 
 def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
-    r"""Sets of all pairs of labelings that contain the truth, tangent to the likelihood at this model (Lemma 3).
+    r"""Return sets of all pairs of the truth and another labeling, tangent to the likelihood at a model (Lemma 3).
 
     .. math::
         w_{jk} = |Y| \sum_{y \in \{y_j, y_k\}} \tfrac1{|Y|} \, p(y; \theta_0), \qquad
         \left. \frac{\partial \ell}{\partial \theta} \right|_{\theta_0} =
         \left. -\frac{\partial \log p(y^*; \theta)}{\partial \theta} \right|_{\theta_0}
 
-    A step along the gradient, then new sets at where it led, is an algorithm like expectation-maximisation for the
-    likelihood. For a handful of nodes: there is a set for each labeling.
+    Alternating gradient steps and new tangent sets is an algorithm like expectation-maximisation for the likelihood. It
+    is only feasible for a handful of nodes, as there is a set for each labeling.
 
     Parameters
     ----------
     model : PairwiseModel
-        Its scores are :math:`\theta_0`.
+        Model with the scores :math:`\theta_0`.
     labels : array-like of shape (N,) of int
-        The truth.
+        True labels.
 
     Returns
     -------
@@ -79,19 +79,21 @@ def tangent_sets(model: PairwiseModel, labels: np.ndarray) -> AssignmentSets:
 
 
 class ContrastiveSets(Objective):
-    r"""Negative log-probability of the truth within each of its sets, in place of among all labelings.
+    r"""Negative log-probability of the truth among the labelings of each set, instead of among all labelings.
 
     .. math::
         \ell(\theta) = -\sum_j w_j \log \frac{\exp(\mathrm{score}(y^*))}{\sum_{y \in S_j} \exp(\mathrm{score}(y))},
         \qquad y^* \in S_j
 
-    Convex and smooth, and no partition function: with all labelings in one set it is the likelihood, with the states of
-    one node in each it is the pseudolikelihood. Only ratios of probabilities of assignments that a chain of
-    sets joins are learned. Labels are those that the sets were made for.
+    The loss is convex and smooth, and needs no partition function. With one set of all labelings it is the likelihood.
+    With a set for each node, of labelings that differ from the truth at that node only, it is the pseudolikelihood.
+    Only ratios of probabilities of assignments that are connected by a chain of sets are learned. Labels must be the
+    labels that the sets were made for.
 
-    Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) have
-    :math:`\mathrm{score}(y) - \log q(y)` in place of the score: one set of the truth and k draws is the ranking loss of
-    noise-contrastive estimation, k sets of the truth and a draw conditional noise-contrastive estimation.
+    Sets of draws from a proposal q (``log_proposal`` of :meth:`AssignmentSets.add_set`) use
+    :math:`\mathrm{score}(y) - \log q(y)` in place of the score. One set of the truth and k draws gives the ranking loss
+    of noise-contrastive estimation. With k sets of the truth and one draw each, the loss is conditional
+    noise-contrastive estimation.
 
     Source: Vickrey, Lin, Koller 2010, Definition 2; for proposals Ma and Collins, *Noise Contrastive Estimation and
     Negative Sampling for Conditional Models*, EMNLP 2018; Ceylan and Gutmann, *Conditional Noise-Contrastive Estimation
@@ -100,9 +102,9 @@ class ContrastiveSets(Objective):
     Parameters
     ----------
     sets : AssignmentSets
-        Of one batch. They may grow from call to call.
+        Sets of one batch. They may grow from call to call.
     others : sequence of Objective, default=()
-        Whose losses are added, such as the pseudolikelihood; they ask no inference.
+        Objectives without inference whose losses are added, such as the pseudolikelihood.
 
     Examples
     --------
@@ -131,7 +133,7 @@ class ContrastiveSets(Objective):
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: object = None, seed: int = 0, n_threads: int = 1
     ) -> Loss:
-        # Usually it is the same array: then the numbers need not be compared.
+        # If it is the same array, as usual, the labels need not be compared.
         labels = labels if labels is self.sets.labels else check_labels(model, labels, may_miss=True)
         if np.any((labels != self.sets.labels) & (labels >= 0)):
             raise ValueError("labels differ from those that the sets of assignments were made for.")
@@ -143,7 +145,7 @@ class ContrastiveSets(Objective):
 
 
 class SetsOfBatches(Objective):
-    """Sets of its own for each batch of an :class:`EmpiricalRisk`."""
+    """Objective with separate contrastive sets for each batch of an :class:`EmpiricalRisk`."""
 
     # objectives: list of ContrastiveSets, in the order of the batches
 

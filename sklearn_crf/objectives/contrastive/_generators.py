@@ -1,4 +1,4 @@
-"""Generators of assignments worth contrasting with the truth, under the current weights."""
+"""Generators of assignments to contrast with the truth, given the current weights."""
 
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from sklearn_crf.objectives.margin._costs import loss_augmented
 
 
 class Generator(ChecksOwnMethods, HoldsOptions):
-    """Base of what generates assignments: a subclass writes ``__call__``.
+    """Base class of generators of assignments. A subclass implements ``__call__``.
 
     Examples
     --------
@@ -27,24 +27,24 @@ class Generator(ChecksOwnMethods, HoldsOptions):
     [True, True]
     """
 
-    #: Whether a call goes on from the labeling that the last one for the same example gave, its ``start``.
+    #: Whether each call starts from the previous labeling of the same example, passed as ``start``.
     persistent = False
     _returns: ClassVar[dict] = {"__call__": checked_assignment}
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1):
-        """One assignment.
+        """Generate one assignment.
 
-        A persistent generator is also given ``start``, the last labeling of the example, or None the first time.
+        A persistent generator is also given ``start``, the previous labeling of the example, or None in the first call.
 
         Parameters
         ----------
         model : PairwiseModel
-            At the weights of now.
+            Model at the current weights.
         labels : ndarray of shape (N,), int32
-            The truth.
-        rng : numpy.random.RandomState
+            True labels.
+            rng : numpy.random.RandomState
         node_weight : ndarray of shape (N,), optional
-            Costs of nodes, for generators that look for violated constraints.
+            Factors of the costs of nodes, for generators that search for violated constraints.
         n_threads : int, default=1
 
         Returns
@@ -55,15 +55,15 @@ class Generator(ChecksOwnMethods, HoldsOptions):
 
 
 class MapGenerator(Generator):
-    """A local optimum of the score: inference of best labelings from a random start.
+    """Generator of local optima of the score, by MAP inference from a random start.
 
-    Iterated conditional modes start from random labels, message passing from random messages, so that one call after
-    the other finds another optimum; other algorithms have no start and always find the same labeling.
+    Iterated conditional modes start from random labels, and message passing from random messages, so different calls
+    can find different optima. Other algorithms have no start and always find the same labeling.
 
     Parameters
     ----------
     inference : str or Inference, default="auto"
-        One that can do ``"map"``. As the generator of an estimator, "auto" is max-product with residual scheduling.
+        Inference with the task ``"map"``. In an estimator, "auto" is max-product with residual scheduling.
 
     Examples
     --------
@@ -91,21 +91,23 @@ class MapGenerator(Generator):
         if isinstance(self.inference, ICM):
             return random_labels(model, rng)
         if isinstance(self.inference, MessagePassing):
-            # Of the size of scores of odds: smaller ones would be forgotten, larger ones outweigh the unary scores.
+            # Random messages are of order 1, like log-odds. Smaller messages would have no effect, and larger messages
+            # would outweigh the unary scores.
             return Messages(rng.normal(size=(2 * model.graph.n_edges, model.n_columns)), as_scores=True)
         return None
 
 
 class GibbsGenerator(Generator):
-    """Assignments by a few Gibbs sweeps, from the truth as in contrastive divergence, or from the last assignment.
+    """Generator of assignments by a few Gibbs sweeps from the truth, or from the previous assignment.
 
-    Chains that go on leave the truth and come to be samples of the model, which few sweeps from the truth are not.
+    Sweeps from the truth are as in contrastive divergence. Persistent chains move away from the truth and become
+    samples of the model; a few sweeps from the truth do not.
 
     Parameters
     ----------
     n_sweeps : int
     persistent : bool, default=False
-        Whether the chain of an example goes on from round to round.
+        Whether the chain of an example continues from the previous call.
 
     References
     ----------
@@ -136,13 +138,13 @@ class GibbsGenerator(Generator):
 
 
 class MostViolated(Generator):
-    r"""The generator on scores to which the cost was added, :math:`\mathrm{score}(y) + \Delta(y, y^*)`.
+    r"""Generator that runs another generator on scores plus costs, :math:`\mathrm{score}(y) + \Delta(y, y^*)`.
 
     Parameters
     ----------
     generator : Generator
     cost : ndarray of shape (K, K), float64
-        ``cost[a, b]`` of state a where b is true.
+        Cost ``cost[a, b]`` of state a if b is the true state.
 
     Examples
     --------
@@ -165,7 +167,7 @@ class MostViolated(Generator):
 
     @property
     def persistent(self):  # type: ignore[override]
-        """Whether the inner generator goes on from its last labeling."""
+        """Whether the inner generator starts from its previous labeling."""
         return self.generator.persistent
 
     def __call__(self, model, labels, rng, *, node_weight=None, n_threads=1, **start):

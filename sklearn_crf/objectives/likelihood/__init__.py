@@ -1,1 +1,1 @@
-"""Likelihood, exact, relaxed and by pieces; pseudolikelihood; the rules of Kumar et al."""
+"""Likelihoods (exact, relaxed, piecewise), pseudolikelihood, and the rules of Kumar et al. (2005)."""

@@ -1,4 +1,4 @@
-"""Rules that put one labeling in the place of expectations: saddle point, maximum marginals, contrastive divergence."""
+"""Learning rules with one labeling in place of expectations: saddle point, maximum marginal, contrastive divergence."""
 
 from typing import Any
 
@@ -16,19 +16,19 @@ class SaddlePoint(Objective):
         \ell(\theta) = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
         \partial \ell \ni \phi(\hat y) - \phi(y^*)
 
-    The perceptron's loss. It is positively homogeneous in the weights, so no step length and no penalty is
-    natural to it, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling
-    given the labelled ones.
+    This is the loss of the perceptron. It is positively homogeneous in the weights, so it has no natural step length or
+    penalty, and gradient ascent ends in limit cycles. Unlabelled nodes are completed by the best labeling given the
+    labelled nodes.
 
     Source: Kumar et al. 2005, section 4.2.
 
     Parameters
     ----------
     inference : Inference, optional
-        One that can do ``"map"``; None is the one that predicts.
+        Inference with the task ``"map"``; None stands for the inference of prediction.
     warm_start : bool, default=False
-        Whether each call goes on from the result of the one before for the same example. A local search that does so
-        counts errors that no prediction can repeat; messages with a bound hardly do.
+        Whether each call starts from the previous result for the same example. A local search then finds labelings,
+        and counts errors, that prediction cannot repeat. Message passing with a bound is hardly affected.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class SaddlePoint(Objective):
             predicted=best.labels,
             state=(best.state, fixed) if self.warm_start else None,
             converged=best.converged,
-            # Minimum cuts count the edges that they could not represent.
+            # The state of minimum cuts has the number of edges that were not submodular.
             n_nonsubmodular=int(getattr(best.state, "n_nonsubmodular", 0)),
             gap=best.gap,
         )
@@ -82,15 +82,15 @@ class MaximumMarginal(Objective):
 
     .. math:: J(\theta) = \phi(y^*) - \phi(\tilde y), \qquad \tilde y_s = \arg\max_k \mu_s(k)
 
-    There is no loss whose gradient this is; ``Loss.terms`` is None. Unlabelled nodes are completed by the
-    largest marginals given the labelled ones.
+    This is not the gradient of any loss, so ``Loss.terms`` is None. Unlabelled nodes are completed by the largest
+    marginals given the labelled nodes.
 
     Source: Kumar et al. 2005, section 4.3.
 
     Parameters
     ----------
     inference : Inference, optional
-        One that can do ``"marginals"``; None is the one that predicts.
+        Inference with the task ``"marginals"``; None stands for the inference of prediction.
 
     Examples
     --------
@@ -138,17 +138,17 @@ class ContrastiveDivergence(Objective):
 
     .. math:: J(\theta) = \phi(y^*) - \phi(y^{(k)}), \qquad y^{(k)} \text{ after } k \text{ Gibbs sweeps from } y^*
 
-    There is no loss whose gradient this is; ``Loss.terms`` is None. Unlabelled nodes are completed by a Gibbs
-    chain with the labelled ones held fixed, which goes on from call to call.
+    This is not the gradient of any loss, so ``Loss.terms`` is None. Unlabelled nodes are completed by a Gibbs chain in
+    which the labelled nodes stay fixed. The chain continues from call to call.
 
     Source: Hinton 2002; Kumar et al. 2005, section 3.1.
 
     Parameters
     ----------
     n_sweeps : int, default=1
-        k.
+        Number k of Gibbs sweeps.
 
-    Examples
+        Examples
     --------
     >>> import numpy as np
     >>> from sklearn_crf.graphs import lattice
@@ -192,7 +192,7 @@ def _largest(marginals):
 
 
 def _difference(model, predicted, labels):
-    """Terms of the score of predicted labels less those of others, and the same of the statistics."""
+    """Return the differences, predicted minus given labels, of the terms of the score and of the statistics."""
     if isinstance(model, PairwiseModel):
         return difference_of_labelings(model, predicted, labels)
     statistics = labeling_statistics(model, predicted).minus(labeling_statistics(model, labels))

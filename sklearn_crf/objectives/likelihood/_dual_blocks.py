@@ -1,4 +1,4 @@
-"""Batches of examples as blocks of the dual of a relaxed likelihood."""
+"""Blocks of the dual of a relaxed likelihood, each for one batch of examples."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,10 +9,11 @@ from sklearn_crf.inference import convergence_left_to_caller
 from sklearn_crf.models import Statistics, labeling_statistics, with_table_of_each_edge
 from sklearn_crf.objectives._base import Objective, observed_model
 
-# Of the label of a node above its other states, to begin with.
+# Initial score of the label of each node, relative to its other states
 _FIRST_SCORE = 10.0
 
-# Of the least parameter below the largest of its factor: its probability is far below rounding, and still above zero.
+# Lowest parameter relative to the largest parameter of its factor. Its probability is far below rounding errors, but
+# still positive.
 _LOWEST_SCORE = -300.0
 
 
@@ -23,21 +24,23 @@ class DualBlock:
         \max_\tau \; C \sum_i \omega_i \tilde H(\tau_i) - \tfrac12 \lVert w(\tau) \rVert^2, \qquad
         w(\tau) = C \sum_i \omega_i B(x_i)^\top (\phi(y_i) - \tau_i)
 
-    Marginals and the exponential parameters behind them are vectors of a number for every state of every node and
-    every entry of the tables: edges that share a table share what is kept of them, since parameters are sums of scores.
+    Marginals, and the exponential parameters to which they belong, are vectors with one entry for each state of each
+    node and one entry for each entry of the tables. Edges that share a table share its entries, as parameters are sums
+    of scores.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of :class:`RelaxedLikelihood`, as it is or in a :class:`SoftmaxMargin`.
+        Risk of a :class:`RelaxedLikelihood`, which may be wrapped in a :class:`SoftmaxMargin`.
     i : int
-        Number of the batch. The marginals of its unlabelled nodes given the others, at ``start``, stand for labels.
+        Index of the batch. Unlabelled nodes have their marginals given the labelled nodes, at ``start``, in place of
+        labels.
     weight : float
-        :math:`C \omega_i`.
-    start : ndarray of shape (n_coef,)
-        Point x whose marginals are the first.
+        Weight :math:`C \omega_i` of the batch.
+        start : ndarray of shape (n_coef,)
+        Point x whose marginals the first step starts from.
     scale : ndarray of shape (n_coef,) or float, default=1.0
-        The dual is that of the penalty on x of weights :math:`w = \mathrm{scale} \cdot x`.
+        Scale of the weights: the penalty is on x, with weights :math:`w = \mathrm{scale} \cdot x`.
 
     Notes
     -----
@@ -73,7 +76,7 @@ class DualBlock:
         self.weight, self.n = weight, risk.potentials.n_coef
         self.touched = self._potentials.touched_by(batch.example)
         self._scale = np.broadcast_to(scale, self.n)
-        # At weights of zero scores are zero, or -inf for forbidden states.
+        # With zero weights, scores are 0, or -inf for forbidden states.
         self._model = self._potentials.model(np.zeros(self.n), batch.example)
         self._allowed = np.isfinite(_vector(self._model))
         self.truth = _vector(self._truth(batch, objective))
@@ -82,7 +85,7 @@ class DualBlock:
 
     @classmethod
     def of_risk(cls, risk, C, start, scale):
-        """Blocks of all batches: one example each, but those of weight zero, which have no say.
+        """Return the blocks of all batches with positive weight. Each batch holds one example.
 
         Parameters
         ----------
@@ -99,7 +102,7 @@ class DualBlock:
         return [cls(risk, i, C * weight, start, scale) for i, weight in enumerate(weights) if weight > 0]
 
     def _truth(self, batch: Any, objective: Objective) -> Statistics:
-        """Statistics of the labels, completed by marginals at the first weights."""
+        """Return the statistics of the labels, completed by marginals at the first weights."""
         model = objective.augmented(
             self._potentials.model(self._scale * self._first, batch.example), batch.labels, batch.node_weight
         )
@@ -110,7 +113,7 @@ class DualBlock:
             return self._likelihood.inference.marginals_for_learning(observed).statistics
 
     def start(self):
-        """Parameters to begin with: those of the first weights, or of the labels where these are zero.
+        """Return the first parameters, from the first weights or, if these are zero, from the labels.
 
         Returns
         -------
@@ -118,12 +121,13 @@ class DualBlock:
         """
         if self._first.any():
             return self.scores(self._first) / self._temperature
-        # Uniform marginals may belong to weights far beyond the best, those of the labels to weights near zero.
+        # Marginals of the labels belong to weights near zero. Uniform marginals may belong to weights that are far
+        # larger than the best weights.
         n = self._model.unary.size
         return np.concatenate((_FIRST_SCORE * self.truth[:n], np.zeros(len(self.truth) - n)))
 
     def scores(self, x):
-        """Scores at a point, costs of wrong states added.
+        """Return the scores at a point x, with costs of wrong states added.
 
         Parameters
         ----------
@@ -132,13 +136,13 @@ class DualBlock:
         Returns
         -------
         ndarray, float64
-            With 0 for forbidden states.
+            Scores as a vector, with 0 for forbidden states.
         """
         scores = _vector(self._potentials.model(self._scale * x, self._example))
         return np.where(self._allowed, scores, 0.0) + self.costs
 
     def forward(self, parameters):
-        """Marginals of parameters, and their entropy.
+        """Compute the marginals of parameters, and their entropy.
 
         Parameters
         ----------
@@ -157,7 +161,9 @@ class DualBlock:
         return marginals, found.log_z - float(parameters @ marginals)
 
     def feasible(self, parameters):
-        """Marginals near those of parameters that fit together at every edge, which messages reach in the limit only.
+        """Return marginals near the marginals of parameters, corrected to be consistent at every edge.
+
+        Message passing reaches consistency only in the limit.
 
         Parameters
         ----------
@@ -166,7 +172,7 @@ class DualBlock:
         Returns
         -------
         ndarray, float64
-            The same as of :meth:`forward` on graphs without cycles, where sums are exact.
+            Marginals, which are equal to the result of :meth:`forward` on graphs without cycles.
         """
         unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
         model = replace(self._model, unary=unary, tables=tables)
@@ -179,7 +185,7 @@ class DualBlock:
         nodes /= nodes.sum(axis=1, keepdims=True)
         pairs = fitted_pairs(found.tables[:, 0], *(nodes[ends] for ends in model.graph.edges.T))
         if pairs[np.isneginf(untied.tables[:, 0])].any():
-            # What the ends lack may be left to forbidden pairs alone. The labels are allowed.
+            # The missing mass may only fit forbidden pairs. The labels are always feasible.
             return self.truth
         sums = np.zeros(tables.shape)
         np.add.at(sums, model.edge_type, weight[:, :, None, None] * pairs[:, None])
@@ -187,7 +193,7 @@ class DualBlock:
 
     @staticmethod
     def feasible_dual(blocks, parameters):
-        """The dual without a temperature at feasible marginals: those that do not fit together may have more.
+        """Return the dual without temperature at feasible marginals. Inconsistent marginals may exceed its maximum.
 
         Parameters
         ----------
@@ -206,7 +212,7 @@ class DualBlock:
         return gain - 0.5 * float(x @ x)
 
     def bounded(self, parameters):
-        """Parameters of nearly the same marginals, at most 300 apart within a factor.
+        """Return parameters with nearly the same marginals, but at most 300 apart within a factor.
 
         Parameters
         ----------
@@ -215,7 +221,7 @@ class DualBlock:
         Returns
         -------
         ndarray, float64
-            The largest of every node and every table is zero.
+            Parameters; the largest of each node and of each table is zero.
         """
         unary, tables = self._parts(np.where(self._allowed, parameters, -np.inf))
         highest = np.concatenate(
@@ -227,7 +233,7 @@ class DualBlock:
         return np.where(self._allowed, np.maximum(parameters - np.nan_to_num(highest), _LOWEST_SCORE), 0.0)
 
     def pullback(self, marginals):
-        """Scaled B' marginals for the weights that the batch touches.
+        """Return the scaled product of B' and marginals, for the weights that the batch touches.
 
         Parameters
         ----------
@@ -246,23 +252,23 @@ class DualBlock:
 
 
 def fitted_pairs(pairs, first, second):
-    """Joint probabilities near given ones whose sums are given marginals of both ends.
+    """Return joint probabilities near ``pairs`` whose sums are the given marginals of both ends.
 
-    What rows, then columns, have too much is taken from all of their entries alike, and what is then missing at both
-    ends is added as a product (Altschuler, Weed, Rigollet 2017).
+    Rows, then columns, whose sums are too large are scaled down. The mass that is then missing at both ends is added as
+    a product (Altschuler, Weed, Rigollet 2017).
     """
-    # pairs: (E, K, K); first, second: (E, K), rows of which sum to one; returns (E, K, K)
+    # pairs: (E, K, K); first, second: (E, K), with rows that sum to one; returns: (E, K, K)
     pairs = np.maximum(pairs, 0.0)
     for ends, axis in ((first, 2), (second, 1)):
         total = pairs.sum(axis=axis)
         share = np.divide(ends, total, out=np.ones_like(total), where=total > ends)
         pairs = pairs * np.expand_dims(share, axis)
     lacks = np.maximum(first - pairs.sum(axis=2), 0.0), np.maximum(second - pairs.sum(axis=1), 0.0)
-    # Less is rounding.
+    # Smaller masses are rounding errors.
     missing = np.maximum(lacks[0].sum(axis=1), np.finfo(np.float64).eps)[:, None, None]
     return pairs + lacks[0][:, :, None] * (lacks[1][:, None, :] / missing)
 
 
 def _vector(values):
-    """Unary part and tables in one vector."""
+    """Return unary values and tables as one vector."""
     return np.concatenate([np.ravel(part).astype(np.float64) for part in (values.unary, values.tables)])

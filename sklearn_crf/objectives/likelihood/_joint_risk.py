@@ -1,4 +1,4 @@
-"""Relaxed likelihoods in one problem over weights and other unknowns: shares of scores, distributions over trees."""
+"""Relaxed likelihoods as joint problems over weights and other unknowns: shares of scores, distributions over trees."""
 
 import copy
 from collections.abc import Sequence
@@ -32,27 +32,27 @@ from sklearn_crf.objectives.likelihood._likelihood import loss_of_bound
 
 
 def observed_risk(risk: EmpiricalRisk, objective: Objective) -> EmpiricalRisk | None:
-    """Return the risk of an observed log-partition on the partly labelled batches, or None without any."""
+    """Return the risk of an observed log-partition on the partly labelled batches, or None if there are none."""
     batches = [batch for batch in risk.batches if np.any(batch.labels < 0)]
     return EmpiricalRisk(objective, risk.potentials, batches, n_jobs=risk.n_jobs, seed=risk.seed) if batches else None
 
 
 class Tangent:
-    """A convex risk replaced by its tangent at some weights, which is nowhere above it."""
+    """Tangent of a convex risk at some weights, which is a lower bound on the risk."""
 
     def __init__(self, risk: EmpiricalRisk, coef: np.ndarray):
         self._at, self._found = coef, risk.value_grad(coef)
 
     def value_grad(self, coef: np.ndarray) -> RiskValue:
-        """Return value and gradient of the tangent."""
+        """Return the value and gradient of the tangent."""
         slope = self._found.gradient
         return self._found._replace(value=self._found.value + float(slope @ (coef - self._at)), gradient=slope)
 
 
 class RiskLessObserved(EmpiricalRisk):
-    """A risk whose partly labelled batches lack the log-partition given the known labels, less that or its tangent."""
+    """Risk without the log-partition given known labels, minus the risk, or tangent, of that log-partition."""
 
-    # observed: None where all nodes are labelled
+    # observed: risk or tangent of the log-partition given known labels; None if all nodes are labelled
 
     def __init__(self, risk: EmpiricalRisk, observed: EmpiricalRisk | Tangent | None = None):
         super().__init__(risk.objective, risk.potentials, risk.batches, n_jobs=risk.n_jobs, seed=risk.seed)
@@ -69,15 +69,15 @@ class RiskLessObserved(EmpiricalRisk):
 
 
 class RiskOfWeightsAndOthers(RiskLessObserved):
-    """A risk over one flat vector: the weights, then unknowns of each batch, which have no penalty."""
+    """Risk of one flat vector that holds the weights and then the unknowns of each batch. Unknowns have no penalty."""
 
     def _lay_out(self, sizes):
-        """Give the unknowns of every batch their places in the flat vector."""
+        """Assign places in the flat vector to the unknowns of every batch."""
         self._bounds = self._weights.n_coef + np.cumsum([0, *sizes])
         self.potentials = WeightsAndOthers(self._weights, int(self._bounds[-1]))
 
     def _part(self, i):
-        """Places of the unknowns of batch i."""
+        """Return the places of the unknowns of batch i, as a slice."""
         return slice(self._bounds[i], self._bounds[i + 1])
 
     def _evaluate(self, coef: np.ndarray, members: Sequence[int] | None) -> RiskValue:
@@ -90,28 +90,29 @@ class RiskOfWeightsAndOthers(RiskLessObserved):
         return total_of([part for part, _ in found], gradient)
 
     def _loss(self, i: int, coef: np.ndarray, n_threads: int) -> tuple[RiskValue, np.ndarray]:
-        """Return the weighted loss of batch i, and its derivative by the unknowns of the batch."""
+        """Return the weighted loss of batch i and its derivative by the unknowns of the batch."""
         raise NotImplementedError(type(self).__name__)
 
 
 class JointRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of an upper bound at given shares, less the score of the labels.
+    r"""Sum over examples of an upper bound on the log-partition at given shares, minus the score of the labels.
 
     .. math::
         R(w, \lambda) = \sum_i \omega_i \Bigl( \sum_T \rho(T) \log Z(\theta_i(T)) - \mathrm{score}(y_i) \Bigr)
 
-    Convex in the weights and the shares together, smooth, and without inner problem; its minimum over the shares is
-    the risk by :class:`TightenBound`. Of partly labelled examples the log-partition given the known labels takes the
-    place of the score. With the trivial entropy the pieces are single edges, each of weight one, with
-    that of factors they are nodes as well. One flat vector holds the weights and then the shares of each batch.
+    The risk is jointly convex in the weights and the shares, smooth, and has no inner problem. Its minimum over the
+    shares is the risk by :class:`TightenBound`. For partly labelled examples, the log-partition given the known labels
+    takes the place of the score. With the trivial entropy, the parts T are single edges of weight one; with the entropy
+    of factors, they are single edges and single nodes. One flat vector holds the weights and then the shares of each
+    batch.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Its potentials, batches and threads are taken over.
-    entropy : {"trw", "trivial", "factors"}, default="trw"
+        Risk that gives objective, potentials, batches and number of threads.
+        entropy : {"trw", "trivial", "factors"}, default="trw"
     observed : EmpiricalRisk, optional
-        Log-partitions given the known labels, as :func:`observed_risk` makes them; None where all nodes are labelled.
+        Risk of the log-partition given the known labels, from :func:`observed_risk`; None if all nodes are labelled.
 
     References
     ----------
@@ -160,28 +161,28 @@ class JointRisk(RiskOfWeightsAndOthers):
 
 
 class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
-    r"""Sum over examples of the tree-reweighted bound at given edge probabilities, less the score of the labels.
+    r"""Sum over examples of the tree-reweighted bound at given edge probabilities, minus the score of the labels.
 
     .. math::
         R(w, \rho) = \sum_i \omega_i \Bigl( \max_{\tau \in L} \langle \theta_i, \tau \rangle + \sum_s H(\tau_s)
             - \sum_e \nu_{ie} I(\tau_e) - \mathrm{score}(y_i) \Bigr), \qquad \nu_i = \sum_T \rho_i(T) \, [e \in T]
 
-    Convex in the weights and the distributions together, for the bound is a maximum of functions that are linear in
-    both. Its derivative by the probability of an edge is the negative mutual information I of the ends. The edge
-    probabilities stay in the spanning tree polytope as means of trees, of which :meth:`grown` adds the steepest: a
-    projection onto a simplex takes the place of one onto the polytope. One flat vector holds the weights and then the
-    weights of the trees of each batch.
+    The risk is jointly convex in the weights and the distributions over trees, as the bound is a maximum of functions
+    that are linear in both. The derivative of the bound by the probability of an edge is the negative mutual
+    information I of its ends. Edge probabilities are means over trees, so they stay in the spanning tree polytope.
+    :meth:`grown` adds the steepest tree. Projections are onto a simplex, not onto the polytope. One flat vector holds
+    the weights and then the weights of the trees of each batch.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Its potentials, batches and threads are taken over.
-    max_iter : int, default=2000
-        Most sweeps of messages for a batch.
+        Risk that gives objective, potentials, batches and number of threads.
+        max_iter : int, default=2000
+        Maximum number of sweeps of messages for a batch.
     tol : float, default=1e-6
-        Change of messages at which they end.
+        Change of messages at which sweeps stop.
     observed : EmpiricalRisk, optional
-        As of :class:`JointRisk`.
+        See :class:`JointRisk`.
 
     References
     ----------
@@ -220,7 +221,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         self._lay_out(each.n_trees for each in trees)
 
     def start(self, weights):
-        """The flat vector of some weights and of equally likely trees.
+        """Return the flat vector with the given weights and equally likely trees.
 
         Parameters
         ----------
@@ -233,7 +234,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return np.concatenate([weights, *(each.even_weights() for each in self.trees)])
 
     def project(self, coef):
-        """The nearest flat vector that holds distributions over trees.
+        """Return the nearest flat vector with valid distributions over trees.
 
         Parameters
         ----------
@@ -250,7 +251,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return projected
 
     def grown(self, coef):
-        """The same risk with the steepest tree of every batch besides those that carry weight.
+        """Return the risk with the steepest tree of each example added, and trees of zero weight dropped.
 
         Parameters
         ----------
@@ -260,10 +261,10 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         -------
         risk : EdgeProbabilityRisk
         coef : ndarray
-            The same weights and edge probabilities in its terms.
+            Flat vector of the new risk, with the same weights and edge probabilities.
         gap : float
-            Largest gain of the new tree of an example over its distribution: zero where the edge probabilities are
-            the best for these weights.
+            Largest gain of a new tree over the current distribution. It is zero if the edge probabilities are optimal
+            for these weights.
         """
         found = map_tasks(lambda i, n_threads: self._grown(i, coef, n_threads), range(len(self.batches)), self.n_jobs)
         trees, weights, gaps = zip(*found, strict=True)
@@ -285,7 +286,7 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return weighted_loss(batch, loss, by_weight), -temperature * of_trees
 
     def _solved(self, i, coef, n_threads=1):
-        """Marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
+        """Return the marginals of a batch, the mutual information of its edges, (E,), and its model by weights."""
         batch = self.batches[i]
         model, by_weight = self.model_by_weight(i, coef)
         model = self.objective.augmented(model, batch.labels, batch.node_weight)
@@ -301,14 +302,14 @@ class EdgeProbabilityRisk(RiskOfWeightsAndOthers):
         return free, mutual_information(pairs), (model, by_weight)
 
     def _convergent(self, model, probabilities):
-        """Marginals and those of pairs by messages that always converge, for every edge its own table."""
+        """Return the marginals, and the pair marginals of each edge, by messages that always converge."""
         untied = with_table_of_each_edge(model)
         inference = NormProductBP("trw", edge_probabilities=probabilities, **self._limits)
         return inference.marginals(model), inference.marginals(untied).tables[:, 0]
 
 
 class WeightsAndOthers:
-    """Potentials for a vector of weights that is followed by other unknowns, free of penalty."""
+    """Potentials for a flat vector of weights followed by other unknowns, which have no penalty."""
 
     def __init__(self, weights, n_coef):
         self.weights = weights

@@ -1,4 +1,4 @@
-"""Likelihood by marginals: exact, approximate as the inference is, or by a convex upper bound on the log-partition."""
+"""Likelihoods by marginals: exact, approximate, or with a convex relaxation of the log-partition."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from sklearn_crf.models import (
 )
 from sklearn_crf.objectives._base import Loss, Objective, observed_model
 
-# Messages are far more numerous than weights: their errors cancel in a gradient that is a sum over nodes.
+# Ratio of the tolerance of messages to the gradient. Errors of messages cancel in the gradient, a sum over many nodes.
 _TOL_OF_GRADIENT = 10.0
 
 
@@ -25,14 +25,14 @@ class Likelihood(Objective):
         \ell(\theta) = \log Z(\theta) - \log Z(\theta \mid y_{\mathrm{observed}}), \qquad
         \nabla \ell = \mu(\theta) - \mu(\theta \mid y_{\mathrm{observed}})
 
-    With every node labelled the second term is the score of the labeling. Exact inference gives maximum
-    likelihood (Kumar et al. 2005, Eq. 2 to 4), loopy belief propagation the pseudo-marginal approximation
-    (section 4.1), mean-field its variational bound. Unlabelled nodes are summed out.
+    If all nodes are labelled, the second term is the score of the labeling. Exact inference gives maximum likelihood
+    (Kumar et al. 2005, Eq. 2 to 4), loopy belief propagation the pseudo-marginal approximation (section 4.1), and mean
+    field a variational bound. Unlabelled nodes are summed out.
 
     Parameters
     ----------
     inference : Inference, optional
-        One that can do ``"marginals"``; None is the one that predicts.
+        Inference with the task ``"marginals"``; None stands for the inference of prediction.
 
     Examples
     --------
@@ -69,10 +69,10 @@ class Likelihood(Objective):
         return self.inference is not None and self.inference.is_exact_for(model)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1):
-        # Every call starts cold, as prediction will. Loopy belief propagation may have several fixed points: messages
-        # that remember another model would follow a branch that prediction never finds, and a line search that
-        # comes back to a point would find another value there. What is exact remembers how it went about the graph, and
-        # gives the same at any start.
+        # Approximate inference starts cold, as in prediction. Loopy belief propagation may have several fixed points.
+        # With warm starts it could follow a branch that prediction never finds, and a line search that returns to a
+        # point could find another value there. Exact inference gives the same result from any start; its state holds
+        # the order of computations on the graph.
         exact = self.is_exact_for(model)
         found = _loss_by_marginals(self.inference, model, labels, state if exact else None, n_threads)
         return found if exact else found._replace(state=None)
@@ -84,19 +84,20 @@ class RelaxedLikelihood(Objective):
     .. math:: \ell(\theta) = \tilde A(\theta) - \mathrm{score}(y; \theta), \qquad
         \tilde A(\theta) = \max_{\tau \in L} \langle \theta, \tau \rangle + \tilde H(\tau)
 
-    With a concave entropy the maximum is unique and its derivative is the maximiser, so that the loss is a convex
-    function of the scores with one value wherever the inner problem starts: each call goes on where the last for the
-    same batch stopped. Where the entropy gives an upper bound, so is the loss. Unlabelled nodes are summed out by the
-    same relaxation, which is a difference of convex functions.
+    If the entropy is concave, the maximiser is unique and is the derivative of the maximum. The loss is then a convex
+    function of the scores that does not depend on the start of the inner problem. So each call starts from the previous
+    result for the same batch. If the relaxation bounds the log-partition from above, the loss is an upper bound too.
+    Unlabelled nodes are summed out by the same relaxation; the loss is then a difference of convex functions.
 
     Source: Jancsary 2012, CRF recipes 1 and 3.
 
     Parameters
     ----------
     inference : Inference
-        That solves the relaxation; one that can do ``"marginals"`` and takes its own ``state`` as ``init``.
+        Inference that solves the relaxation. It has the task ``"marginals"`` and accepts its own ``state`` as ``init``.
     final_tol : float, optional
-        Tolerance to which that of the inference falls with the gradient of the risk; None leaves it as it is.
+        Final tolerance of the inference, which is tightened as the gradient of the risk decreases; None keeps its
+        tolerance.
 
     Examples
     --------
@@ -147,11 +148,11 @@ class RelaxedLikelihood(Objective):
 
 
 class ObservedLogPartition(Objective):
-    r"""The log-partition of a relaxation given the known labels, by which that of all labelings is lessened.
+    r"""Log-partition of a relaxation given the known labels, to be subtracted from the log-partition of all labelings.
 
     .. math:: \tilde A(\theta \mid y_{\mathrm{observed}})
 
-    It is the score of the labels where none is missing, and convex elsewhere.
+    It is convex in the scores. If all labels are known, it is their score.
     """
 
     needs = frozenset({"marginals"})
@@ -167,7 +168,7 @@ class ObservedLogPartition(Objective):
 
 
 class FreeLikelihood(RelaxedLikelihood):
-    """A relaxed likelihood whose partly labelled models lack the log-partition given the known labels."""
+    """Relaxed likelihood in which partly labelled models lack the log-partition given the known labels."""
 
     def loss_statistics(
         self, model: Any, labels: np.ndarray, *, state: Any = None, seed: int = 0, n_threads: int = 1
@@ -178,7 +179,7 @@ class FreeLikelihood(RelaxedLikelihood):
 
 
 def _loss_by_marginals(inference, model, labels, state, n_threads):
-    """Return the loss by marginals of a model, and of that given the labels that are known, with both states."""
+    """Return the loss by marginals of a model and, if labels are missing, of the model given the known labels."""
     labels = check_labels(model, labels, may_miss=True)
     of_free, of_fixed = (None, None) if state is None else state
     free = inference.marginals_for_learning(model, init=of_free, n_threads=n_threads)
@@ -192,8 +193,8 @@ def _loss_by_marginals(inference, model, labels, state, n_threads):
 
 
 def free_less_fixed(model: Any, labels: np.ndarray, free: Any, fixed: Any = None) -> Loss:
-    """Return the loss of marginals against those given the known labels; None is the score of labels all known."""
-    # free, fixed: Marginals; terms are None without a log-partition
+    """Return the loss of marginals against the marginals given the known labels."""
+    # free, fixed: Marginals; fixed is None if all labels are known; terms are None without a log-partition
     if fixed is None:
         truth, converged = labeling_statistics(model, labels), free.converged
         truth_terms = None if free.log_z_terms is None else score_terms(model, labels)
@@ -208,7 +209,7 @@ def free_less_fixed(model: Any, labels: np.ndarray, free: Any, fixed: Any = None
 
 
 def loss_of_bound(model: Any, labels: np.ndarray, free: Any, temperature: float = 1.0) -> Loss:
-    """Return the loss of a bound against labels; the bound alone where some of these are missing."""
+    """Return the loss of a bound against labels, or the bound alone if labels are missing."""
     # free: Marginals
     if np.all(labels >= 0):
         loss = free_less_fixed(model, labels, free)
@@ -220,7 +221,7 @@ def loss_of_bound(model: Any, labels: np.ndarray, free: Any, temperature: float 
 
 
 def _quick_loss(model, labels, free):
-    """Return the loss of a pairwise model with its marginals by one kernel, or None where it does not apply."""
+    """Return the loss of a pairwise model by one kernel call, or None if the kernel does not apply."""
     if not isinstance(model, PairwiseModel) or free.log_z_terms is None:
         return None
     found = excess_over_labels(model, labels, free.statistics, free.log_z_terms)

@@ -1,4 +1,4 @@
-"""The likelihood of labelled chains that share one table: one kernel call an evaluation, without models of batches."""
+"""Likelihood of labelled chains that share one table, evaluated by one kernel call without models of batches."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -14,31 +14,32 @@ from sklearn_crf.objectives._risk import RiskValue, weight_of_nodes
 from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
-# Blocks that work is cut into, whatever the number of threads, where they do not get too small: sixteen threads have
-# eight each. Their least and most numbers of scores: a block takes longer than to hand it over, and stays in a cache.
+# Number of blocks for any number of threads, unless blocks get too small: sixteen threads have eight blocks each. The
+# least number of scores of a block makes it worth a task of its own; the largest number lets it fit in a cache.
 _N_BLOCKS, _LEAST_OF_A_BLOCK, _MOST_OF_A_BLOCK = 128, 2**11, 2**14
 
-# Least nodes of a block for each class: its sums over pairs of classes, and over dense features for each class, then
-# take a fraction of the room and time of its nodes.
+# Least number of nodes of a block, divided by the number of classes. The sums of a block, over pairs of classes and
+# over dense features, then take little memory and time compared with its nodes.
 _NODES_FOR_A_CLASS = 4
 
-# Numbers in the derivatives of blocks that are kept until threads pull them back, by ranges of features (32 MB).
+# Largest number of derivatives of nodes that are kept until threads pull them back by ranges of features (32 MB)
 _MOST_KEPT = 2**22
 
-# Of features with weights for more than one of so many columns, whole rows of weights are quicker than pairs.
+# Features with weights for more than one in three columns are stored as whole rows of weights, which is faster.
 _COLUMNS_OF_A_PAIR = 3
 
-# Panels of sparse features, and ranges of these, for each thread: one that is held up leaves the rest to others.
+# Numbers of panels of sparse features, and of ranges of features, for each thread. With more panels than threads, a
+# delayed thread leaves its panels to others.
 _PANELS_OF_A_THREAD, _RANGES_OF_A_THREAD = 4, 2
 
-# Those of ChainPanel: first and last block, number of columns of sparse features, and up to four addresses of features.
+# Fields of the kernel's ChainPanel: first and last block, number of sparse columns, and four addresses of features
 _FIELDS_OF_A_PANEL = 7
 
 
 class PassOverChains:
-    """Risk and gradient of the likelihood of labelled chains with dense or sparse features, by one call of a kernel.
+    """Risk of the likelihood of labelled chains with dense or sparse features, by one kernel call.
 
-    Chains are cut into blocks. What belongs to a block stays in the cache from its scores to its gradient.
+    Chains are divided into blocks. The data of a block stay in the cache from its scores to its gradient.
     """
 
     name = "chains"
@@ -58,14 +59,15 @@ class PassOverChains:
         ends = potentials.forbidden_ends
         self._ends = np.zeros((0, potentials.n_classes)) if ends is None else np.where(ends, -np.inf, 0.0)
         starts = np.cumsum([0, *(len(ptr) - 1 for ptr in pointers)])
-        # First and last chain of each block.
+        # First and last chain of each block
         self._blocks = np.array(
             [ends for own, start in zip(cuts, starts, strict=False) for ends in pairwise(own + start)]
         )
         first_nodes = [ptr[own] for ptr, own in zip(pointers, cuts, strict=True)]
         kind = _Columns if isinstance(potentials, SparsePotentials) else _Rows
         self._features = kind(potentials, [batch.example for batch in batches], first_nodes)
-        # Where the sums of a block end: loss and errors, by intercepts, by pairs, counts of pairs, by dense features.
+        # Ends of the sums of a block: loss and errors; derivatives by intercepts; by tables; counts of pairs of labels;
+        # derivatives by dense features
         n_classes = potentials.n_classes
         sizes = 2, potentials.n_columns, n_classes * padded(n_classes), n_classes**2, self._features.n_sums
         self._bounds = np.cumsum(sizes).tolist()
@@ -74,13 +76,13 @@ class PassOverChains:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether the examples are labelled chains that share one table, and inference is exact on them."""
+        """Return whether examples are labelled chains that share one table, with exact inference."""
         if objective.exact_on is None:
             return False
         if type(potentials) not in (LinearPotentials, SparsePotentials):
             return False
         types = potentials.n_node_types, potentials.n_edge_types, potentials.n_edge_features
-        # The kernel expects sums of zero where pairs are forbidden.
+        # The kernel only supports forbidden ends if pairs are forbidden too.
         ends_alone = potentials.forbidden_ends is not None and potentials.forbidden is None
         if types != (1, 1, 1) or ends_alone or not potentials.n_features:
             return False
@@ -89,7 +91,7 @@ class PassOverChains:
         )
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches or of some, or None if scores range too widely."""
+        """Return the risk of all or some batches, or None if scores range too widely."""
         potentials = self._potentials
         weights = potentials.unpack(np.ascontiguousarray(coef, dtype=np.float64))
         tables = potentials.form.expand(weights.edge_coef)
@@ -131,14 +133,14 @@ class PassOverChains:
 
 
 class _InPlace:
-    """Features that the kernel reads at their addresses. Copies, which may be in other processes, find their own."""
+    """Features that the kernel reads by their addresses. Pickles leave out the addresses; copies compute them again."""
 
     def __getstate__(self):
         return {name: value for name, value in self.__dict__.items() if name not in ("_panels", "_cut", "_shared")}
 
 
 class _Rows(_InPlace):
-    """Dense features of the nodes of batches, where they are: a copy would take as much memory."""
+    """Dense node features of batches, read in place to save memory."""
 
     def __init__(self, potentials, examples, first_nodes):
         self._arrays = [np.ascontiguousarray(example.node_features) for example in examples]
@@ -157,17 +159,17 @@ class _Rows(_InPlace):
         return panels
 
     def arguments(self, weights):
-        """Return what the kernel reads of weights."""
+        """Return the arrays of weights that the kernel reads."""
         none, no_rows = np.zeros(0, dtype=np.int32), np.zeros((2, 0, 0))
         return weights[0].astype(self._arrays[0].dtype), np.zeros(0, dtype=np.int64), none, np.zeros(0), none, no_rows
 
     def shared(self, n_threads):
-        """Return panels of batches, and workspace that threads share, which rows need not."""
+        """Return panels of batches, and an empty shared workspace, as dense features need no workspace."""
         return self._panels, np.zeros(0), 0, np.zeros(0, dtype=np.int32)
 
 
 class _Columns(_InPlace):
-    """Sparse features of the nodes of batches, by column, cut into panels for threads."""
+    """Sparse node features of batches, stored by column and divided into panels for threads."""
 
     n_sums = 0
 
@@ -182,12 +184,12 @@ class _Columns(_InPlace):
         self._rows = np.empty((2, number[-1] + 1, self._stride))
 
     def arguments(self, weights):
-        """Return what the kernel reads of weights."""
+        """Return the arrays of weights that the kernel reads."""
         dense, pairs = np.zeros((0, 0), dtype=self._columns[0].dtype), self._pairs
         return dense, pairs.ptr, pairs.column, weights, self._row_of, self._rows
 
     def shared(self, n_threads):
-        """Return panels of batches, workspace for derivatives of nodes, how many of these, and ends of ranges."""
+        """Return panels of batches, workspace for derivatives of nodes, its number of nodes, and ends of ranges."""
         if n_threads not in self._shared:
             self._shared[n_threads] = self._of_threads(n_threads)
         return self._shared[n_threads][1]
@@ -197,11 +199,11 @@ class _Columns(_InPlace):
         return {}
 
     def _of_threads(self, n_threads):
-        """Return arrays that panels are in, and what threads share."""
+        """Return the arrays that hold the panels, and the values that :meth:`shared` returns."""
         n_nodes = sum(int(first[-1]) for first in self._first_nodes)
         arrays, panels, n_blocks, largest = [], [], 0, 0
         for columns, first in zip(self._columns, self._first_nodes, strict=True):
-            # Columns are quicker the longer they are. No sum depends on where they are cut, unlike those of blocks.
+            # Longer columns are faster. No sum depends on the cuts of columns, while sums depend on the cuts of blocks.
             n_parts = 1 if n_threads == 1 else ceil(_PANELS_OF_A_THREAD * n_threads * first[-1] / n_nodes)
             blocks = np.unique(np.linspace(0, len(first) - 1, n_parts + 1).astype(np.int64))
             largest = max(largest, int(np.diff(first[blocks]).max()))
@@ -214,7 +216,7 @@ class _Columns(_InPlace):
         return arrays, (panels, kept, most_kept, self._range_ends(n_threads))
 
     def _range_ends(self, n_threads):
-        """Return the features where ranges with about as many entries each end."""
+        """Return the features at which ranges end, such that ranges have about equal numbers of entries."""
         entries = np.zeros(len(self._row_of))
         for columns in self._columns:
             entries[columns.feature] += np.diff(columns.ptr)
@@ -224,7 +226,7 @@ class _Columns(_InPlace):
 
 
 def _are_labelled_chains(batch, by_columns):
-    """Return whether a batch holds chains of labelled nodes without features of edges."""
+    """Return whether a batch holds chains with supported node features, and no edge features except a constant."""
     example = batch.example
     if example.has_factors or example.n_states is not None:
         return False
@@ -234,21 +236,21 @@ def _are_labelled_chains(batch, by_columns):
 
 
 def cuts_of_blocks(pointers, n_classes):
-    """Return the chains of each batch where blocks begin, and the number of chains."""
+    """Return, for each batch, the first chain of each block, followed by the number of chains."""
     n_numbers = sum(ptr[-1] for ptr in pointers) * n_classes
     least = max(_LEAST_OF_A_BLOCK, _NODES_FOR_A_CLASS * n_classes**2)
     size = max(least, min(n_numbers / _N_BLOCKS, _MOST_OF_A_BLOCK))
     cuts = []
     for ptr in pointers:
         n_blocks = int(-(-ptr[-1] * n_classes // size))
-        # A chain is never cut, so that there may be fewer.
+        # Chains are never divided, so there may be fewer blocks.
         wanted = ptr[-1] * np.arange(n_blocks + 1) / n_blocks
         cuts.append(np.unique(np.searchsorted(ptr, wanted)))
     return cuts
 
 
 def _joined(pointers):
-    """Return pointers, which begin with 0 each, as those of all parts side by side."""
+    """Return one array of pointers for several parts, each of which has pointers that begin with 0."""
     starts = np.cumsum([0, *(ptr[-1] for ptr in pointers)])
     parts = [ptr[:-1].astype(np.int64) + start for ptr, start in zip(pointers, starts, strict=False)]
     return np.append(np.concatenate(parts), starts[-1])
@@ -259,7 +261,7 @@ def _address(array):
 
 
 def _panels(columns, starts, blocks):
-    """Return the panels of columns from each start to the next one, with the numbers of their blocks."""
+    """Return panels for the columns from each start to the next start, with the indices of their blocks."""
     first, last = np.array(starts[:-1]), np.array(starts[1:])
     own = np.empty((len(first), _FIELDS_OF_A_PANEL), dtype=np.int64)
     own[:, 0], own[:, 1], own[:, 2] = blocks[:-1], blocks[1:], last - first
@@ -271,8 +273,8 @@ def _panels(columns, starts, blocks):
 
 
 def _cut_columns(columns, first_node):
-    """Return columns of features for each range of nodes, one after the other, and where each range begins in them."""
-    # first_node: (n + 1,) of the ranges; returns: FeatureColumns and (n + 1,)
+    """Return columns of features cut at ranges of nodes, and the start of each range among the columns."""
+    # first_node: (n + 1,), first node of each range; returns: FeatureColumns and (n + 1,)
     n_parts = len(first_node) - 1
     if n_parts == 1:
         return columns, [0, len(columns.feature)]

@@ -1,4 +1,4 @@
-"""Losses that are those of logistic regression: of nodes without edges, and given the labels of their neighbours."""
+"""Losses with the form of logistic regression: nodes without edges, and nodes given the labels of their neighbours."""
 
 from functools import partial
 from typing import NamedTuple
@@ -13,17 +13,17 @@ from sklearn_crf.objectives.likelihood._likelihood import Likelihood
 from sklearn_crf.objectives.likelihood._pseudolikelihood import Pseudolikelihood
 from sklearn_crf.potentials import LinearPotentials
 
-# Parts of the nodes whose sums are apart: sixteen threads have eight each. Shorter ones than so many products of
-# features and weights, some 50 microseconds, would cost more than they share out.
+# Number of parts with separate sums: sixteen threads have eight parts each. A part of fewer products of features and
+# weights takes less than some 50 microseconds, and would not be worth a task.
 _PARTS, _FEWEST_PRODUCTS = 128, 2**17
-# Nodes of which kernels keep scores.
+# Largest number of nodes for which kernels keep scores
 _MOST_NODES = 8192
-# More numbers than this are not kept for the neighbours of all nodes.
+# Largest number of sums over neighbours that are kept for all nodes
 _MOST_KEPT = 2**26
 
 
 class _Nodes(NamedTuple):
-    """Some nodes with what their conditionals depend on."""
+    """Nodes of a batch with the data on which their conditional distributions depend."""
 
     features: np.ndarray  # (n, F)
     neighbours: np.ndarray  # (n, M) sums of edge features by the label at the other end
@@ -31,21 +31,22 @@ class _Nodes(NamedTuple):
     weight: np.ndarray  # (n,) float64, or empty for ones
 
     def blocks(self, size):
-        """Return addresses and number of the nodes of blocks of at most a size."""
+        """Yield the addresses of the arrays, and the number of nodes, for blocks of at most ``size`` nodes."""
         n_nodes = len(self.labels)
         for start, stop in fixed_ranges(n_nodes, -(-n_nodes // size)) if n_nodes else ():
             yield *(each[start:].ctypes.data if each.size else 0 for each in self), stop - start
 
 
 class NodePass:
-    r"""Risk and gradient of labelled nodes with dense features, given their neighbours or without, in one pass.
+    r"""Risk of labelled nodes with dense features, given the labels of neighbours or without edges, in one pass.
 
     .. math::
         f_s(k) = u_{s k} + \sum_{t, r, l} c_{s t r l} \, \theta_{t r k l} + c'_{s t r l} \, \theta_{t r l k}
 
-    Labels of neighbours do not change: the sums c and c' of features of edges, of which a node is the first or the
-    second end and whose other end has label l, are counted once. With two classes scores are differences, and the
-    sums are multiplied with the form of the tables, which leaves a column for each weight.
+    Here c and c' are sums of edge features, over edges of which node s is the first or the second end, respectively,
+    and whose other end has label l. As labels do not change, the sums are computed once. With two classes, scores are
+    differences of the scores of the two states. The sums are then multiplied by the form of the tables, which leaves
+    one column for each weight.
     """
 
     def __init__(self, potentials, batches, n_jobs, sees_neighbours):
@@ -57,7 +58,7 @@ class NodePass:
             sees_neighbours=sees_neighbours,
             differences=_differences(potentials.form) if potentials.n_classes == 2 else None,
         )
-        # Kernels read nodes by their addresses.
+        # Kernels read nodes by the addresses of their arrays, so the arrays must stay alive.
         self._nodes = map_tasks(read, batches, n_jobs)
         n_products = max((potentials.n_features + self._width) * potentials.n_columns, 1)
         n_nodes = sum(len(nodes.labels) for nodes in self._nodes)
@@ -69,7 +70,7 @@ class NodePass:
 
     @staticmethod
     def is_for(potentials, batches, sees_neighbours):
-        """Return whether nodes are of one kind, with dense features and labels, and sums over neighbours are few."""
+        """Return whether nodes have one type, dense features and labels, and few sums over neighbours."""
         if type(potentials) is not LinearPotentials or potentials.n_node_types > 1 or potentials.forbids:
             return False
         width = _width(potentials) if sees_neighbours else 0
@@ -78,7 +79,7 @@ class NodePass:
         return n_nodes * width <= _MOST_KEPT and one_precision and all(map(_is_plain, batches))
 
     def at(self, coef, n_jobs):
-        """Return loss, errors and gradient of all nodes."""
+        """Return the loss, the number of errors and the gradient of all nodes."""
         potentials = self._potentials
         weights = potentials.unpack(np.asarray(coef, dtype=np.float64))
         n_columns, n_features = potentials.n_columns, potentials.n_features
@@ -106,7 +107,7 @@ class NodePass:
 
 
 class NodesGivenNeighbours:
-    """The pseudolikelihood of all batches, which infers no labels."""
+    """Pseudolikelihood of all batches. Errors are not counted, as no labels are inferred."""
 
     name = "nodes given neighbours"
     objectives = (Pseudolikelihood,)
@@ -116,16 +117,16 @@ class NodesGivenNeighbours:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether nodes are labelled and have dense features."""
+        """Return whether nodes have labels and dense features that one pass supports."""
         return NodePass.is_for(potentials, batches, sees_neighbours=True)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
         return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=False)
 
 
 class NodesWithoutEdges:
-    """The likelihood of all batches, none of which has edges."""
+    """Likelihood of all batches if no batch has edges."""
 
     name = "nodes without edges"
     objectives = (Likelihood,)
@@ -135,19 +136,19 @@ class NodesWithoutEdges:
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether no example has an edge, and inference is exact on labelled nodes with dense features."""
+        """Return whether examples have no edges, nodes have labels and dense features, and inference is exact."""
         if objective.exact_on is None:
             return False
         has_edges = any(batch.example.graph.n_edges for batch in batches)
         return not has_edges and NodePass.is_for(potentials, batches, sees_neighbours=False)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of all batches, or None of some of them alone and if it is not finite."""
+        """Return the risk of all batches, or None if it is not finite or only some batches are asked for."""
         return None if members is not None else total_risk([self._pass.at(coef, risk.n_jobs)], counts_errors=True)
 
 
 def total_risk(found, counts_errors):
-    """Return the risk of which loss, errors and gradient are found in parts, or None if it is not finite."""
+    """Return the risk from parts (loss, number of errors, gradient), or None if it is not finite."""
     value, n_errors = (sum(part[k] for part in found) for k in (0, 1))
     if not np.isfinite(value):
         return None
@@ -163,18 +164,18 @@ def _is_plain(batch):
 
 
 def _width(potentials):
-    """Number M of sums over neighbours."""
+    """Return the number M of sums over neighbours."""
     width = potentials.n_edge_types * potentials.n_edge_features
     return width * (potentials.form.n_weights if potentials.n_classes == 2 else 2 * potentials.n_classes)
 
 
 def _nodes_of(batch, potentials, sees_neighbours, differences, n_threads):
-    """Return the nodes of a batch."""
+    """Return the :class:`_Nodes` of a batch."""
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     weight = np.empty(0)
     if batch.weight is not None:
         weight = np.repeat(batch.weight, np.diff(batch.node_ptr))
-    # Losses of nodes by themselves count errors, which have no weight of the node.
+    # Without edges the loss is the likelihood, which ignores weights of nodes.
     if sees_neighbours and batch.node_weight is not None:
         weight = batch.node_weight * weight if len(weight) else np.asarray(batch.node_weight, dtype=np.float64)
     dtype = example.node_features.dtype
@@ -189,11 +190,11 @@ def _nodes_of(batch, potentials, sees_neighbours, differences, n_threads):
 
 
 def _counts(example, labels, potentials):
-    """(N, T, R, 2 K): sums of edge features over first and second ends, by the label at the other end."""
+    """Return sums of edge features over first and second ends, by the label at the other end, (N, T, R, 2 K)."""
     n_classes, n_features = potentials.n_classes, potentials.n_edge_features
     counts = np.zeros((example.n_nodes, potentials.n_edge_types, n_features, 2, n_classes))
     features, edge_type = example.edge_features, example.edge_type
-    # Once, as they may be computed when they are read.
+    # Read once, as some edge features are computed whenever they are read.
     features = np.empty((0, n_features)) if features is None else np.ascontiguousarray(features)
     edge_type = np.empty(0) if edge_type is None else edge_type
     count_neighbours(example.graph.edges, edge_type.astype(np.int32, copy=False), labels, features, counts)
@@ -201,13 +202,13 @@ def _counts(example, labels, potentials):
 
 
 def _differences(form):
-    """(2 K, P): by how much a weight of the form lets state 1 exceed state 0, for both ends and labels of the other."""
+    """Return the factors of weights in the score of state 1 minus state 0, by end and other label, (2 K, P)."""
     by_weight = form.sign[..., np.newaxis] * (form.index[..., np.newaxis] == np.arange(form.n_weights))
     return np.concatenate((by_weight[1] - by_weight[0], by_weight[:, 1] - by_weight[:, 0]))
 
 
 def _columns_of_tables(potentials, edge_coef):
-    """(M, n_columns): factors of the sums over neighbours."""
+    """Return the factors of the sums over neighbours, (M, n_columns)."""
     if potentials.n_classes == 2:
         return edge_coef.reshape(-1, 1)
     tables = potentials.form.expand(edge_coef)
@@ -215,7 +216,7 @@ def _columns_of_tables(potentials, edge_coef):
 
 
 def _weights_of_columns(potentials, columns):
-    """The adjoint of that."""
+    """Return the derivative by the edge weights, the adjoint of :func:`_columns_of_tables`."""
     # columns: (n_columns, M)
     shape = potentials.n_edge_types, potentials.n_edge_features
     if potentials.n_classes == 2:

@@ -1,4 +1,4 @@
-"""Piecewise likelihood: every node and every edge normalised by itself."""
+"""Piecewise likelihood: every node, edge and factor is a piece that is normalised separately."""
 
 from functools import partial
 from math import log, prod
@@ -28,14 +28,14 @@ from sklearn_crf.objectives.likelihood._pseudolikelihood import check_node_weigh
 
 
 def factor_pieces(model, factor_weight=None):
-    r"""Log-partition of each factor by itself, and the derivative of their weighted sum.
+    r"""Compute the log-partition of each factor alone, and the derivative of the weighted sum of log-partitions.
 
     .. math:: \sum_f \log \sum_{y_f} e^{\theta_f(y_f)}
 
-    All joint states that a table does not list have one score; a count of c nodes out of n stands for as many states as
-    there are labelings with it. Factors that share a table are worked out once.
+    All joint states that a table does not list share one score. An entry of a count table stands for all joint states
+    with that count. Factors that share a table are computed once.
     """
-    # factor_weight: (F,) or None, which is one; returns terms: (F,), without the weights
+    # factor_weight: (F,) or None, which stands for ones; returns terms: (F,), not weighted
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     weight = np.ones(model.n_factors) if factor_weight is None else factor_weight
     terms = _dense_pieces(model, weight, statistics)[model.table_id]
@@ -51,13 +51,13 @@ def factor_pieces(model, factor_weight=None):
 def observed_pieces(
     model: FactorGraph, labels: np.ndarray, factor_weight: np.ndarray
 ) -> tuple[np.ndarray, FactorStatistics]:
-    r"""Log-partition of each factor by itself given the labels that are known, and the derivative of their sum.
+    r"""Compute the log-partition of each factor alone given the known labels, and the derivative of the weighted sum.
 
     .. math:: \sum_f \log \sum_{y_f \text{ with the known labels}} e^{\theta_f(y_f)}
 
-    A factor all of whose nodes are labelled has its score.
+    If all nodes of a factor are labelled, its log-partition is its score.
     """
-    # labels: (N,), -1 where unknown; factor_weight: (F,); returns terms: (F,), without the weights
+    # labels: (N,), -1 for unknown labels; factor_weight: (F,); returns terms: (F,), not weighted
     statistics = FactorStatistics(np.zeros(model.log_table.size), np.zeros(model.n_tables))
     terms = np.empty(model.n_factors)
     for factors, scope in model.by_arity():
@@ -77,7 +77,7 @@ def observed_pieces(
 
 
 def _dense_pieces(model, weight, statistics):
-    """Log-partition of each dense table, those of one size at a time."""
+    """Return the log-partition of each dense table, and store its derivative in ``statistics``."""
     log_z = np.zeros(model.n_tables)
     counts = np.bincount(model.table_id, weight, minlength=model.n_tables)
     size = np.where(model.table_kind == DENSE, np.diff(model.table_ptr), 0)
@@ -98,7 +98,7 @@ def _dense_pieces_given(
     weight: np.ndarray,
     statistics: FactorStatistics,
 ) -> np.ndarray:
-    """Log-partition of each of some factors of one arity with dense tables given the known labels."""
+    """Return the log-partitions of factors of one arity with dense tables, given the known labels."""
     log_z = np.empty(len(factors))
     shapes, index = np.unique(model.n_states[scope], axis=0, return_inverse=True)
     for k, shape in enumerate(shapes):
@@ -113,9 +113,9 @@ def _dense_pieces_given(
 
 
 def _listed_pieces(model, factors, scope, labels, weight, statistics):
-    """Log-partition of each of some factors of one arity given the known labels, table by table."""
+    """Return the log-partitions of factors of one arity with sparse or count tables, given the known labels."""
     shape, known = model.n_states[scope], labels[scope]
-    # Count tables may be shared by factors whose nodes differ in their numbers of states.
+    # Factors whose nodes differ in their numbers of states may share a count table.
     key = np.column_stack((model.table_id[factors], shape, known))
     _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
     counts = np.bincount(inverse.ravel(), weight[factors])
@@ -126,7 +126,7 @@ def _listed_pieces(model, factors, scope, labels, weight, statistics):
         log_number, log_rest = _log_numbers(model, table, shape[f], known[f])
         with np.errstate(invalid="ignore"):
             scores = np.append(model.log_table[cells] + log_number, model.table_default[table] + log_rest)
-        # A score of no joint state adds nothing, even if it is infinite.
+        # Scores that belong to no joint state contribute nothing, even if they are infinite.
         scores[np.isneginf(np.append(log_number, log_rest))] = -np.inf
         log_z[k] = logsumexp(scores)
         probability = np.exp(scores - log_z[k])
@@ -136,8 +136,8 @@ def _listed_pieces(model, factors, scope, labels, weight, statistics):
 
 
 def _log_numbers(model, table, shape, known):
-    """Logarithms of how many joint states with the known labels have each stored score, and the default one."""
-    # known: (arity,), -1 where a label is not
+    """Return logarithms of the numbers of joint states, given known labels, with each stored and the default score."""
+    # known: (arity,), -1 for unknown labels
     cells = slice(*model.table_ptr[table : table + 2])
     if model.table_kind[table] == COUNT:
         return _log_numbers_of_counts(cells.stop - cells.start, model.table_state[table], shape, known)
@@ -150,7 +150,7 @@ def _log_numbers(model, table, shape, known):
 
 
 def _log_numbers_of_counts(n_listed, state, shape, known):
-    """The same of a count table: labelings of the nodes by how many of these are in the counted state."""
+    """Return the logarithms of :func:`_log_numbers` for a count table."""
     numbers = np.full(len(shape) + 1, -np.inf)
     numbers[0] = 0.0
     for n_states, label in zip(shape.tolist(), known.tolist(), strict=True):
@@ -165,17 +165,17 @@ def _log_numbers_of_counts(n_listed, state, shape, known):
 
 
 class Piecewise(Objective):
-    r"""Negative log-likelihood with the log-partition of each node and each edge by itself.
+    r"""Negative log-likelihood with separate log-partitions of each node and each edge.
 
     .. math::
         \ell(\theta) = \sum_s \log \sum_a e^{u_s(a)} + \sum_e \log \sum_{a, b} e^{\theta_e(a, b)}
             - \mathrm{score}(y; \theta)
 
-    An upper bound on the exact loss, convex, without inference. It is the dual of the relaxation whose entropy counts
-    nodes and edges alike (``entropy="factors"``) before scores are shared out between them, and never tighter than
-    that, nor than :class:`SharedPieces`. Of a factor graph every factor is a piece. Weights of nodes are factors of the
-    pieces of single nodes. Unlabelled nodes are summed out in each piece by itself: a piece is a model of its own, with
-    copies of its nodes, and the loss is that of the labels that are known there.
+    This is a convex upper bound on the exact loss that needs no inference. It is the dual of the relaxation whose
+    entropy is the sum of the entropies of nodes and edges (``entropy="factors"``), before scores are shared between
+    nodes and edges. It is never tighter than that relaxation, nor than :class:`SharedPieces`. In a factor graph every
+    factor is a piece. Weights of nodes multiply the losses of the pieces of single nodes. Unlabelled nodes are summed
+    out in each piece separately, as if each piece were a model with its own copies of the nodes.
 
     Source: Sutton and McCallum 2009; Jancsary 2012, Eq. 175.
 
@@ -206,7 +206,7 @@ class Piecewise(Objective):
         excess = excess_over_labels(model, labels, free, node_terms)
         if excess is not None:
             terms, statistics, _ = excess
-        else:  # a label is missing
+        else:  # labels are missing
             observed_terms, observed = _of_nodes_and_edges(model, labels)
             terms, statistics = node_terms - observed_terms, free.minus(observed)
         if node_weight is not None:
@@ -218,19 +218,19 @@ class Piecewise(Objective):
 
 
 class SharedPieces(Objective):
-    r"""Negative log-likelihood with the log-partition of each edge by itself, scores of nodes shared out among edges.
+    r"""Negative log-likelihood with separate log-partitions of edges, which share the scores of their nodes.
 
     .. math::
         \ell(\theta) = \sum_{e = (s, t)} \log \sum_{a, b}
             \exp \Bigl( \theta_e(a, b) + \tfrac{u_s(a)}{d_s} + \tfrac{u_t(b)}{d_t} \Bigr) - \mathrm{score}(y; \theta)
 
-    A node of degree d gives each of its edges an even share, so that edges see what their nodes look like; nodes
-    without edges are pieces themselves. An upper bound on the exact loss, convex, without inference: the dual of the
-    relaxation by the trivial entropy before the shares are optimised, and never looser than :class:`Piecewise`. Of the
-    two Jancsary 2012 has the latter alone (Eq. 175); the shares are those of his reparameterisation (recipe 4), left at
-    their start. Unlabelled nodes are rejected.
+    A node of degree d gives each of its edges an equal share of its scores, so that edges depend on the features of
+    their nodes. Nodes without edges are separate pieces. This is a convex upper bound on the exact loss that needs no
+    inference: the dual of the relaxation with the trivial entropy, before its shares are optimised. It is never looser
+    than :class:`Piecewise`. Jancsary 2012 only describes :class:`Piecewise` (Eq. 175); the shares are the initial
+    shares of his reparameterisation (recipe 4). Unlabelled nodes are rejected.
 
-    A ``state``, which ``loss_statistics`` passes on, holds other shares: the bound of a model at these.
+    The ``state`` passed to ``loss_statistics`` may hold other shares, at which the bound is then computed.
 
     See Also
     --------
@@ -258,12 +258,12 @@ class SharedPieces(Objective):
         of_free, of_observed = (even, even) if state is None else state
         free, observed = edge_shared_bound(model, of_free).marginals, observed_model(model, labels)
         fixed = None if observed is None else edge_shared_bound(observed, of_observed).marginals
-        # Marginals of shares are not those that predict.
+        # Marginals of pieces are not used for prediction, so errors are not counted.
         return free_less_fixed(model, labels, free, fixed)._replace(predicted=None, state=state)
 
 
 def at_best_shares(risk, coef):
-    """The risk of :class:`SharedPieces` at the shares that are best at some weights.
+    """Return the risk of :class:`SharedPieces` at the shares that are optimal for some weights.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def at_best_shares(risk, coef):
     Returns
     -------
     EmpiricalRisk
-        Of the weights alone: the shares stay as they are.
+        Risk as a function of the weights only. The shares stay fixed.
 
     Examples
     --------
@@ -307,10 +307,10 @@ def _best_shares(risk, coef, i, *, n_threads=1):
 
 
 def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.ndarray | None) -> Loss:
-    """Loss in which the factor of a single node counts by the weight of the node."""
+    """Return the piecewise loss of a factor graph, with factors of single nodes weighted by ``node_weight``."""
     is_single = model.arity == 1
     first = np.zeros(model.n_factors, dtype=np.int64)
-    # As everywhere, a factor counts for its first node, and one without nodes for the first of all.
+    # A factor contributes to the term of its first node, and a factor without nodes to the term of node 0.
     first[model.arity > 0] = model.scope[model.scope_ptr[:-1][model.arity > 0]]
     weight = np.ones(model.n_factors)
     if node_weight is not None:
@@ -322,8 +322,8 @@ def _loss_of_factors(model: FactorGraph, labels: np.ndarray, node_weight: np.nda
 
 
 def _of_nodes_and_edges(model, labels=None):
-    """Log-partitions of pieces, given the labels that are known, by nodes, and the derivative of their sum."""
-    # labels: (N,), -1 where unknown; None without any
+    """Return log-partitions of pieces, given known labels, summed by node, and the derivative of their total."""
+    # labels: (N,), -1 for unknown labels; None if all are unknown
     unary = (model if labels is None else clamped(model, labels)).unary.astype(np.float64, copy=False)
     log_z = _log_sums(unary)
     edge_terms, tables = _pieces_of_edges(model) if labels is None else _observed_edges(model, labels)
@@ -332,7 +332,7 @@ def _of_nodes_and_edges(model, labels=None):
 
 
 def _log_sums(scores):
-    """``logsumexp(scores, axis=1, keepdims=True)`` in a third of the time, and as accurate."""
+    """Return ``logsumexp(scores, axis=1, keepdims=True)``, in a third of the time and as accurately."""
     n_nodes, n_columns = scores.shape
     shares, best = np.empty((n_nodes, n_columns + n_columns % 2)), np.empty(n_nodes)
     rows_below_best(scores, shares, best)
@@ -347,11 +347,11 @@ def _log_sums(scores):
 
 
 def _pieces_of_edges(model):
-    """Log-partition of every edge by itself, and the derivative of their sum by the tables."""
+    """Return the log-partition of each edge alone, and the derivative of their sum by the tables."""
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
     if model.edge_weight is not None:
         return _normalised(model, model.edge_type, edges, np.zeros((len(edges), 2, model.n_columns)))
-    # Edges without weights are as their types, which are normalised once.
+    # Edges of one type without features have the same scores, so each type is normalised once.
     counts = np.bincount(model.edge_type, minlength=len(model.tables))
     types = np.flatnonzero(counts).astype(np.int32)
     log_z, statistics = _normalised(model, types, types, np.zeros((len(types), 2, model.n_columns)))
@@ -360,7 +360,7 @@ def _pieces_of_edges(model):
 
 
 def _observed_edges(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same given the labels that are known."""
+    """Return the log-partitions and derivatives of :func:`_pieces_of_edges` given the known labels."""
     ends = labels[model.graph.edges]
     forbids = (ends[:, :, None] >= 0) & (ends[:, :, None] != np.arange(model.n_columns))
     edges = np.arange(model.graph.n_edges, dtype=np.int32)
@@ -368,8 +368,8 @@ def _observed_edges(model: PairwiseModel, labels: np.ndarray) -> tuple[np.ndarra
 
 
 def _normalised(model, types, places, at_ends):
-    """Log-partitions of tables, at their places, and the sums of their derivatives."""
-    # types, places: (n,) int32; at_ends: (n, 2, K), added to the scores of the states of both ends
+    """Return the log-partitions of tables, stored at given places, and the sum of their derivatives."""
+    # types, places: (n,) int32; at_ends: (n, 2, K), scores to be added for the states of both ends
     log_z, statistics = np.zeros(int(places.max(initial=-1)) + 1), np.zeros(model.tables.shape)
     weights = np.zeros((0, 0)) if model.edge_weight is None else model.edge_weight
     failed = normalise_edges(

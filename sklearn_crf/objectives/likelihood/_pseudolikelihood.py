@@ -1,4 +1,4 @@
-"""Pseudolikelihood: every node given the true labels of its neighbours."""
+"""Pseudolikelihood: the probability of each node's label given the true labels of its neighbours."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ from sklearn_crf.objectives._base import Loss, Objective
 
 
 def factor_conditionals(model, labels, node_weight=None):
-    r"""Negative log-probability of each label given all others, and the derivative of their weighted sum.
+    r"""Compute each label's negative log-probability given all other labels, and the derivative of the weighted sum.
 
     .. math::
         \ell_s = \log \sum_k e^{f_s(k)} - f_s(y_s), \qquad
         f_s(k) = \sum_{f \ni s} \theta_f(y_f \text{ with } y_s = k)
     """
-    # labels: (N,), state of every node; returns terms: (N,), without the weights
-    # node_weight: (N,) or None, weights of the sum, not negative; None is one
+    # labels: (N,), state of each node; returns terms: (N,), not weighted
+    # node_weight: (N,) or None, weights of the sum, not negative; None stands for ones
     changed, scores = scores_given_others(model, labels)
     nodes = np.arange(model.n_nodes)
     weight = np.ones(model.n_nodes) if node_weight is None else check_node_weight(node_weight, model.n_nodes)
@@ -40,7 +40,7 @@ def factor_conditionals(model, labels, node_weight=None):
     log_table, table_default = np.zeros(model.log_table.size), np.zeros(model.n_tables)
     for part in changed:
         add_cells(model, part.factors, part.cells, probability[part.node, part.state], log_table, table_default)
-    # Every node of a factor counts its true joint state by its weight.
+    # The true joint state of a factor counts once for each of its nodes, by the weight of the node.
     truth = np.zeros(len(log_table)), np.zeros(len(table_default))
     for factors, scope in model.by_arity():
         add_cells(model, factors, model.cells(factors, labels[scope]), weight[scope].sum(axis=1), *truth)
@@ -48,20 +48,21 @@ def factor_conditionals(model, labels, node_weight=None):
 
 
 def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
-    r"""Negative log-probability of each label given those of its neighbours, and the gradient of their weighted sum.
+    r"""Compute each label's negative log-probability given its neighbours' labels, and the gradient of a weighted sum.
 
     .. math::
         \ell_s = -\log p(y_s \mid y_{n(s)})
             = \log \sum_k \exp\big(f_s(k)\big) - f_s(y_s), \qquad
         f_s(k) = u_{s k} + \sum_{e \ni s} \theta_e(k, y_{n(e)})
 
-    The gradient of :math:`\sum_s w_s \ell_s` is :math:`\sum_s w_s` times the statistics of node s and its edges
-    expected under :math:`p(\cdot \mid y_{n(s)})`, minus the counted ones: an edge enters once for each end.
+    The gradient of :math:`\sum_s w_s \ell_s` is :math:`\sum_s w_s` times a difference: the statistics of node s and its
+    edges expected under :math:`p(\cdot \mid y_{n(s)})`, minus the statistics of the labels. Each edge contributes once
+    for each end.
     """
-    # labels: (N,), state of every node
-    # node_weight: (N,) or None, weights :math:`w_s`, not negative; None is one
-    # n_threads: threads inside this one model; results do not depend on it
-    # returns terms: (N,) float64, :math:`\ell_s`, without the weights; gradient: derivatives of the weighted sum by
+    # labels: (N,), state of each node
+    # node_weight: (N,) or None, weights :math:`w_s`, not negative; None stands for ones
+    # n_threads: threads inside this one model; results do not depend on their number
+    # returns terms: (N,) float64, :math:`\ell_s`, not weighted; gradient: derivatives of the weighted sum by
     # ``model.unary``, in its precision, and ``model.tables``, float64
     labels = check_labels(model, labels)
     n_nodes = len(labels)
@@ -85,7 +86,7 @@ def pseudolikelihood_terms(model, labels, node_weight=None, n_threads=1):
 
 
 def check_node_weight(node_weight, n_nodes):
-    """Weights of nodes as float64, if they are finite and not negative."""
+    """Return weights of nodes as float64. Raise ValueError unless they are finite and not negative."""
     weight = np.ascontiguousarray(node_weight, dtype=np.float64)
     if weight.shape != (n_nodes,):
         raise ValueError(f"node_weight must have shape ({n_nodes},), got {weight.shape}.")
@@ -95,7 +96,7 @@ def check_node_weight(node_weight, n_nodes):
 
 
 def with_known_surroundings(model, labels):
-    """Labelled nodes whose neighbours are labelled too, (N,) bool: their conditionals are known."""
+    """Return the mask of labelled nodes whose neighbours are all labelled, (N,) bool."""
     known = labels >= 0
     kept = known.copy()
     if isinstance(model, FactorGraph):
@@ -112,9 +113,10 @@ class Pseudolikelihood(Objective):
 
     .. math:: \ell(\theta) = -\sum_s w_s \log p(y_s \mid y_{N(s)}; \theta)
 
-    Nodes have weights :math:`w_s` where ``node_weight`` is given to ``fit``; a node of weight zero still conditions its
-    neighbours. Convex and smooth, no inference, consistent; it overrates the pairwise weights on strongly coupled data.
-    Unlabelled nodes and their neighbours, whose conditionals are not known, are left out of the sum.
+    Nodes have weights :math:`w_s` if ``node_weight`` is passed to ``fit``. The neighbours of a node of weight zero
+    still depend on its label. The loss is convex and smooth, needs no inference, and its minimiser is consistent. On
+    strongly coupled data it overestimates the pairwise weights. Unlabelled nodes and their neighbours, whose
+    conditional distributions are unknown, are left out of the sum.
 
     Source: Besag 1975; Kumar et al. 2005, section 6.
 
@@ -150,7 +152,7 @@ class Pseudolikelihood(Objective):
         if np.any(labels < 0):
             kept = with_known_surroundings(model, labels)
             node_weight = kept * (1.0 if node_weight is None else node_weight)
-            # No node that counts has an unlabelled neighbour: any label will do there.
+            # No node in the sum has an unlabelled neighbour, so any label will do there.
             labels = np.maximum(labels, 0)
         if isinstance(model, FactorGraph):
             terms, statistics = factor_conditionals(model, labels, node_weight)

@@ -1,1 +1,1 @@
-"""Max-margin objectives: hinge losses, their planes, and softmax-margin."""
+"""Max-margin objectives: hinge losses, their cutting planes, and softmax-margin."""

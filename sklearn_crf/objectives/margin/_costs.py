@@ -1,4 +1,4 @@
-"""Costs of wrong labels in the scores: models with costs or at a temperature, and likelihoods of these."""
+"""Models with costs of wrong labels or at a temperature, and the likelihoods of such models."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from sklearn_crf.objectives._base import Objective
 
 
 def loss_augmented(model, labels, cost, node_weight=None):
-    r"""The model with the cost of every state added to its unary score.
+    r"""Add the cost of every state to its unary score.
 
     .. math:: u_s(a) + \omega_s \, c_{a y_s}
 
@@ -17,21 +17,21 @@ def loss_augmented(model, labels, cost, node_weight=None):
     ----------
     model : PairwiseModel or FactorGraph
     labels : ndarray of shape (N,), int32
-        The true state of each node; -1 where it is unlabelled, and costs nothing.
+        True state of each node. Nodes labelled -1 are unlabelled and have no costs.
     cost : ndarray of shape (K, K)
-        ``cost[a, b]`` of state a where b is true.
+        Cost ``cost[a, b]`` of state a if b is the true state.
     node_weight : ndarray of shape (N,), optional
-        :math:`\omega`; None is one.
+        Factors :math:`\omega` of costs; None stands for ones.
 
     Returns
     -------
     PairwiseModel or FactorGraph
-        Of the type of ``model``; factors with costs come after all others.
+        Model of the type of ``model``. Factors with costs come after all other factors.
 
     Raises
     ------
     ValueError
-        If labels, costs or weights do not fit the model, or a cost or weight is not finite.
+        If the shapes of labels, costs or weights do not fit the model, or a cost or weight is not finite.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
     [[1.0, 1.0], [1.2, 0.0], [1.0, 1.0]]
     """
     labels = check_labels(model, labels, may_miss=True)
-    # Nodes of factor graphs may all have fewer states than there are costs.
+    # All nodes of a factor graph may have fewer states than ``cost`` has.
     least, shape = model.n_columns, np.shape(cost)
     if shape != (len(cost),) * 2 or len(cost) < least or (len(cost) > least and not isinstance(model, FactorGraph)):
         raise ValueError(f"cost must have shape {(least, least)}, got {shape}.")
@@ -56,7 +56,7 @@ def loss_augmented(model, labels, cost, node_weight=None):
         raise ValueError("cost must be finite, found NaN or infinity.")
     if node_weight is not None and not (np.shape(node_weight) == labels.shape and np.isfinite(node_weight).all()):
         raise ValueError(f"node_weight must be finite, of shape {labels.shape}, got shape {np.shape(node_weight)}.")
-    # The last row is that of nodes without a label, and -1 its number.
+    # The last row, whose index is -1, is for nodes without a label.
     rows = np.concatenate((cost.T, np.zeros((1, len(cost)))))
     if node_weight is None and not isinstance(model, FactorGraph):
         rows = rows.astype(model.dtype, copy=False)
@@ -69,9 +69,9 @@ def loss_augmented(model, labels, cost, node_weight=None):
 
 
 def completed_labels(model, labels, node_weight, inference, n_threads=1):
-    """Labels with the best ones given the known where they are missing, and weights of costs: none of those."""
-    # labels: (N,) int32, -1 where missing; node_weight: (N,) or None
-    # returns labels: (N,) int32; node_weight: (N,), or as given where no label is missing
+    """Return labels completed by MAP inference given known labels, and node weights that are 0 at completed nodes."""
+    # labels: (N,) int32, -1 for missing labels; node_weight: (N,) or None
+    # returns labels: (N,) int32; node_weight: (N,), or as given if no label is missing
     known = labels >= 0
     if known.all():
         return labels, node_weight
@@ -80,7 +80,7 @@ def completed_labels(model, labels, node_weight, inference, n_threads=1):
 
 
 def at_temperature(model, temperature):
-    """The model with all scores divided by a temperature: its distribution is sharper below one, flatter above.
+    """Divide all scores by a temperature. The distribution is sharper below one and flatter above.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def at_temperature(model, temperature):
     Returns
     -------
     PairwiseModel or FactorGraph
-        Of the type of ``model``.
+        Model of the type of ``model``.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def at_temperature(model, temperature):
 
 
 def _factors_of_nodes(n_states, scores):
-    """A factor for each node, of rows of scores."""
+    """Return a factor graph with one factor for each node, from rows of scores."""
     n_nodes = len(n_states)
     return FactorGraph(
         n_states=n_states,
@@ -126,27 +126,28 @@ def _factors_of_nodes(n_states, scores):
 
 
 class SoftmaxMargin(Objective):
-    r"""A likelihood, exact or approximate, with costs added to the scores and at a temperature.
+    r"""Likelihood, exact or approximate, of a model with costs added to the scores and at a temperature.
 
     .. math::
         \ell(\theta) = T \log Z\bigl((\theta + \Delta_{y^*}) / T\bigr) - \mathrm{score}(y^*; \theta), \qquad
         \Delta_{y^*}(y) = \sum_s \omega_s \, c_{y_s y^*_s}
 
-    At :math:`T = 1` without costs it is the likelihood, with costs softmax-margin. As T falls to zero it falls to
-    the structured hinge, from which it differs by no more than T times the largest entropy: :math:`T \log Z(\cdot / T)`
-    is the maximum of expected score plus T times the entropy. The same holds where a relaxation stands for
-    :math:`\log Z`. Unlabelled nodes cost nothing.
+    At :math:`T = 1` the loss is the likelihood without costs, and softmax-margin with costs. As T falls to zero, it
+    falls to the structured hinge. The difference is at most T times the largest entropy, as :math:`T \log Z(\cdot / T)`
+    is the maximum of expected score plus T times the entropy. This also holds if a relaxation takes the place of
+    :math:`\log Z`. Unlabelled nodes have no costs.
 
     Source: Gimpel and Smith 2010; Jancsary 2012, section 5.2.
 
     Parameters
     ----------
     likelihood : Objective
-        The loss at temperature one without costs, such as :class:`Likelihood`, :class:`RelaxedLikelihood`.
+        Loss at temperature one without costs, such as :class:`Likelihood` or :class:`RelaxedLikelihood`.
     cost : array-like of shape (K, K), optional
-        ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal. None is no cost.
+        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal. None stands for no
+        costs.
     temperature : float, default=1.0
-        T, positive.
+        Positive temperature T.
 
     Examples
     --------
@@ -192,19 +193,19 @@ class SoftmaxMargin(Objective):
         return self.likelihood.settle(gradient)
 
     def loss_statistics(self, model, labels, *, state=None, seed=0, n_threads=1, node_weight=None):
-        # Where errors cost, nodes weigh by their costs alone.
+        # With costs, node weights only scale the costs.
         weighs = self.cost is None and node_weight is not None
         options = {"node_weight": node_weight} if weighs else {}
         loss = self.likelihood.loss_statistics(
             self.augmented(model, labels, node_weight), labels, state=state, seed=seed, n_threads=n_threads, **options
         )
-        # The temperature that multiplies the loss cancels the one that divides its scores in the derivative.
+        # In the derivative, the factor T of the loss cancels with the division of scores by T.
         terms = None if loss.terms is None else self.temperature * loss.terms
         return loss._replace(terms=terms, gap=self.temperature * loss.gap)
 
 
 def with_likelihood(objective: Objective, likelihood: Objective) -> Objective:
-    """Return an objective with another likelihood, at its costs and its temperature."""
+    """Return an objective with another likelihood and the same costs and temperature."""
     if isinstance(objective, SoftmaxMargin):
         return SoftmaxMargin(likelihood, objective.cost, objective.temperature)
     return likelihood

@@ -1,4 +1,4 @@
-"""Forests and small graphs with linear scores and true labels, as the kernels of their structured hinges take them."""
+"""Forests and small graphs with linear scores and labels, as arrays for the kernels of structured hinges."""
 
 from typing import NamedTuple
 
@@ -9,46 +9,46 @@ from sklearn_crf.encoding import SharedRows
 
 
 class ForestExamples(NamedTuple):
-    """The arrays of one batch. Arrays that it does without have length 0."""
+    """Arrays of one batch for the kernels. Arrays that are not needed have length 0."""
 
     labels: np.ndarray  # (N,) int32
-    order: np.ndarray  # (N,) int32 every node after its parent, examples one after the other
+    order: np.ndarray  # (N,) int32 nodes in an order with parents first, example by example
     parent: np.ndarray  # (N,) int32, -1 at a root
     half_edge: np.ndarray  # (N,) int32 from each node to its parent
     has_cycles: np.ndarray  # (m,) int32: whether labelings of an example are enumerated
     earlier_ptr: np.ndarray  # (N + 1,) int64
-    earlier: np.ndarray  # (E,) int32 half-edges from each node to those before it
+    earlier: np.ndarray  # (E,) int32 half-edges from each node to neighbours before it
     edges: np.ndarray  # (E, 2) int32
     edge_type: np.ndarray  # (E,) int32
-    feature_ptr: np.ndarray  # (N + 1,) int64 features of each node, or empty: all of them
-    feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus the feature
-    edge_weight: np.ndarray  # (E, n_edge_features) or (0, 0): one
+    feature_ptr: np.ndarray  # (N + 1,) int64 bounds of the sparse features of each node, or empty for dense features
+    feature_index: np.ndarray  # (nnz,) int32 node type times n_features, plus index of the feature
+    edge_weight: np.ndarray  # (E, n_edge_features), or (0, 0) for ones
     node_type: np.ndarray  # (N,) int32 or empty
-    barred: np.ndarray  # (N, K) uint8 whether a node may not have a state, or (0, 0)
+    barred: np.ndarray  # (N, K) uint8 whether a state of a node is forbidden, or (0, 0)
     node_ptr: np.ndarray  # (m + 1,) int64
     edge_ptr: np.ndarray  # (m + 1,) int64
-    cost: np.ndarray  # (K, K) of the true state, then the other
+    cost: np.ndarray  # (K, K) by true state, then other state
     node_weight: np.ndarray  # (N,) or empty
     weight: np.ndarray  # (m,) factor of each hinge
     index: np.ndarray  # type: ignore[assignment]  # (K, K) int32 weight of each table entry
-    sign: np.ndarray  # (K, K) its factor
-    forbidden: np.ndarray  # (K, K) uint8 whether an edge may not have these states, or (0, 0)
+    sign: np.ndarray  # (K, K) factor of the weight of each table entry
+    forbidden: np.ndarray  # (K, K) uint8 whether a pair of states is forbidden, or (0, 0)
     n_features: int
-    n_sharing: int  # nodes that share a row of features
+    n_sharing: int  # number of nodes that share a row of features
     n_columns: int
     n_node_types: int
     n_edge_types: int
     n_edge_features: int
     n_table_weights: int
-    constant: float  # feature whose weights are the intercepts; 0 without
+    constant: float  # value of the feature whose weights are the intercepts; 0 without intercepts
 
     @property
     def most_features(self):
-        """Most entries of sparse features of an example."""
+        """Largest number of entries of sparse features of an example."""
         return int(np.diff(self.feature_ptr[self.node_ptr]).max()) if len(self.feature_ptr) else 0
 
     def workspace(self, n):
-        """Workspace of a kernel for n weights: numbers, and integers."""
+        """Return the float and integer workspaces of a kernel for n weights."""
         n_states, largest = len(self.cost), int(np.diff(self.node_ptr).max())
         n_tables, width = self.n_edge_types * self.n_edge_features, n_states + n_states % 2
         tables = (2 * n_tables + 1) * n_states * width + width
@@ -59,11 +59,11 @@ class ForestExamples(NamedTuple):
 
 
 def forest_examples(batch, potentials, cost, C, constant, sparse=None):
-    """The arrays of a batch of forests."""
-    # sparse: CSR matrix of the features of nodes, if they are few of very many, those of each node type side by side
-    # cost: (K, K), of each state, then the true one
+    """Return the :class:`ForestExamples` of a batch of forests or small graphs."""
+    # sparse: CSR matrix of sparse node features, with node types side by side, or None
+    # cost: (K, K), by state, then true state
     # C: factor of the hinge of an example of weight one
-    # constant: feature whose weights are the intercepts
+    # constant: value of the feature whose weights are the intercepts
     example, form = batch.example, potentials.form
     graph, features = example.graph, example.node_features
     parent, to_parent = graph.parents
@@ -110,7 +110,7 @@ def forest_examples(batch, potentials, cost, C, constant, sparse=None):
 
 
 def _barred(example, potentials):
-    """States that nodes may not have: (N, K) uint8, or (0, 0) where all have all."""
+    """Return the mask of forbidden states of nodes, (N, K) uint8, or (0, 0) if no state is forbidden."""
     n_states, ends = example.n_states, potentials.forbidden_ends
     if n_states is None and ends is None:
         return np.zeros((0, 0), np.uint8)
@@ -121,21 +121,21 @@ def _barred(example, potentials):
 
 
 def _edge_ptr(batch):
-    """(m + 1,) int64: first edge of each member, whose edges come one after the other."""
+    """Return the first edge of each example, and the number of edges, (m + 1,) int64."""
     before = np.concatenate(([0], np.cumsum(np.bincount(edge_members(batch), minlength=len(batch.members)))))
     return before.astype(np.int64)
 
 
 def n_cycles_of_members(batch):
-    """Number of independent cycles of each member of a batch."""
-    # returns (m,)
+    """Return the number of independent cycles of each example of a batch."""
+    # returns: (m,)
     components = np.maximum.reduceat(batch.example.graph.component, batch.node_ptr[:-1]) + 1
     n_components = np.diff(components, prepend=0)
     return np.diff(_edge_ptr(batch)) - np.diff(batch.node_ptr) + n_components
 
 
 def _earlier_edges(graph):
-    """Half-edges from each node to the nodes before it: where those of each node begin, and all of them in order."""
+    """Return the half-edges from each node to neighbours before it, as bounds by node and indices of half-edges."""
     tail, head = graph.edges.T
     half_edge = 2 * np.arange(graph.n_edges, dtype=np.int32) + (tail < head)
     later = np.maximum(tail, head)
@@ -145,7 +145,7 @@ def _earlier_edges(graph):
 
 
 def edge_members(batch):
-    """Which member of a batch each edge is of."""
-    # returns (E,) int32
+    """Return the index of the example of each edge of a batch."""
+    # returns: (E,) int32
     tails = batch.example.graph.edges[:, 0]
     return (np.searchsorted(batch.node_ptr, tails, side="right") - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Structured hinges of forests and small graphs: their highest planes and their dual, with whole passes in a kernel."""
+"""Cutting planes and the dual of structured hinges of forests and small graphs, with passes computed by kernels."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from sklearn_crf.potentials import LinearPotentials, SparsePotentials
 
 
 class _Part(NamedTuple):
-    """Consecutive members of one batch."""
+    """Consecutive examples of one batch."""
 
     batch: int
     start: int
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 def _in_units(batch, potentials, scale):
-    """A batch whose features are multiplied by the scale of their weights: the kernel sees those of the solver."""
+    """Return the batch with features multiplied by the scale of their weights, so that kernels use solver weights."""
     parts, example = potentials.unpack(scale), batch.example
     unit = parts.coef[:, 0] if parts.coef.ndim == 3 else None  # (n_node_types, n_features)
     if unit is not None and np.any(unit != 1):
@@ -42,7 +42,7 @@ def _in_units(batch, potentials, scale):
 
 
 def _sparse_rows(features, potentials, scale):
-    """Features of each node as a CSR matrix, those of each node type side by side, times the scale of their weights."""
+    """Return node features times the scale of their weights, as a CSR matrix with node types side by side."""
     rows = features.by_node()
     unit = potentials.unpack(scale).coef[:: potentials.n_columns]
     rows.data *= unit[rows.indices].astype(rows.dtype)
@@ -50,34 +50,35 @@ def _sparse_rows(features, potentials, scale):
 
 
 def _rows_of(features):
-    """Rows of features, each of one node or of several that share it."""
+    """Return the rows of features. Each row belongs to one node, or to several nodes that share it."""
     return np.ascontiguousarray(features.rows if isinstance(features, SharedRows) else features)
 
 
 def _times(features, kind, unit):
-    """Features of nodes or edges times the unit of their type, in their precision."""
+    """Return features of nodes or edges times the units of their types, in the precision of the features."""
     # unit: (n_types, n_features)
     return features * unit.astype(features.dtype)[0 if kind is None else kind]
 
 
 class ForestPlanes(PlaneOracle):
-    r"""Highest planes of the losses of the examples of one block, where all are forests or have few labelings.
+    r"""Oracle for the highest cutting planes of a block of examples that are forests or have few labelings.
 
-    The same as :class:`PlaneOracle`, without a model: scores, best labelings and slopes of a block are one kernel
-    call. Solvers see weights in the order of the kernel, all columns of a feature side by side.
+    Results equal those of :class:`PlaneOracle`, but no model is made. One kernel call computes the scores, the best
+    labelings and the slopes of a block. Solvers use the weights in the order of the kernel, with all columns of a
+    feature side by side.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge` for which the planes apply.
+        Risk of a :class:`StructuredHinge` for which :meth:`applies` is true.
     C : float
     scale : ndarray of shape (n_coef,)
-        Solvers see weights divided by it: the same for all columns of a feature of nodes, and for all entries of the
-        tables of a feature of edges; for intercepts the constant feature whose weights they are.
+        Solvers use weights divided by the scale. It must be equal for all columns of a node feature, and for all table
+        entries of an edge feature. The scale of intercepts is the value of the constant feature whose weights they are.
     map_in_threads : callable
-        ``map``, or one that works in threads.
+        ``map``, or an equivalent that uses threads.
     n_blocks : int, default=64
-        Into so many blocks, or more, the examples are put.
+        Least number of blocks of examples.
 
     Examples
     --------
@@ -108,7 +109,7 @@ class ForestPlanes(PlaneOracle):
         self.risk, potentials = risk, risk.potentials
         batches = [_in_units(batch, potentials, scale) for batch in joined_batches(risk.batches)]
         self.n_inference_calls = 0
-        #: Whether features are few of very many.
+        #: Whether features are sparse.
         self.are_sparse = isinstance(potentials, SparsePotentials)
         if self.are_sparse:
             rows = [_sparse_rows(batch.example.node_features, potentials, scale) for batch in batches]
@@ -125,7 +126,7 @@ class ForestPlanes(PlaneOracle):
         ]
         coef = places.coef if self.are_sparse else places.coef.transpose(0, 2, 1)
         parts = coef, places.intercept, places.edge_coef
-        #: Place in the flat weights of each of the kernel's.
+        #: Place in the flat weight vector of each weight of the kernel.
         self.places = np.concatenate([part.ravel() for part in parts])
         self._scale = scale[self.places]
         self._map = map_in_threads
@@ -139,17 +140,17 @@ class ForestPlanes(PlaneOracle):
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether inference is exact on all examples, forests or of few labelings, with dense features."""
+        """Return whether features are dense and the kernel's exact inference is fast on all examples."""
         return type(potentials) is LinearPotentials and _are_quick(objective, potentials, batches)
 
     is_of_forests = True
 
     def dual(self, bounded):
-        """Return the dual variables, of which those of some weights keep these from being negative."""
+        """Return the dual variables, including multipliers that keep some weights from being negative."""
         return ForestDual(self, bounded)
 
     def value_grad(self, x):
-        """Sum of all hinges, and a subgradient.
+        """Return the sum of all hinges, and a subgradient.
 
         Parameters
         ----------
@@ -170,7 +171,7 @@ class ForestPlanes(PlaneOracle):
         return sum(value for value, _ in found), np.sum([slope for _, slope in found], axis=0)
 
     def value(self, x):
-        """Sum of all hinges.
+        """Return the sum of all hinges.
 
         Parameters
         ----------
@@ -185,7 +186,7 @@ class ForestPlanes(PlaneOracle):
         return sum(parts)
 
     def __call__(self, block, x):
-        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
         part = self._blocks[block]
         n_members = part.stop - part.start
         slopes, offsets = np.zeros((n_members, len(x))), np.empty(n_members)
@@ -205,7 +206,7 @@ class ForestPlanes(PlaneOracle):
         return slopes, offsets
 
     def run_in_threads(self, function, items):
-        """``[function(item) for item in items]``, in threads if the solver works in them.
+        """Return ``[function(item) for item in items]``, computed in threads if the solver uses threads.
 
         Parameters
         ----------
@@ -222,7 +223,7 @@ class ForestPlanes(PlaneOracle):
         return kernel(self.examples[i], self.features[i], x, *arguments, *self.examples[i].workspace(len(x)))
 
     def _cut(self, i, n_nodes):
-        """Parts of batch i of about so many nodes."""
+        """Return the parts of batch i, with about ``n_nodes`` nodes each."""
         ptr = self.examples[i].node_ptr
         first = np.unique(ptr[:-1] // n_nodes, return_index=True)[1].tolist()
         bounds = zip(first, [*first[1:], len(ptr) - 1], strict=True)
@@ -230,23 +231,23 @@ class ForestPlanes(PlaneOracle):
 
 
 class SparseForestPlanes(ForestPlanes):
-    """The same of sparse features, for their dual: the slopes themselves are those of all weights."""
+    """:class:`ForestPlanes` of sparse features, for the dual only, as slopes would have entries for all weights."""
 
     path = name = "duals of sparse forests"
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether inference is exact on all examples, with sparse features whose weights are all there."""
+        """Return whether features are sparse with weights for all states, and exact inference is fast."""
         is_read = type(potentials) is SparsePotentials and potentials.pairs.are_all
         return is_read and _are_quick(objective, potentials, batches)
 
 
-# Labelings of an example with cycles that the kernel may go through at each step.
+# Largest number of labelings of an example with cycles that the kernel enumerates at each step
 _ENUMERABLE = 4096
 
 
 def _are_quick(objective, potentials, batches):
-    """Return whether the kernel looks for the worst labelings of a hinge as its inference does."""
+    """Return whether the kernel finds the worst labelings exactly, as the inference of the hinge does."""
     if objective.exact_on not in ("any", "forest"):
         return False
     if any(isinstance(b.example.node_features, OperatorFeatures) or np.min(b.labels, initial=0) < 0 for b in batches):
@@ -258,45 +259,47 @@ def _are_quick(objective, potentials, batches):
     )
 
 
-# Most nodes of a block, and of a part of a pass over all, which has so many parts or more.
+# Largest number of nodes of a block or part, and least number of parts of a pass over all examples
 _LARGEST = 4096
 _PARTS = 16
 
-# Multiplications of a block (about two milliseconds of them) from which two threads share it: handing over and waiting
-# take longer than half of less.
+# Number of multiplications of a block, some two milliseconds, from which two threads share it. For smaller blocks the
+# overhead of a second thread exceeds the gain.
 _WORTH_SHARING = 2_000_000
 
-# Examples from which on labels are found ahead.
+# Least number of examples for which labels are computed ahead
 _FEWEST_AHEAD = 128
 
-# Passes after which groups are twice as large, and again after as many as there were before.
+# Passes after which the size of groups doubles. It doubles again whenever the number of passes has doubled.
 _PASSES_ALIKE = 8
 
-# Steps of one kernel call: training can be interrupted between two.
+# Steps of one kernel call. Training can be interrupted between calls.
 _STEPS_OF_CALL = 4096
 
 
 class ForestDual:
-    r"""Dual variables of the hinges of forests and small graphs, one convex combination of planes for each example.
+    r"""Dual variables of hinges of forests and small graphs: a convex combination of planes for each example.
 
-    The dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example a block. Of many examples, labels
-    of a few are found at the weights before the steps of the few before them, so that one thread finds labels while
-    another one makes steps; a step is the best one towards these labels, and the dual never falls.
+    This is the dual of :class:`~sklearn_crf.optimize._frank_wolfe.BlockDual` with one example in each block. If there
+    are many examples, the labels of a group are computed before the steps of the previous group, so that one thread
+    computes labels while another thread makes steps. Each step towards these labels has optimal length, so the dual
+    never decreases.
 
-    The combination is kept as its slope, a row of all weights for each example; of sparse features, whose weights are
-    many, as the share that each node has of each label, and the slope at those weights of tables that labels found so
-    far have touched.
+    With dense features, the combination is stored as its slope, with one row of all weights for each example. With
+    sparse features, which have many weights, it is stored as the share of each label at each node, and as the slope of
+    table weights that the labels have touched so far.
 
     Parameters
     ----------
     planes : ForestPlanes
     bounded : ndarray of shape (n_coef,) of bool
-        Weights that must not be negative, in the order of the kernel.
+        Mask of weights that must not be negative, in the order of the kernel.
     group : int, optional
-        Examples whose labels are found together, before the steps of those before them. None is 1/512 of all, so that
-        labels are seldom out of date: with 1/64 of handwritten words half as many passes again are needed. Later
-        passes, which move weights less, have up to 1/64; no group has more than 16. Of fewer than 128 examples, those
-        of each are found at its turn.
+        Number of examples of a group, whose labels are computed before the steps of the previous group. None stands for
+        1/512 of all examples, so that labels are seldom out of date: for handwritten words, groups of 1/64 need 1.5
+        times as many passes. Groups grow up to 1/64 of all examples in later passes, which change weights less. No
+        group has more than 16 examples. With fewer than 128 examples, the labels of each example are computed just
+        before its step.
 
     Examples
     --------
@@ -332,13 +335,13 @@ class ForestDual:
         self.offset = 0.0
         self._planes = planes
         self._bounded = np.flatnonzero(bounded).astype(np.int32)
-        self._free = np.zeros(len(self._bounded))  # those entries of x without multipliers
+        self._free = np.zeros(len(self._bounded))  # bounded entries of x before projection
         self._n_steps = 0
         sizes = [len(examples.weight) for examples in planes.examples]
         self._first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         self._shares, self._rows = np.zeros((0, 0)), _TableRows(np.zeros(0, dtype=np.int64))
         if planes.are_sparse:
-            # Not the rows of an identity matrix, which would be large for many labels.
+            # Indexing an identity matrix would take much memory for many labels.
             self._shares = np.concatenate([_one_hot(each.labels, len(each.cost)) for each in planes.examples])
             self._rows = _TableRows(np.concatenate([_most_touched(each) for each in planes.examples]))
         self._slopes = np.zeros((sum(sizes), 0 if planes.are_sparse else n))
@@ -348,7 +351,7 @@ class ForestDual:
         self._earlier = np.empty((2, n))
         largest = max(planes.examples, key=lambda examples: np.diff(examples.node_ptr).max())
         self._labels = np.empty((2 * self._groups[1], np.diff(largest.node_ptr).max()), dtype=np.int32)
-        self._lag = np.zeros(n if planes.are_sparse else 0)  # what the mean is behind x, but for a factor
+        self._lag = np.zeros(n if planes.are_sparse else 0)  # difference of x and mean, up to a factor
         n_moved = max(1, *(examples.most_features for examples in planes.examples)) * self._groups[1]
         self._moved = np.empty((2, n_moved if planes.are_sparse else 0), dtype=np.int32)
         self._work = [largest.workspace(n) for _ in range(2)]
@@ -356,11 +359,11 @@ class ForestDual:
 
     @property
     def dual(self):
-        """D at the current variables."""
+        """Dual objective D at the current variables."""
         return self.offset - 0.5 * float(self.x @ self.x)
 
     def pass_over(self, rng):
-        """One step for every example, in random order.
+        """Make one step for each example, in random order.
 
         Parameters
         ----------
@@ -369,7 +372,7 @@ class ForestDual:
         Returns
         -------
         float
-            Sum of the differences between the planes found and the combined ones.
+            Sum over examples of the value of the highest plane minus the value of the combination.
         """
         members = rng.permutation(len(self._slopes)).astype(np.int32)
         n_doublings = (self._n_steps // (_PASSES_ALIKE * len(members))).bit_length()
@@ -386,7 +389,7 @@ class ForestDual:
         turns[:] = 0
 
         def run(leads):
-            # Where one thread does all, nothing is left to help with.
+            # If the first thread has done all steps, there is nothing left to do.
             if not leads and turns[0] == len(members):
                 return None
             return frank_wolfe_steps(
@@ -425,9 +428,9 @@ class ForestDual:
 
 
 class _TableRows:
-    """Rows of entries, one for each example, with room for those that one more plane can touch."""
+    """Rows of table weights, one for each example, with space for the weights that one more plane can touch."""
 
-    # most_touched: (m,) entries that one plane of each example touches at most
+    # most_touched: (m,) largest number of entries that one plane of each example touches
 
     def __init__(self, most_touched):
         self._most_touched = most_touched
@@ -436,11 +439,11 @@ class _TableRows:
         self.index, self.values = np.zeros(0, dtype=np.int32), np.zeros(0)
 
     def reserve(self):
-        """Make room for one more plane of each example."""
+        """Reserve space for one more plane of each example."""
         room = np.diff(self.ptr) - self.sizes
         if np.all(room >= self._most_touched):
             return
-        # A quarter more, so that not every pass moves all entries.
+        # Reserve a quarter more, so that not every pass moves all entries.
         ptr = np.concatenate(([0], np.cumsum(self.sizes + self._most_touched + self.sizes // 4)))
         before, after = (np.repeat(first[:-1], self.sizes) for first in (self.ptr, ptr))
         within = np.arange(len(before)) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
@@ -450,7 +453,7 @@ class _TableRows:
 
 
 def _most_touched(examples):
-    """Weights of tables that a plane of each example touches at most: those of its true and of other labels."""
+    """Return the largest number of table weights that a plane of each example touches, by true and other labels."""
     return 2 * np.diff(examples.edge_ptr) * examples.n_edge_features
 
 
@@ -460,5 +463,5 @@ def _one_hot(labels, n_states):
     return shares
 
 
-# Numbers that threads share, each of the three in a cache line of its own.
+# Length of the counters that threads share. Each of the three counters has its own cache line.
 _COUNTERS = 24

@@ -1,4 +1,4 @@
-"""Structured hinges of labelings and of the local polytope: the truth should win by a margin of the cost."""
+"""Structured hinge losses over labelings and over the local polytope, with margin rescaling."""
 
 import numpy as np
 
@@ -16,18 +16,18 @@ class StructuredHinge(Objective):
         \ell(\theta) = \max_y \bigl[ \Delta(y, y^*) + \mathrm{score}(y) \bigr] - \mathrm{score}(y^*), \qquad
         \Delta(y, y^*) = \sum_s \omega_s \, c_{y_s y^*_s}
 
-    The cost is a sum over nodes, so that the maximisation is the inference's own on a model with the cost added to its
-    unary scores, and the loss is that of :class:`SaddlePoint` there. Without cost it is the perceptron's. Unlabelled
-    nodes cost nothing, and have the best labels given the labelled ones: with them the loss is not convex.
+    The cost is a sum over nodes. So the maximisation is MAP inference on a model with costs added to its unary scores,
+    and the loss is the :class:`SaddlePoint` loss of that model. Without costs it is the loss of the perceptron.
+    Unlabelled nodes have no costs, and get the best labels given the labelled nodes. The loss is then not convex.
 
     Source: Taskar, Guestrin, Koller 2003; Tsochantaridis et al. 2005; Jancsary 2012, section 5.3.
 
     Parameters
     ----------
     inference : Inference
-        One that can do ``"map"``.
+        Inference with the task ``"map"``.
     cost : array-like of shape (K, K)
-        ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
 
     Examples
     --------
@@ -61,13 +61,13 @@ class StructuredHinge(Objective):
         return loss_augmented(model, labels, self.cost, node_weight)
 
     def node_cost(self, found, labels, node_weight=None):
-        """Cost of each node under a labeling.
+        """Return the cost of each node in a labeling.
 
         Parameters
         ----------
         found : ndarray of shape (N,), int32
         labels : ndarray of shape (N,), int32
-            The true state of each node.
+            True state of each node.
         node_weight : ndarray of shape (N,), optional
 
         Returns
@@ -78,7 +78,7 @@ class StructuredHinge(Objective):
         return cost if node_weight is None else cost * node_weight
 
     def slope_factor(self, cost):
-        """Factor of differences of statistics, given the cost of each example.
+        """Return the factor of each example's difference of statistics in the gradient, given its cost.
 
         Parameters
         ----------
@@ -91,13 +91,13 @@ class StructuredHinge(Objective):
         return np.ones(len(cost))
 
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
-        """Labeling of the highest cost plus score.
+        """Find the labeling with the highest score plus cost.
 
         Parameters
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            The true state of each node.
+            True state of each node.
         node_weight : ndarray of shape (N,), optional
         n_threads : int, default=1
 
@@ -114,30 +114,31 @@ class StructuredHinge(Objective):
         )
 
     def _completed(self, model, labels, node_weight, n_threads):
-        """Return labels and weights of costs, by :func:`completed_labels`."""
+        """Return completed labels and weights of costs, by :func:`completed_labels`."""
         labels = check_labels(model, labels, may_miss=True)
         return completed_labels(model, labels, node_weight, self.inference, n_threads)
 
 
 class RelaxedHinge(StructuredHinge):
-    r"""Structured hinge of the local polytope: fractional labelings may violate the margin too.
+    r"""Structured hinge loss over the local polytope, where fractional labelings may violate the margin too.
 
     .. math::
         \ell(\theta) = \max_{\tau \in L} \langle \theta + \Delta_{y^*}, \tau \rangle - \mathrm{score}(y^*; \theta)
         \;\ge\; \text{the structured hinge}
 
-    Convex, and on forests the same as :class:`StructuredHinge`. Training overgenerates: weights are learnt under which
-    the relaxation is tight on the training examples. Whatever feasible :math:`\tau` the inference returns makes a
-    plane below the loss; its distance to the bound of the inference is in ``Loss.gap``.
+    The loss is convex, and equals :class:`StructuredHinge` on forests. Training also separates the labels from
+    fractional labelings (overgenerating training), so the relaxation tends to be tight on the training examples. Any
+    feasible :math:`\tau` that inference returns gives a cutting plane below the loss; ``Loss.gap`` is its distance to
+    the bound of the inference.
 
     Source: Jancsary 2012, M3N recipe 2.
 
     Parameters
     ----------
     inference : Inference
-        One whose labelings have ``fractional``: AD3, LinearProgram.
+        Inference whose labelings have the attribute ``fractional``: AD3 or LinearProgram.
     cost : array-like of shape (K, K)
-        ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
 
     Examples
     --------
@@ -163,17 +164,18 @@ class RelaxedHinge(StructuredHinge):
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            The true state of each node.
+            True state of each node.
         node_weight : ndarray of shape (N,), optional
         state : object, optional
-            Of the inference's last result.
+            State of the previous result of the inference.
         n_threads : int, default=1
 
         Returns
         -------
         statistics : Statistics
         cost_terms, score_terms : ndarray of shape (N,), float64
-            What each node adds to the cost, and to the score without it; an edge counts for its first node.
+            Contribution of each node to the cost, and to the score without costs. The score of an edge is added to its
+            first node.
         found : Labeling
         """
         labels = check_labels(model, labels)
@@ -209,16 +211,16 @@ class RelaxedHinge(StructuredHinge):
 
 
 def is_whole(found):
-    """Whether the labels are a solution of the relaxation itself."""
+    """Return whether the solution of the relaxation is a labeling."""
     return bool(found.fractional.max(axis=1).min(initial=1.0) > 1 - _WHOLE)
 
 
-# Probabilities of the solver are that near to 1.
+# Tolerance for probabilities of the solver that should be 1
 _WHOLE = 1e-9
 
 
 def _table_sums(model, joint):
-    """(T, R, K, K): joint marginals of edges, by their weights, summed over edges of one type."""
+    """Return joint marginals of edges, multiplied by edge weights and summed by edge type, (T, R, K, K)."""
     sums = np.zeros(model.tables.shape)
     weight = np.ones((len(joint), 1)) if model.edge_weight is None else model.edge_weight
     for kind in range(len(sums)):

@@ -1,4 +1,4 @@
-"""Losses of best labelings that are minimum cuts: of small lattices with two states, each in one call."""
+"""Losses of MAP labelings of small lattices with two states, each by one kernel call that finds the minimum cut."""
 
 from functools import partial
 from typing import NamedTuple
@@ -20,27 +20,27 @@ from sklearn_crf.potentials import LinearPotentials
 
 
 class _Lattice(NamedTuple):
-    """One lattice with what its cut depends on besides the weights."""
+    """One lattice with the data on which its minimum cut depends, except the weights."""
 
     graph: Graph
     features: np.ndarray  # (N, F)
-    offset: np.ndarray  # (N,) float64, added to the score of state 1 less that of state 0, or empty
+    offset: np.ndarray  # (N,) float64, added to the score of state 1 minus the score of state 0, or empty
     labels: np.ndarray  # (N,) int32
     edge_type: np.ndarray  # (E,) int32
     edge_weight: np.ndarray  # (E, R), or no rows
-    largest: np.ndarray  # (1, R) magnitudes of edge_weight, or ones
+    largest: np.ndarray  # (1, R) largest magnitudes of edge_weight, or ones
     weight: float
 
 
 class PassOfCuts:
-    r"""Risk and direction of the loss of best labelings, where these are minimum cuts of small lattices.
+    r"""Risk of losses with MAP labelings that are minimum cuts of small lattices.
 
     .. math::
         \ell = \max_y \mathrm{score}(y) - \mathrm{score}(y^*), \qquad
         \partial \ell \ni \phi(\hat y) - \phi(y^*)
 
-    Scores may be augmented by costs of nodes. No model is made: from scores of nodes and tables, one call of a kernel
-    comes to the loss and to differences of statistics, in a fraction of the time of inference and statistics apart.
+    Scores may be augmented by costs of nodes. No model is made: one kernel call computes the loss and the differences
+    of statistics from scores of nodes and tables. This is much faster than separate inference and statistics.
     """
 
     name = "minimum cuts of lattices"
@@ -50,19 +50,19 @@ class PassOfCuts:
         cost = risk.objective.cost if isinstance(risk.objective, StructuredHinge) else None
         self._potentials = risk.potentials
         self._lattices = [_lattice_of(batch, cost) for batch in risk.batches]
-        # Buffers of the latest lattices, one for each thread at most.
+        # Unused buffers of recent lattices, at most one for each thread
         self._idle = []
 
     @staticmethod
     def applies(objective, potentials, batches):
-        """Return whether the examples are small lattices with two states, which the inference labels by cuts."""
+        """Return whether examples are small lattices with two states that the inference labels by minimum cuts."""
         is_linear = type(potentials) is LinearPotentials and not potentials.forbids
         if not is_linear or potentials.n_classes != 2 or potentials.n_node_types > 1:
             return False
         return all(_is_cut(objective.inference, batch) for batch in batches)
 
     def value_grad(self, risk, coef, members):
-        """Return the risk of batches, or None if an edge is not submodular or a number is not finite."""
+        """Return the risk of all or some batches, or None if an edge is not submodular or a score is not finite."""
         chosen = self._lattices if members is None else [self._lattices[i] for i in members]
         weights = self._potentials.unpack(np.asarray(coef))
         tables = self._potentials.form.expand(weights.edge_coef)
@@ -75,7 +75,7 @@ class PassOfCuts:
         return RiskValue(value, gradient, n_errors, converged=True, n_nonsubmodular=0)
 
     def plane(self, i, coef):
-        """Slope (n_coef,) of the loss of batch i and cost of its best labels, weighted, or None as ``value_grad``."""
+        """Return slope (n_coef,) and cost of the weighted cutting plane of batch i, or None as in ``value_grad``."""
         lattice, weights = self._lattices[i], self._potentials.unpack(np.asarray(coef))
         found = self._cut(lattice, weights, self._potentials.form.expand(weights.edge_coef))
         if found is None:
@@ -84,7 +84,7 @@ class PassOfCuts:
         return lattice.weight * self._gradient(nodes, pairs), lattice.weight * cost
 
     def _gradient(self, nodes, pairs):
-        """Derivative by the weights, of statistics of nodes and pairs."""
+        """Return the derivative by the weights from sums of statistics of nodes and pairs."""
         gradient = np.zeros(self._potentials.n_coef)
         own = self._potentials.unpack(gradient)
         own.coef[0, 0] = nodes[:-1]
@@ -93,7 +93,7 @@ class PassOfCuts:
         return gradient
 
     def _loss(self, lattice, weights, tables, failed, n_threads):
-        """Weighted loss of a lattice, number of its errors, and statistics of nodes and pairs."""
+        """Return the weighted loss of a lattice, its number of errors, and statistics of nodes and pairs."""
         found = None if failed else self._cut(lattice, weights, tables)
         if found is None:
             failed.append(lattice)
@@ -103,12 +103,12 @@ class PassOfCuts:
         return weight * value, weight * n_errors, weight * nodes, weight * pairs
 
     def _cut(self, lattice, weights, tables):
-        """Loss of a lattice, number and cost of its errors, statistics of nodes and pairs; None where it is no cut."""
+        """Return loss, number and cost of errors, and statistics of nodes and pairs, or None if a cut is not exact."""
         dtype, n_features = lattice.features.dtype, lattice.features.shape[1]
         tables = np.ascontiguousarray(tables, dtype=dtype)
         carried, endless = capacity_bound(tables, lattice.largest, np.empty(tables.shape[1]))
         largest_score = float((np.abs(tables) * lattice.largest[0, :, np.newaxis, np.newaxis]).sum())
-        # Without a capacity the scale depends on the scores of all nodes.
+        # Without a bound on capacities, the rounding scale would depend on the scores of all nodes.
         if endless or not carried > 0 or not largest_score <= SCORE_LIMITS[dtype]:
             return None
         rounding = Rounding.of(lattice.graph, carried, (0.0, 0), may_be_coarse=False)
@@ -127,7 +127,7 @@ class PassOfCuts:
         return None if np.isnan(value) else (value, n_errors, cost, nodes, pairs)
 
     def _buffers_for(self, graph):
-        """Buffers of the flow, and states 0 and 1 for all nodes."""
+        """Return buffers of the flow, and the labelings of all nodes in state 0 and in state 1."""
         try:
             flow, choice = self._idle.pop()
         except IndexError:
@@ -139,7 +139,7 @@ class PassOfCuts:
 
 
 def _is_cut(inference, batch):
-    """Whether an inference labels a batch, all of whose labels are known, by the minimum cut of a small lattice."""
+    """Return whether a batch is a fully labelled small lattice that the inference labels by a minimum cut."""
     example, graph = batch.example, batch.example.graph
     if batch.labels is None or np.min(batch.labels, initial=0) < 0 or example.has_factors:
         return False
@@ -153,7 +153,7 @@ def _is_cut(inference, batch):
 
 
 def _lattice_of(batch, cost):
-    # cost: (2, 2) of the first state where the second is true, or None
+    # cost: (2, 2), by state, then true state, or None
     example, labels = batch.example, np.ascontiguousarray(batch.labels, dtype=np.int32)
     n_edges, dtype = example.graph.n_edges, example.node_features.dtype
     offset = np.empty(0)

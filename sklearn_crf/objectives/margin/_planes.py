@@ -1,4 +1,4 @@
-"""The structured hinge of every example as the highest of its planes, for solvers that go example by example."""
+"""Cutting planes of the structured hinge of each example, for solvers that process single examples."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from sklearn_crf.potentials import FactorPotentials, SparsePotentials
 
 
 class PlaneOracle:
-    r"""Highest planes of the losses of the examples of one block.
+    r"""Oracle for the highest cutting planes of the losses of the examples in a block.
 
     .. math::
         C \omega_i \, \ell_i(w) = \max_y \bigl( o_{iy} + s_{iy}^\top w \bigr), \qquad
@@ -21,14 +21,14 @@ class PlaneOracle:
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge` or a :class:`RelaxedHinge`.
+        Risk of a :class:`StructuredHinge` or a :class:`RelaxedHinge`.
     C : float
     scale : ndarray of shape (n_coef,)
-        Solvers see x of w = scale x.
-    blocks : list of list of int
-        Batches of each block: whole mini-batches, whatever the number of threads.
+        Scale of the weights: solvers use x, with weights w = scale x.
+        blocks : list of list of int
+        Indices of the batches of each block. They must not depend on the number of threads.
     map_in_threads : callable
-        ``map``, or one that works in threads.
+        ``map``, or an equivalent that uses threads.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class PlaneOracle:
     ([[-0.7, 0.0], [-1.8, 0.0]], [3.0, 2.0])
     """
 
-    #: Place in the flat weights of each that a solver sees.
+    #: Place in the flat weight vector of each weight of the solver.
     places: slice | np.ndarray = slice(None)
 
     def __init__(self, risk, C, scale, blocks, map_in_threads=map):
@@ -74,15 +74,15 @@ class PlaneOracle:
 
     @property
     def is_of_forests(self):
-        """Whether all examples are forests without factors of more nodes."""
+        """Whether all examples are forests without factors of more than two nodes."""
         has_factors = isinstance(self.risk.potentials, FactorPotentials)
         return not has_factors and all(batch.example.graph.is_forest for batch in self.risk.batches)
 
     def dual(self, bounded):
-        """Return None: solvers keep the dual variables."""
+        """Return None, as solvers keep the dual variables themselves."""
 
     def value_grad(self, x):
-        r"""C times the sum of all losses, and a subgradient.
+        r"""Return C times the sum of all losses, and a subgradient.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class PlaneOracle:
         Returns
         -------
         value : tuple of float
-            What the labelings found make of it, and the upper bound that their inference proves.
+            Value for the labelings found, and the upper bound proven by inference.
         slope : ndarray of shape (n_coef,)
         """
         found = self.risk.value_grad(self.weights_of(x))
@@ -100,11 +100,11 @@ class PlaneOracle:
         return (value, value + self._C * found.gap), self._C * self._scale * found.gradient
 
     def value(self, x):
-        """The value of :meth:`value_grad`."""
+        """Return the value of :meth:`value_grad`."""
         return self.value_grad(x)[0]
 
     def weights_of(self, x):
-        """Flat weights that a solver's x stands for.
+        """Return the flat weight vector for the x of a solver.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class PlaneOracle:
         return coef
 
     def __call__(self, block, x):
-        """Slopes (m, n_coef) and offsets (m,) of the highest planes at x of the m examples of a block."""
+        """Return slopes (m, n_coef) and offsets (m,) of the highest planes at x for the m examples of a block."""
         coef = self.weights_of(x)
         parts = list(self._map(lambda i: self._planes(i, coef), self.blocks[block]))
         self.n_inference_calls += self.sizes[block]
@@ -137,18 +137,18 @@ class PlaneOracle:
         return self._planes_of(i, model, found.labels)
 
     def _planes_of(self, i, model, found):
-        """Planes of a labeling of batch i, one for each member."""
+        """Return the planes of a labeling of batch i, one for each example of the batch."""
         batch = self.risk.batches[i]
         cost = self.risk.objective.node_cost(found, batch.labels, batch.node_weight)
         return self._pulled_back(i, self._differences(i, model, found), cost)
 
     def _fractional_planes(self, i, model):
-        """Planes of a point of the local polytope."""
+        """Return the planes of the worst point of the local polytope."""
         batch, objective = self.risk.batches[i], self.risk.objective
         statistics, cost, _, found = objective.worst_statistics(
             model, batch.labels, node_weight=batch.node_weight, state=self._states[i]
         )
-        # A batch of several members is a forest, where the relaxation has nothing to add.
+        # A batch of several examples is a forest, where the relaxation is exact.
         if is_whole(found) or len(batch.members) > 1:
             return self._planes_of(i, model, found.labels)
         self._states[i] = found.state
@@ -164,7 +164,7 @@ class PlaneOracle:
         return slopes, weight * total
 
     def _differences(self, i, model, found):
-        """Statistics of the labels found less those of the true ones, tables for each example."""
+        """Return the statistics of the labels found minus the statistics of the truth, with tables for each example."""
         batch = self.risk.batches[i]
         if len(batch.members) == 1:
             difference = difference_of_labelings(model, found, batch.labels)[1]
@@ -178,7 +178,7 @@ class PlaneOracle:
 
 
 class PlanesOfCuts(PlaneOracle):
-    """The same planes of small lattices with two states, each by one call that finds the minimum cut."""
+    """:class:`PlaneOracle` for small lattices with two states, where one kernel call finds the minimum cut."""
 
     name, objectives = PassOfCuts.name, PassOfCuts.objectives
     applies = PassOfCuts.applies
@@ -196,24 +196,24 @@ class PlanesOfCuts(PlaneOracle):
 
 
 class ShardPlanes(PlaneOracle):
-    r"""Highest planes of the loss of all shards, for solvers that keep planes of sums.
+    r"""Oracle for the highest cutting plane of the loss of all shards, for solvers with planes of sums of losses.
 
     .. math::
         C R(w) = \max_y \bigl( o_y + s_y^\top w \bigr), \qquad s_y = C \nabla R(w), \qquad
         o_y = C R(w) - s_y^\top w
 
-    with R the structured hinges together, which are linear in w as long as the labelings found are the same. They are
-    one block of one term.
+    Here R is the sum of all structured hinges, which is linear in w as long as the worst labelings do not change. The
+    oracle has one block with one plane.
 
     Parameters
     ----------
     risk : ShardedRisk
-        Of a :class:`StructuredHinge` or a loss like it.
-    C : float
-    scale : ndarray of shape (n_coef,)
-        Solvers see x of w = scale x.
+        Risk of a :class:`StructuredHinge` or a similar loss.
+        C : float
+        scale : ndarray of shape (n_coef,)
+            Scale of the weights: solvers use x, with weights w = scale x.
 
-    Examples
+        Examples
     --------
     >>> import numpy as np
     >>> from sklearn_crf import Shards
@@ -250,13 +250,13 @@ class ShardPlanes(PlaneOracle):
         self._C, self._scale = C, scale
 
     def __call__(self, block, x):
-        """Slope (1, n_coef) and offset (1,) of the highest plane at x."""
+        """Return the slope (1, n_coef) and offset (1,) of the highest plane at x."""
         (value, _), slope = self.value_grad(x)
         return slope[np.newaxis], np.array([value]) - slope[np.newaxis] @ x
 
 
 def make_blocks(batches, n_blocks=64, largest=4):
-    """Consecutive batches put into blocks of equal size: at least ``n_blocks``, of at most ``largest`` batches.
+    """Divide consecutive batches into at least ``n_blocks`` blocks of equal size, at most ``largest`` batches each.
 
     Parameters
     ----------
@@ -282,18 +282,18 @@ def make_blocks(batches, n_blocks=64, largest=4):
 
 
 def risk_in_blocks(risk):
-    """The same risk with small examples joined, and blocks of its batches.
+    """Return the risk with small examples joined into batches, and blocks of its batches.
 
-    Inference on many small examples takes longer to begin than to run, and Python holds the threads up in between. So
-    those of a block are joined into two batches, one for each of two threads. Not joined are examples on which the
-    inference would do better alone, and losses that are not sums over the joined examples.
+    Inference on a small example takes longer to start than to run, and the interpreter's lock delays threads meanwhile.
+    So the small examples of a block are joined into two batches, for two threads. Examples that inference enumerates
+    are not joined, and neither are the examples of losses that are not sums over joined examples.
 
     Parameters
     ----------
     risk : EmpiricalRisk
-        Of a :class:`StructuredHinge` or a loss like it.
+        Risk of a :class:`StructuredHinge` or a similar loss.
 
-    Returns
+        Returns
     -------
     risk : EmpiricalRisk
     blocks : list of list of int
@@ -324,7 +324,7 @@ def risk_in_blocks(risk):
         return risk, make_blocks(risk.batches)
 
     def may_join(batch):
-        # Edge features that are recomputed each time would have to be kept.
+        # Edge features that are computed when read would have to be stored.
         few = n_labelings(batch.example.n_nodes, potentials.n_classes) <= objective.inference.enumerates
         return type(batch.example) is Example and not few
 
@@ -340,7 +340,7 @@ def risk_in_blocks(risk):
     return risk.having(batches=joined), blocks
 
 
-# Most examples of a block, and nodes that are not worth a thread of their own, or are enough for one.
+# Most batches of a block, and limits of the number of nodes up to which batches are joined
 _MOST_JOINED = 16
 _FEW_NODES = 512
 _MANY_NODES = 8192

@@ -1,4 +1,4 @@
-"""Structured hinge whose slack is multiplied by the cost."""
+"""Structured hinge loss with slack rescaling, in which the slack is multiplied by the cost."""
 
 from typing import NamedTuple
 
@@ -11,24 +11,24 @@ from sklearn_crf.objectives.margin._hinges import StructuredHinge
 
 
 def best_by_cost(model, cost):
-    r"""Best score of a labeling of a forest at each total cost.
+    r"""Compute the best score of a labeling of a forest for each total cost.
 
     .. math::
         m(c) = \max \{ \mathrm{score}(y) : \textstyle\sum_s c_s(y_s) = c \}
 
-    By dynamic programming from the leaves: each node knows, for each of its states and each cost of what hangs below
-    it, the best score there.
+    Uses dynamic programming from the leaves. The table of a node has the best score of its subtree for each of its
+    states and each total cost of the subtree.
     """
-    # cost: (N, K), of every state of every node, not negative
-    # returns profile: (most + 1,) float64, -inf where no labeling costs that; labels_at: total cost to the best
-    # labeling there, ndarray of shape (N,), int32
+    # cost: (N, K), cost of each state of each node, not negative
+    # returns profile: (most + 1,) float64, -inf if no labeling has that cost; labels_at: function from a total cost to
+    # its best labeling, (N,) int32
     graph, (order, slot, _) = model.graph, model.graph.forest
     _, neighbor, half_edge, _ = graph.incidence
     has_parent = slot >= 0
     parent = np.full(graph.n_nodes, graph.n_nodes)
     parent[has_parent] = neighbor[slot[has_parent]]
     tables = model.edge_tables().astype(np.float64)
-    # A node beyond the last, of one state and no cost, is the parent of all roots.
+    # An additional node with one state and no cost is the parent of all roots.
     best = [_of_node(unary, own) for unary, own in zip(model.unary.astype(np.float64), cost, strict=True)]
     best.append(np.zeros((1, 1)))
     child_state, child_cost = [None] * graph.n_nodes, [None] * graph.n_nodes
@@ -47,7 +47,7 @@ def best_by_cost(model, cost):
         labels = np.zeros(graph.n_nodes + 1, dtype=np.int32)
         left = np.zeros(graph.n_nodes + 1, dtype=np.int64)
         left[-1] = total
-        # The last child to join is the first to take its part away.
+        # The child that was joined last is the first whose cost is subtracted.
         for s in order.tolist():
             own = child_cost[s][left[parent[s]], labels[parent[s]]]
             left[parent[s]] -= own
@@ -58,14 +58,14 @@ def best_by_cost(model, cost):
 
 
 def _of_node(unary, cost):
-    """(most + 1, K): the score of each state at its own cost."""
+    """Return the score of each state at its own cost, and -inf elsewhere, (most + 1, K)."""
     own = np.full((int(cost.max()) + 1, len(unary)), -np.inf)
     own[cost, np.arange(len(unary))] = unary
     return own
 
 
 def _joined(own, message):
-    """Scores by cost of what hangs below a node and of one more child, and the cost of that child in the best sums."""
+    """Return the scores by cost after one more child joins a node, and the cost of that child in each best sum."""
     longer, shorter = (own, message) if len(own) >= len(message) else (message, own)
     joined = np.full((len(own) + len(message) - 1, own.shape[1]), -np.inf)
     taken = np.zeros(joined.shape, dtype=np.int64)
@@ -80,42 +80,43 @@ def _joined(own, message):
 
 
 class Priced(NamedTuple):
-    """A labeling of the highest score plus price times cost."""
+    """Labeling with the highest score plus price times cost."""
 
     labels: np.ndarray  # (N,) int32
     cost: float
-    slack: float  # One plus its score, less that of the truth
-    bound: float  # No labeling has a higher slack plus price times cost
+    slack: float  # one plus its score minus the score of the truth
+    bound: float  # upper bound on slack plus price times cost of all labelings
 
 
 class Product(NamedTuple):
-    """Result of a search."""
+    """Result of a search for the largest product."""
 
-    labels: np.ndarray | None  # (N,) int32 or None: none where no labeling has a positive product
-    value: float  # Its cost times its slack, 0 for none
-    bound: float  # No labeling has a higher product
+    labels: np.ndarray | None  # (N,) int32, or None if no labeling found has a positive product
+    value: float  # cost times slack of the labeling, or 0 without a labeling
+    bound: float  # upper bound on the product of all labelings
 
 
 def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
-    r"""Largest product of cost and slack over all labelings, from labelings that are best at a price.
+    r"""Find the largest product of cost and slack over all labelings, given an oracle for best labelings at a price.
 
     .. math::
         \max_y \; c(y) \, g(y) \;\le\; \max_c \; c \min_\lambda \Bigl( \max_y \bigl[ g(y) + \lambda c(y) \bigr]
             - \lambda c \Bigr), \qquad c \ge 0
 
-    Labelings are points (c, g) in a plane, and those best at some price are the corners of their upper hull. The
-    search goes where the bound is highest, at the price of the line between the two corners there, until the hull is
-    known there or the bound is met. The largest product may be below the hull, at a labeling which is best at no
-    price: then what was found is less than the bound. Whole costs are looked at one by one in the bound.
+    Labelings are points (c, g) in a plane. Labelings that are best at some price are the corners of the upper hull of
+    these points. Each step of the search chooses the interval between two corners with the highest bound, and asks for
+    the best labeling at the price given by the line between the corners. The search ends if the hull is known there or
+    if the bound is attained. The largest product may belong to a labeling below the hull, which is not best at any
+    price. The value found is then less than the bound. If costs are integers, the bound only considers integer costs.
 
     Source: Sarawagi and Gupta 2008; Choi, Meshi and Srebro 2016.
     """
-    # best_at: price, a float, to a :class:`Priced`; integral: whether all costs are whole numbers
-    # costliest: a labeling of the highest cost of all
-    # tol: difference of bound and product, relative to the larger of it and 1, at which to stop
+    # best_at: function from a price to a :class:`Priced`; integral: whether all costs are integers
+    # costliest: :class:`Priced` with the highest cost of all labelings
+    # tol: difference of bound and product at which to stop, relative to the larger of the product and 1
     hull = _Hull(costliest, integral)
     cheapest = hull.add(0.0, best_at(0.0))
-    # Values below zero have no positive product: how far below does not matter.
+    # Slacks below zero have no positive product, so they are replaced by zero.
     high, low = max(cheapest.slack, 0.0), max(costliest.slack, 0.0)
     rest = _Span(cheapest.cost, high, max(cheapest.cost, costliest.cost), low, False)
     spans = [_Span(0.0, 0.0, cheapest.cost, high, False), rest._replace(is_open=rest.falls)]
@@ -137,7 +138,7 @@ def largest_product(best_at, costliest, integral, *, max_calls=30, tol=1e-9):
 
 
 class _Span(NamedTuple):
-    """Costs between two corners, and the slack at both; whether the hull between them may be higher than a line."""
+    """Interval of costs between two corners, with the slack at both. It is open if the hull may be above the line."""
 
     left: float
     left_slack: float
@@ -147,28 +148,28 @@ class _Span(NamedTuple):
 
     @property
     def falls(self):
-        """Whether more cost goes with less slack."""
+        """Whether the right end has a higher cost and a lower slack."""
         return self.right > self.left and self.right_slack < self.left_slack
 
     @property
     def price(self):
-        """At which both corners are as good."""
+        """Price at which both corners are equally good."""
         return (self.left_slack - self.right_slack) / (self.right - self.left)
 
     @property
     def level(self):
-        """Slack plus price times cost of both."""
+        """Slack plus price times cost of both corners."""
         return self.left_slack + self.price * self.left
 
     def split(self, cost, slack):
-        """The two parts that a corner inside makes of the interval: left and right of it."""
+        """Return the intervals to the left and to the right of a new corner inside."""
         left = self._replace(right=cost, right_slack=slack)
         right = self._replace(left=cost, left_slack=slack)
         return left._replace(is_open=left.falls), right._replace(is_open=right.falls)
 
 
 class _Hull:
-    """Lines above all labelings, and the best of those found."""
+    """Lines above all labelings, and the best labeling found."""
 
     def __init__(self, costliest, integral):
         self.labels, self.value = None, 0.0
@@ -177,17 +178,17 @@ class _Hull:
         self._offer(costliest)
 
     def add(self, price, found):
-        """Take note of a labeling and of the line above all that comes with it."""
+        """Add a labeling and its line above all labelings, and return the labeling."""
         self._offer(found)
         self._prices, self._levels = np.append(self._prices, price), np.append(self._levels, found.bound)
         return found
 
     def bound(self, left, right):
-        """The highest product of a cost between two and the slack that all lines allow there."""
+        """Return the highest product of a cost in an interval and the largest slack that all lines allow."""
         prices, levels = self._prices, self._levels
         first, second = np.triu_indices(len(prices), 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Between two lines, or where a line's own product is highest.
+            # Candidates are crossings of two lines, and the cost at which the product of a line is highest.
             kinks = (levels[first] - levels[second]) / (prices[first] - prices[second])
             costs = np.concatenate((kinks, levels / (2.0 * prices), [left, right]))
         costs = np.clip(costs[np.isfinite(costs)], left, right)
@@ -208,24 +209,24 @@ class SlackRescaledHinge(StructuredHinge):
     .. math::
         \ell(\theta) = \max_y \; \Delta(y, y^*) \, \bigl[ 1 + \mathrm{score}(y) - \mathrm{score}(y^*) \bigr]
 
-    Every wrong labeling is to lose by a margin of one, and failing to counts as much as the labeling costs: labelings
-    that cost much need not lose by more than others. The maximum is over a product in which the cost is a sum over
-    nodes, so that no inference finds it directly. Up to 4,096 labelings are enumerated. Elsewhere those of the highest
-    score plus a multiple of the cost are searched, for multiple after multiple: what is found is the maximum up to
-    ``Loss.gap``, which is zero where that is proven, and infinite if the inference has no bound. Where it is not, on
-    forests with costs that are whole numbers, dynamic programming gives the best score at every total cost and with it
-    the maximum. That and enumeration are exact, whatever the inference.
+    All wrong labelings must lose by a margin of one, and violations are multiplied by the cost of the labeling. So the
+    margin does not grow with the cost. The maximum is over a product in which the cost is a sum over nodes, so MAP
+    inference does not find it directly. Up to 4,096 labelings are enumerated. Otherwise, a search asks inference for
+    the labelings with the highest score plus a multiple of the cost, for several multiples. It finds the maximum up to
+    ``Loss.gap``, which is zero if the maximum is proven, and infinite if the inference has no bound. If the maximum is
+    not proven, graphs are forests and costs are integers, dynamic programming finds the best score for each total cost,
+    and so the maximum. Dynamic programming and enumeration are exact for any inference.
 
     Source: Tsochantaridis et al. 2005; Sarawagi and Gupta 2008.
 
     Parameters
     ----------
     inference : Inference
-        One that can do ``"map"``.
+        Inference with the task ``"map"``.
     cost : array-like of shape (K, K)
-        ``cost[a, b]`` of state a where b is true: not negative, zero on the diagonal.
+        Cost ``cost[a, b]`` of state a if b is the true state: not negative, zero on the diagonal.
     single_nodes : bool, default=False
-        Whether every node is an example, without edges; else a model is one example.
+        Whether each node is an example, in models without edges. Otherwise a model is one example.
 
     Examples
     --------
@@ -246,12 +247,12 @@ class SlackRescaledHinge(StructuredHinge):
 
     def __init__(self, inference, cost, single_nodes=False):
         super().__init__(inference, cost)
-        # Largest products are exact only as far as their bound says.
+        # The largest product may only be known up to a gap.
         self.exact_on = None
         self.single_nodes = single_nodes
 
     def slope_factor(self, cost):
-        """Factor of differences of statistics, given the cost of each example.
+        """Return the factor of each example's difference of statistics in the gradient, given its cost.
 
         Parameters
         ----------
@@ -264,23 +265,23 @@ class SlackRescaledHinge(StructuredHinge):
         return cost
 
     def most_violated(self, model, labels, *, node_weight=None, n_threads=1):
-        """Labeling of the highest product of cost and one plus score less that of the truth.
+        """Find the labeling with the highest product of cost and slack, with ``slack = 1 + score - true score``.
 
         Parameters
         ----------
         model : PairwiseModel
         labels : ndarray of shape (N,), int32
-            The true state of each node.
+            True state of each node.
         node_weight : ndarray of shape (N,), optional
         n_threads : int, default=1
 
         Returns
         -------
         Labeling
-            Its score is the product, and so is its bound.
+            Labeling with the product as score, and a bound on the product as bound.
         """
         labels = check_labels(model, labels)
-        # What every state of every node costs.
+        # (N, K), cost of each state of each node
         cost = self.cost.T[labels] if node_weight is None else node_weight[:, None] * self.cost.T[labels]
         if self.single_nodes:
             return _of_single_nodes(model, labels, cost)
@@ -301,7 +302,7 @@ class SlackRescaledHinge(StructuredHinge):
         factor = cost if self.single_nodes else np.full(len(cost), cost.sum())
         difference = labeling_statistics(model, found.labels).minus(labeling_statistics(model, labels))
         return Loss(
-            # Without edges there are no tables to weigh.
+            # With single nodes there are no edges, so the factor of tables does not matter.
             statistics=difference.scaled(factor[:, None], factor[:1].sum()),
             terms=cost + factor * (score_terms(model, found.labels) - score_terms(model, labels)),
             predicted=found.labels,
@@ -333,13 +334,13 @@ class SlackRescaledHinge(StructuredHinge):
         return Labeling(chosen, found.value, found.bound, converged=converged)
 
 
-# Of the product, relative to its size.
+# Rounding errors of the product, relative to its size
 _ROUNDING = 1e-9
 
-#: Most labelings of an example that are gone through one by one.
+#: Largest number of labelings of an example that are enumerated.
 ENUMERABLE = 4096
 
-#: Most costs times nodes times pairs of states of a forest whose scores are worked out for every cost.
+#: Largest product of total cost, nodes and pairs of states of a forest for which dynamic programming is used.
 PROFILED = 20_000_000
 
 
@@ -358,7 +359,7 @@ def _enumerated(model, labels, cost):
     costs = cost[np.arange(len(labels)), labelings].sum(axis=1)
     product = np.where(costs > 0, costs, 0.0) * np.where(costs > 0, 1.0 + scores - score(model, labels), 0.0)
     best = int(np.argmax(product))
-    # The truth, whose product is zero, is among them; others that cost nothing teach nothing.
+    # Choose the truth unless a product is positive: other labelings of zero cost give no gradient.
     chosen = labelings[best] if product[best] > 0 else labels
     return Labeling(chosen, float(product[best]), float(product[best]))
 
